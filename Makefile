@@ -8,7 +8,7 @@ TOOL := go tool -modfile=tools.mod
 MODULES := deploy/render devstack/mcm provider/incus provider/libvirt provider/mcmdriver
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo demo-real up down generate golden replay record bench chaos chaos-report endurance mutate upgrade lint verify vulncheck stack
+.PHONY: help build test test-unit integration demo demo-real up down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -58,11 +58,15 @@ golden: stack ## rewrite the golden files; read the diff as prose
 	go test ./test/scenarios -update
 	go test -tags integration -count=1 ./test/integration/admission -update
 
-replay: ## replay the recorded histories against today's workflows
-	go test -run TestReplay ./workflows/...
+replay: ## replay the recorded histories against today's workflows; check that none was changed or deleted
+	go test -run 'TestReplay|Recorded' ./workflows
 
-endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random: ten minutes
-	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos ./test/integration/seeds
+endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random; then 10,000 machines, or ENDURANCE_MACHINES=n; BENCH_OUT=file.json
+	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos ./test/integration/seeds ./test/integration/capi
+	@$(MAKE) --no-print-directory fleet
+
+fleet: stack ## the last part of endurance: what 10,000 machines cost, or ENDURANCE_MACHINES=n; BENCH_OUT=file.json
+	BENCH_COMMIT=$$(git rev-parse --short HEAD) go test -tags integration,endurance -count=1 -timeout 120m -v -run TestEndurance ./test/integration/bench
 
 chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CHAOS_SEEDS=k CHAOS_TIME=10m CHAOS_CLOCK=10m CHAOS_LOGS=folder
 	go test -tags integration,chaos -count=1 -timeout 0 -v -run 'TestSeeds$$' ./test/integration/seeds
@@ -76,21 +80,30 @@ mutate: ## break the product in known ways; the tests must notice each. Some min
 upgrade: stack ## take over the work of another version and back: UPGRADE_FROM=commit
 	go test -tags integration,upgrade -count=1 -timeout 30m -v ./test/integration/upgrade
 
-bench: stack ## measure scale-up, drain and rollouts; on an otherwise quiet machine
-	go test -tags integration,bench -count=1 -timeout 20m -v ./test/integration/bench 2>&1 | grep _test.go:
+bench: stack ## measure loads, on an otherwise quiet machine; BENCH=regexp of some, BENCH_OUT=file.json, BENCH_BASE=earlier.json
+	BENCH_COMMIT=$$(git rev-parse --short HEAD) go test -tags integration,bench -count=1 -timeout 60m -v -run "$(or $(BENCH),.)" ./test/integration/bench
 
-record: stack ## record histories anew into workflows/testdata/replay (from v0.1 on, only new ones)
-	go test -tags integration -count=1 -timeout 20m -run TestRecord ./test/integration/record -record
+record: RECORD ?= $(shell git log -1 --format=%cs-%h)
+record: stack ## add histories to workflows/testdata/replay; RECORD=name of their folder, ONLY=regexp of those to keep
+	go test -tags integration -p 1 -parallel 8 -count=1 -timeout 40m -run '^TestRecord' ./test/integration/record ./test/integration/capi -record '$(RECORD)' -record-only '$(ONLY)'
+	@echo "all histories of $(RECORD):"; cut -d ' ' -f 3 workflows/testdata/replay/$(RECORD).sum
 
-lint: ## golangci-lint with the import rules, and workflowcheck
-	$(TOOL) golangci-lint run ./...
+promise: generate ## before a version is tagged: write down what it promises and record its histories anew; VERSION=v0.1
+	@[ -n "$(VERSION)" ] || { echo "which version? make promise VERSION=v0.1" >&2; exit 2; }
+	go run ./test/reference -promise $(VERSION) # refuses a version that is released
+	rm -rf workflows/testdata/replay/$(VERSION) workflows/testdata/replay/$(VERSION).sum
+	@$(MAKE) --no-print-directory record RECORD=$(VERSION)
+
+lint: ## golangci-lint with the import rules, workflowcheck, and whether tests compile that another tag alone selects
+	$(TOOL) golangci-lint run ./... # with all tags at once
+	@for tag in bench endurance chaos upgrade; do go vet -tags integration,$$tag ./test/integration/... || exit 1; done
 	@for module in $(MODULES); do (cd $$module && go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	$(TOOL) workflowcheck ./workflows/...
 
 vulncheck: ## known vulnerabilities in what we import
 	$(TOOL) govulncheck ./...
 
-verify: ## before every commit: generate leaves no diff, lint, unit tests, replay
+verify: ## before every commit: generate leaves no diff, lint, unit tests, among them the replay of all recorded histories
 	@before=$$(git status --porcelain | sha256sum); diff=$$(git diff | sha256sum); $(MAKE) --no-print-directory generate; \
 	if [ "$$before" != "$$(git status --porcelain | sha256sum)" ] || [ "$$diff" != "$$(git diff | sha256sum)" ]; then \
 		echo "make generate changed files: commit what it made" >&2; git status --short >&2; exit 1; fi

@@ -5,6 +5,8 @@
 package activities
 
 import (
+	"millwright/activities/capi"
+	capideployment "millwright/activities/capi/deployment"
 	"millwright/activities/class"
 	"millwright/activities/deployment"
 	"millwright/activities/drain"
@@ -13,6 +15,7 @@ import (
 	"millwright/activities/orphan"
 	"millwright/activities/request"
 	"millwright/activities/set"
+	observecapi "millwright/observe/capi"
 )
 
 // OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported methods
@@ -27,4 +30,10 @@ func OnClusters(k *kube.Kube) []any {
 		&request.Activities{Kube: k},
 		&set.Activities{Kube: k},
 	}
+}
+
+// OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API, which run on the same task queues. Both arguments may be nil if only the
+// names are needed.
+func OnClusterAPI(k *kube.Kube, api *observecapi.Cache) []any {
+	return []any{&capi.Activities{Kube: k, API: api}, &capideployment.Activities{Kube: k, API: api}}
 }

@@ -75,11 +75,11 @@ func root() *cobra.Command {
 		Long: `devstack runs a whole Millwright on this machine, without Docker and without root: etcd, kube-apiserver,
 controller-manager, scheduler, simulated nodes (KWOK), Temporal with its UI, a simulated cloud (virtualcloud), our worker
 and our bridge. Each is a process of its own, listens on loopback only, and keeps everything in one folder.`,
-		Example: `  devstack up                      start everything; the second time it only says where everything is
-  devstack status                  what runs; exit code 1 when something is dead
+		Example: `  devstack up                      # start everything; the second time it only says where everything is
+  devstack status                  # what runs; exit code 1 when something is dead
   devstack kubectl -- get machines
-  devstack kill worker             what happens then? (devstack start worker)
-  devstack down                    stop everything; data stay for the next up`,
+  devstack kill worker             # what happens then? (devstack start worker)
+  devstack down                    # stop everything; data stay for the next up`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -94,12 +94,14 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 
 // buildCommand builds only the heavy binaries, so that make and CI can do so as a separate step.
 func buildCommand(p *places) *cobra.Command {
+	all := append(build.HeavyNames(), build.ClusterAPI)
 	return &cobra.Command{
-		Use:   "build [" + strings.Join(build.HeavyNames(), "|") + "]",
+		Use:   "build [" + strings.Join(all, "|") + "]",
 		Short: "Build the heavy binaries (Kubernetes, Temporal) unless they are cached",
 		Long: `build makes the binaries that the stack runs from and prints their paths. They take minutes to build, once: they
-are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in the user's cache folder.`,
-		ValidArgs: build.HeavyNames(),
+are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in the user's cache folder. The programs of
+Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --cluster-api; their folder is printed.`,
+		ValidArgs: all,
 		Args:      cobra.OnlyValidArgs,
 		RunE: func(c *cobra.Command, names []string) error {
 			repo, err := build.FindRepo(p.repo)
@@ -110,7 +112,11 @@ are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in 
 				names = build.HeavyNames()
 			}
 			for _, name := range names {
-				path, err := build.Heavy(c.Context(), repo, name, c.ErrOrStderr())
+				program := func() (string, error) { return build.Heavy(c.Context(), repo, name, c.ErrOrStderr()) }
+				if name == build.ClusterAPI {
+					program = func() (string, error) { return build.ClusterAPIPrograms(c.Context(), repo, c.ErrOrStderr()) }
+				}
+				path, err := program()
 				if err != nil {
 					return err
 				}

@@ -19,8 +19,9 @@ import (
 func mayDecide() map[string][]string {
 	return map[string][]string{
 		"workflows": {
-			"orphan.After",  // takes what was collected off a list
-			"request.Check", // validates updates: what it refuses is in no history
+			"explain.NeedsPerson", // words of the page in Temporal, which is in no history
+			"orphan.After",        // takes what was collected off a list
+			"request.Check",       // validates updates: what it refuses is in no history
 		},
 		"observe": nil, // facts only
 		"k8sbridge": {

@@ -30,9 +30,10 @@ const root = ".."
 // foreign are paths in the documents that lie in other repositories, or that a build makes.
 var foreign = []string{
 	"bin/", ".devstack", ".devstack/", // made here, and not kept
-	"k8s.io/kubernetes",                                                                                                                                                                                                                                                                                  // a module
-	"rollout.machine.sapcloud.io/hold", "rollout.machine.sapcloud.io/approve", "rollout.machine.sapcloud.io/last-request", "rollout.machine.sapcloud.io/automatic-rollback-to", "machine.sapcloud.io/kubernetes-version", "machineset.cluster.x-k8s.io/skip-preflight-checks", "cluster.x-k8s.io/paused", // annotations
-	"cluster.x-k8s.io/delete-machine", "cluster.x-k8s.io/remediate-machine",
+	"k8s.io/kubernetes", "k8s.io/client-go/gentype", "sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/api", "sigs.k8s.io/cluster-api/test", "cluster.x-k8s.io/v1beta2", // modules, packages, an API
+	"rollout.machine.sapcloud.io/hold", "rollout.machine.sapcloud.io/approve", "rollout.machine.sapcloud.io/paused-by", "rollout.machine.sapcloud.io/automatic-rollback-to", "machine.sapcloud.io/kubernetes-version", "machineset.cluster.x-k8s.io/skip-preflight-checks", "cluster.x-k8s.io/paused", // annotations
+	"cluster.x-k8s.io/delete-machine", "cluster.x-k8s.io/remediate-machine", "cluster.x-k8s.io/machineset", "machine.sapcloud.io/cluster-api", // the last two are finalizers
+	"machine.cluster.x-k8s.io/exclude-node-draining", "drain.machine.sapcloud.io/status", "drain.machine.sapcloud.io/skip", "rollout.machine.sapcloud.io/progress-deadline-seconds", // annotations
 	"service/worker/scheduler", "service/worker/workerdeployment", // of go.temporal.io/server
 }
 
@@ -250,7 +251,7 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 		vocabulary.ReasonTemplateNotFound: true, vocabulary.ReasonPreflightCheckFailed: true, vocabulary.ReasonScaleUpStopped: true,
 		vocabulary.ReasonMachineSetInvalid: true, vocabulary.ReasonMachineCreationFailed: true, vocabulary.ReasonFailedDelete: true,
 		// of a deployment
-		vocabulary.ReasonInvalid: true, vocabulary.ReasonProgressDeadlineExceeded: true,
+		vocabulary.ReasonInvalid: true, vocabulary.ReasonProgressDeadlineExceeded: true, vocabulary.ReasonExtensionFailed: true,
 		// of a drain
 		drain.BlockedByBudget: true, drain.BlockedByProtection: true, drain.BlockedByWork: true, drain.BlockedByVolume: true,
 		drain.BlockedByEnding: true, drain.BlockedByNamespace: true, drain.BlockedByError: true,
@@ -301,43 +302,4 @@ func TestLinksLeadToSections(t *testing.T) {
 			assert.True(t, sectionsOf(page)[found[2]], "%s: %s has no section %s", d.name, page, found[2])
 		}
 	}
-}
-
-// Commands of starter and devstack in the documents exist, with their flags, also where the command cannot be run.
-func TestNamedCommandsExist(t *testing.T) {
-	helps := map[string]string{} // by command
-	for _, section := range regexp.MustCompile("(?ms)^## (\\S.*?)\n\n```\n(.*?)^```$").FindAllStringSubmatch(read(t, "docs/reference/flags.md"), -1) {
-		helps[section[1]] = section[2]
-	}
-	require.Contains(t, helps, "starter drain extend")
-	command := regexp.MustCompile(`(?m)(?:^|[^\w/.-])(?:bin/)?((?:starter|devstack)(?: [a-z][a-z-]*)+)([^|&;#\n]*)`)
-	flag := regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*|-[A-Za-z])\b`)
-	checked := 0
-	for _, d := range documents(t) {
-		texts := slices.Clone(d.code)
-		for _, block := range regexp.MustCompile("(?ms)^ *```(?:sh|console)\n(.*?)^ *```$").FindAllStringSubmatch(d.text, -1) {
-			texts = append(texts, block[1])
-		}
-		for _, text := range texts {
-			for _, found := range command.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
-				words := strings.Fields(found[1])
-				for len(words) > 1 && helps[strings.Join(words, " ")] == "" {
-					words = words[:len(words)-1]
-				}
-				name := strings.Join(words, " ")
-				if len(words) == 1 && words[0] == "devstack" || strings.HasPrefix(found[1], "starter completion") {
-					continue // a package of that name, or a command of the library
-				}
-				if !assert.Greater(t, len(words), 1, "%s: there is no command %s", d.name, found[1]) {
-					continue
-				}
-				checked++
-				arguments, _, _ := strings.Cut(found[2], " -- ")
-				for _, f := range flag.FindAllStringSubmatch(arguments, -1) {
-					assert.Regexp(t, `(?m)(^|[\s,])`+regexp.QuoteMeta(f[1])+`([\s,=]|$)`, helps[name], "%s: %s has no flag %s", d.name, name, f[1])
-				}
-			}
-		}
-	}
-	assert.Greater(t, checked, 80)
 }

@@ -27,6 +27,7 @@ import (
 	"millwright/k8sbridge/fleet"
 	"millwright/k8sbridge/watch"
 	"millwright/observe/cache"
+	"millwright/observe/capi"
 	"millwright/observe/taskqueue"
 	"millwright/process"
 )
@@ -40,6 +41,7 @@ type options struct {
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
 	mcm          process.MCMFlags
+	clusterAPI   process.ClusterAPIFlags
 }
 
 func main() {
@@ -48,6 +50,7 @@ func main() {
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
 	o.mcm.Register(flag.CommandLine)
+	o.clusterAPI.Register(flag.CommandLine)
 	flag.StringVar(&o.identity, "identity", "", "identity of this process in the leader election; empty means hostname and process ID")
 	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
 	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
@@ -81,7 +84,8 @@ func execute(o options) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := caches(ctx, o, config)
+	restores := cache.NewRestores()
+	cluster, api, err := caches(ctx, o, restores.Watched(config), restores)
 	if err != nil {
 		return err
 	}
@@ -99,11 +103,11 @@ func execute(o options) error {
 	}
 	p.Ready(temporal)
 	metrics := watch.NewMetrics(p.Registry)
-	gauges, durations := fleet.NewGauges(cluster), fleet.NewDurations(p.Registry)
+	gauges, durations := fleet.NewGauges(cluster, api), fleet.NewDurations(p.Registry)
 	ctx, end := context.WithCancel(ctx)
-	rewound := make(chan error, 1)
+	restored := make(chan error, 1)
 	go func() {
-		rewound <- cluster.AwaitRewind(ctx)
+		restored <- restores.AwaitRestore(ctx)
 		end()
 	}()
 	err = lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
@@ -116,6 +120,7 @@ func execute(o options) error {
 		}
 		defer stop()
 		b := watch.New(name, cluster, temporal, metrics, p.Logger)
+		b.WatchClusterAPI(api)
 		b.AskPollers(func(ctx context.Context, provider string) (int, error) {
 			return taskqueue.Pollers(ctx, temporal.WorkflowService(), o.Connection.Namespace, name.ProviderQueue(provider), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 		})
@@ -123,43 +128,46 @@ func execute(o options) error {
 		return b.Run(ctx)
 	})
 	end()
-	return errors.Join(err, <-rewound)
+	return errors.Join(err, <-restored)
 }
 
-// caches fills the caches of the bridge. Of Secrets they hold only the metadata.
-func caches(ctx context.Context, o options, config *rest.Config) (*cache.Cluster, error) {
+// caches fills the caches of the bridge. Of Secrets they hold only the metadata. api is nil if no objects of Cluster API are watched.
+func caches(ctx context.Context, o options, config *rest.Config, restores *cache.Restores) (cluster *cache.Cluster, api *capi.Cache, err error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
-	target, err := nodes(o)
+	target, err := nodes(o, restores)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	meta, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
-	cluster, err := cache.NewCluster(machines, target, meta)
+	cluster, err = cache.NewCluster(machines, target, meta)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cluster.Unguarded = !o.guardSecrets
 	o.rollout.Apply(cluster)
 	o.mcm.Apply(cluster)
 	if err := o.preflight.Watch(cluster, config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cluster, cluster.Start(ctx)
+	if api, err = o.clusterAPI.Watch(ctx, cluster, config); err != nil {
+		return nil, nil, err
+	}
+	return cluster, api, cluster.Start(ctx)
 }
 
 // nodes returns a client of the target cluster; nil if there is none.
-func nodes(o options) (kubernetes.Interface, error) {
+func nodes(o options, restores *cache.Restores) (kubernetes.Interface, error) {
 	config, err := o.Target("millwright-bridge")
 	if err != nil || config == nil {
 		return nil, err
 	}
-	return process.KubernetesClient(config)
+	return process.KubernetesClient(restores.Watched(config))
 }
 
 // lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new bridge,
@@ -172,16 +180,14 @@ func lead(ctx context.Context, o options, client kubernetes.Interface, logger *s
 	var failed error
 	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the bridge before
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
+		Lock: &fewRenewals{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.LeaseNamespace},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
-		},
-		// Source: the defaults of Kubernetes' own controllers, shortened: a takeover costs one evaluation of every object and
-		// does no harm.
-		LeaseDuration:   8 * time.Second,
-		RenewDeadline:   5 * time.Second,
-		RetryPeriod:     1 * time.Second,
+		}},
+		LeaseDuration:   leaseLasts,
+		RenewDeadline:   giveUpAfter,
+		RetryPeriod:     retryEach,
 		ReleaseOnCancel: true,
 		Name:            "millwright-bridge",
 		Callbacks: leaderelection.LeaderCallbacks{

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/process"
 )
@@ -58,6 +62,16 @@ func (e *election) join(ctx context.Context, name string, registry *prometheus.R
 	return done
 }
 
+// refuse makes the API server refuse updates of the Lease, once the result is true: those with a holder of which refused is true.
+func (e *election) refuse(refused func(holder string) bool) *atomic.Bool {
+	var on atomic.Bool
+	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		lease := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+		return on.Load() && refused(*lease.Spec.HolderIdentity), nil, errors.New("no route to host")
+	})
+	return &on
+}
+
 func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
@@ -84,6 +98,59 @@ func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story(), "the lease was given back, not waited for")
 		stop2()
+		require.NoError(t, <-second)
+	})
+}
+
+func TestALeaderWritesItsLeaseFourTimesAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{client: fake.NewClientset()}
+		ctx, stop := context.WithCancel(t.Context())
+		done := e.join(ctx, "first", prometheus.NewRegistry(), nil)
+		time.Sleep(2 * time.Second)
+		e.client.ClearActions()
+		time.Sleep(10 * time.Minute)
+		assert.InDelta(t, 38, len(e.client.Actions()), 3, "requests of any kind")
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// No bridge begins before the one ends that has lost the API server.
+func TestAnotherLeadsWhenTheLeaderCannotRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{client: fake.NewClientset()}
+		cut := e.refuse(func(holder string) bool { return holder != "second" })
+		ctx, stop := context.WithCancel(t.Context())
+		first := e.join(ctx, "first", prometheus.NewRegistry(), nil)
+		time.Sleep(2 * time.Second)
+		second := e.join(ctx, "second", prometheus.NewRegistry(), nil)
+		cut.Store(true)
+		time.Sleep(29 * time.Second)
+		require.Equal(t, []string{"first begins", "first ends"}, e.story())
+		time.Sleep(6 * time.Second)
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story())
+		stop()
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+	})
+}
+
+// A bridge that was killed and starts again in its pod has the same identity.
+func TestALeaderThatStartsAgainLeadsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{client: fake.NewClientset()}
+		e.refuse(func(holder string) bool { return holder == "" }).Store(true) // what is killed gives nothing back
+		killed, kill := context.WithCancel(t.Context())
+		first := e.join(killed, "pod-1", prometheus.NewRegistry(), nil)
+		time.Sleep(2 * time.Second)
+		kill()
+		require.NoError(t, <-first)
+		ctx, stop := context.WithCancel(t.Context())
+		second := e.join(ctx, "pod-1", prometheus.NewRegistry(), nil)
+		time.Sleep(time.Second)
+		assert.Equal(t, []string{"pod-1 begins", "pod-1 ends", "pod-1 begins"}, e.story())
+		stop()
 		require.NoError(t, <-second)
 	})
 }

@@ -28,16 +28,11 @@ func (f *PreflightFlags) Register(set *flag.FlagSet) {
 	set.BoolVar(&f.Strict, "strict-preflight-checks", false, "create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them")
 }
 
-// Watch adds the control plane to a cluster's caches; it does nothing if none is configured. Call it before the caches start.
+// Watch sets the checks of a cluster, and adds the control plane to its caches if one is configured. Call it before the caches start.
 func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) error {
-	if f.ControlPlane == "" {
-		return nil
+	known := []string{
+		preflight.All, preflight.ControlPlaneIsStable, preflight.KubernetesVersionSkew, preflight.KubeadmVersionSkew, preflight.ControlPlaneVersionSkew,
 	}
-	ref, err := cache.ParseControlPlane(f.ControlPlane)
-	if err != nil {
-		return fmt.Errorf("--control-plane: %w", err)
-	}
-	known := []string{preflight.All, preflight.ControlPlaneIsStable, preflight.KubernetesVersionSkew, preflight.KubeadmVersionSkew}
 	var checks []string
 	for name := range strings.SplitSeq(f.Checks, ",") {
 		switch name = strings.TrimSpace(name); {
@@ -47,6 +42,14 @@ func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) erro
 		default:
 			checks = append(checks, name)
 		}
+	}
+	cluster.Preflight = cache.Preflight{Checks: checks, Strict: f.Strict}
+	if f.ControlPlane == "" {
+		return nil
+	}
+	ref, err := cache.ParseControlPlane(f.ControlPlane)
+	if err != nil {
+		return fmt.Errorf("--control-plane: %w", err)
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

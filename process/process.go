@@ -39,7 +39,7 @@ type Flags struct {
 	LogLevel         string
 	ClusterName      string
 	LeaseNamespace   string
-	QPS              float64
+	QPS              float64 // requests a second of each client; zero: no limit
 	Burst            int
 }
 
@@ -52,9 +52,9 @@ func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.LeaseNamespace, "lease-namespace", "default", "namespace of the Leases for the leader election of the bridges and for the presence of the workers")
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
 	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
-	// Source of the rates: the values with which Gardener runs machine-controller-manager (150 and 200).
-	set.Float64Var(&f.QPS, "kube-api-qps", 150, "largest sustained rate of requests to each API server, per second")
-	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests to each API server")
+	// Source of the default: ADR 0087. The burst is that with which Gardener runs machine-controller-manager.
+	set.Float64Var(&f.QPS, "kube-api-qps", 0, "largest sustained rate of requests of each client of an API server, per second; 0: no limit, the priority and fairness of the API server limits them")
+	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests of each client, if --kube-api-qps is set")
 }
 
 // Installation returns the name of this installation, or an error that says why --cluster-name cannot be used.
@@ -101,8 +101,16 @@ func (f *Flags) cluster(kubeconfig, agent string) (*rest.Config, error) {
 		return nil, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.UserAgent = agent
-	config.QPS, config.Burst = float32(f.QPS), f.Burst
+	f.Limit(config)
 	return config, nil
+}
+
+// Limit sets the rate of requests of the clients that are made with a configuration.
+func (f *Flags) Limit(config *rest.Config) {
+	config.QPS, config.Burst = float32(f.QPS), f.Burst
+	if f.QPS == 0 {
+		config.QPS = -1 // zero would be client-go's default of 5
+	}
 }
 
 // KubernetesClient returns a client of Kubernetes' own resources. It uses protobuf: nodes change much more often than machines,

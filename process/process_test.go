@@ -28,7 +28,7 @@ func TestFlags(t *testing.T) {
 	require.NoError(t, set.Parse([]string{"--temporal-address=here:1"}))
 	assert.Equal(t, "here:1", f.Connection.Address)
 	f.Connection = connection.Flags{}
-	assert.Equal(t, Flags{MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", QPS: 150, Burst: 200}, f)
+	assert.Equal(t, Flags{MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", Burst: 200}, f)
 }
 
 func TestLogger(t *testing.T) {
@@ -55,6 +55,9 @@ current-context: c
 	assert.Equal(t, "millwright-test", config.UserAgent, "so that requests can be attributed")
 	assert.InDelta(t, 7, config.QPS, 0)
 	assert.Equal(t, 9, config.Burst)
+	config, err = (&Flags{Kubeconfig: path}).Kubernetes("millwright-test")
+	require.NoError(t, err)
+	assert.Negative(t, config.QPS, "no limit")
 
 	_, err = (&Flags{Kubeconfig: path + "-absent"}).Kubernetes("millwright-test")
 	assert.ErrorContains(t, err, path+"-absent")

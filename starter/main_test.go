@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"millwright/test/pages"
 )
 
 func TestCommandsOfTheStarter(t *testing.T) {
@@ -23,4 +26,17 @@ func TestVersionOfTheStarter(t *testing.T) {
 	c.SetOut(&out)
 	require.NoError(t, c.Execute())
 	require.Regexp(t, `^starter version \S+`, out.String())
+}
+
+// Each command of the documents and of the help texts is one that the program takes, with its flags and arguments, also where it stands in a
+// sentence or a table.
+func TestCommandsInTheDocuments(t *testing.T) {
+	calls, err := pages.Calls("..", "starter", "kubectl millwright")
+	require.NoError(t, err)
+	require.Greater(t, len(calls), 100)
+	examples := pages.Examples(command(), "starter", "kubectl millwright")
+	require.Greater(t, len(examples), 25)
+	for _, call := range append(calls, examples...) {
+		assert.NoError(t, call.Check(command()))
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"millwright/api/generated/clientset/versioned"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
 	"millwright/process"
 )
 
@@ -22,13 +24,16 @@ type clients struct {
 	target   kubernetes.Interface // nodes, bootstrap tokens; nil without a target cluster
 }
 
-// connect makes the clients. It sends no request yet.
-func connect(o options) (c clients, err error) {
-	const agent = "millwright-worker"
+// agent is how the worker is called in the logs of API servers.
+const agent = "millwright-worker"
+
+// connect makes the clients, whose watches notice restores. It sends no request yet.
+func connect(o options, restores *cache.Restores) (c clients, err error) {
 	control, err := o.Kubernetes(agent)
 	if err != nil {
 		return c, err
 	}
+	control = restores.Watched(control)
 	c.config = control
 	if c.machines, err = versioned.NewForConfig(control); err != nil {
 		return c, fmt.Errorf("make client: %w", err)
@@ -45,9 +50,25 @@ func connect(o options) (c clients, err error) {
 	if err != nil || target == nil {
 		return c, err
 	}
-	target.Wrap(func(next http.RoundTripper) http.RoundTripper { return impatient{next} })
-	c.target, err = process.KubernetesClient(target)
+	c.target, err = drainingClient(restores.Watched(target))
 	return c, err
+}
+
+// drainingClient returns the client of a cluster whose nodes are drained.
+func drainingClient(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return impatient{next} })
+	return process.KubernetesClient(config)
+}
+
+// drains says how the nodes of workload clusters of Cluster API are reached. Rates are those of the target.
+func (c clients) drains(o options) capi.Drains {
+	return capi.Drains{Secrets: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+		config = rest.CopyConfig(config)
+		config.UserAgent = agent
+		o.Limit(config)
+		return drainingClient(config)
+	}}
 }
 
 // impatient returns the refusal of an eviction at once. Otherwise the client would wait and retry up to ten times, while the

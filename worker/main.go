@@ -16,6 +16,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/decide/drain"
 	"millwright/observe/cache"
+	"millwright/observe/capi"
 	"millwright/process"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
@@ -35,6 +36,7 @@ type options struct {
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
 	mcm          process.MCMFlags
+	clusterAPI   process.ClusterAPIFlags
 }
 
 func main() {
@@ -43,6 +45,7 @@ func main() {
 	o.preflight.Register(flag.CommandLine)
 	o.rollout.Register(flag.CommandLine)
 	o.mcm.Register(flag.CommandLine)
+	o.clusterAPI.Register(flag.CommandLine)
 	o.cloud.Register(flag.CommandLine)
 	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
 	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
@@ -80,7 +83,8 @@ func execute(o options) error {
 	if err != nil {
 		return err
 	}
-	clients, err := connect(o)
+	restores := cache.NewRestores()
+	clients, err := connect(o, restores)
 	if err != nil {
 		return err
 	}
@@ -92,7 +96,7 @@ func execute(o options) error {
 	if err := process.Claim(ctx, name, temporal, clients.control, p.Logger); err != nil {
 		return err
 	}
-	cluster, err := watch(ctx, o, clients)
+	cluster, api, err := watch(ctx, o, clients)
 	if err != nil {
 		return err
 	}
@@ -106,12 +110,12 @@ func execute(o options) error {
 		}
 		go here.keep(ctx)
 		go func() {
-			if err := cluster.AwaitRewind(ctx); err != nil {
+			if err := restores.AwaitRestore(ctx); err != nil {
 				fatal.Fail(err)
 			}
 		}()
 	}
-	workers, err := serveQueues(o, name, temporal, cluster, clients, p.Registry, fatal)
+	workers, err := serveQueues(o, name, temporal, cluster, api, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
@@ -120,24 +124,32 @@ func execute(o options) error {
 	return serve.UntilStopped(ctx, workers, fatal)
 }
 
-// watch fills the caches; nil if this worker needs none.
-func watch(ctx context.Context, o options, clients clients) (*cache.Cluster, error) {
+// watch fills the caches; nil if this worker needs none. api is nil if no objects of Cluster API are reconciled.
+func watch(ctx context.Context, o options, clients clients) (cluster *cache.Cluster, api *capi.Cache, err error) {
 	if !o.servesCore() {
-		return nil, nil
+		return nil, nil, nil
 	}
-	cluster, err := cache.NewCluster(clients.machines, clients.target, clients.metadata)
+	cluster, err = cache.NewCluster(clients.machines, clients.target, clients.metadata)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := cluster.WatchDrains(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o.rollout.Apply(cluster)
 	o.mcm.Apply(cluster)
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cluster, cluster.Start(ctx)
+	if api, err = o.clusterAPI.Watch(ctx, cluster, clients.config); err != nil {
+		return nil, nil, err
+	}
+	if api != nil {
+		if err := api.WatchDrains(clients.drains(o)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return cluster, api, cluster.Start(ctx)
 }
 
 // servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a cloud

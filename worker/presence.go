@@ -22,14 +22,15 @@ import (
 )
 
 const (
-	// renewEach is the time between two renewals. Source: as the Leases of Kubernetes' nodes.
-	renewEach = 10 * time.Second
-	// absentAfter is the shortest absence that counts. Source: six missed renewals, and far below the shortest timeout that is
+	// renewEach is the time between two renewals. Sources: with the Lease of the bridge, 8 requests a minute; starter reports an absence after
+	// three missed renewals.
+	renewEach = 15 * time.Second
+	// absentAfter is the shortest absence that counts. Source: four missed renewals, and far below the shortest timeout that is
 	// of use.
 	absentAfter = time.Minute
 	// mostAbsences is how many absences are kept, the newest. Source: 4 KiB of an annotation.
 	mostAbsences = 50
-	// presenceTimeout bounds one renewal. Source: half of renewEach.
+	// presenceTimeout bounds one renewal. Source: a third of renewEach.
 	presenceTimeout = 5 * time.Second
 )
 
@@ -45,7 +46,8 @@ type presence struct {
 	log      *slog.Logger
 
 	heartbeat prometheus.Gauge
-	renewed   time.Time // when this process last renewed the Lease, by its own clock; zero: never
+	renewed   time.Time             // when this process last renewed the Lease, by its own clock; zero: never
+	kept      *coordinationv1.Lease // as this process wrote it last: a single worker need not read it; nil: it has to be read
 	failing   bool
 }
 
@@ -101,6 +103,13 @@ func (p *presence) renew(ctx context.Context) error {
 	if err := p.answers(ctx); err != nil {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
+	if lease := p.kept; lease != nil && time.Since(p.renewed) < absentAfter/2 { // after a pause, others may have renewed it
+		p.kept = nil
+		err := p.stretch(ctx, lease.DeepCopy())
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseWorkers}}
@@ -110,6 +119,11 @@ func (p *presence) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the Lease: %w", err)
 	}
+	return p.stretch(ctx, lease)
+}
+
+// stretch renews a Lease as it was read, and records the absence before it if there was one.
+func (p *presence) stretch(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	// The time of the API server is known only after a write. So the begin of a possible absence is written first, and its end is
 	// computed from the answer; if this process dies in between, the next one goes on from there.
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" && (p.renewed.IsZero() || time.Since(p.renewed) > absentAfter/2) {
@@ -133,7 +147,7 @@ func (p *presence) renew(ctx context.Context) error {
 			return err
 		}
 	}
-	p.renewed = time.Now()
+	p.renewed, p.kept = time.Now(), lease
 	p.heartbeat.Set(float64(p.renewed.Unix()))
 	p.known(absencesOf(lease))
 	return nil

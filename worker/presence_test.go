@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ type server struct {
 	skew   time.Duration
 	lease  *coordinationv1.Lease
 	fails  error // of the next writes
+	writes int   // so far
 }
 
 func newServer(skew time.Duration) *server {
@@ -39,7 +41,13 @@ func newServer(skew time.Duration) *server {
 			return true, nil, s.fails
 		}
 		at := metav1.NewTime(s.now())
-		s.lease = action.(interface{ GetObject() runtime.Object }).GetObject().(*coordinationv1.Lease).DeepCopy()
+		lease := action.(interface{ GetObject() runtime.Object }).GetObject().(*coordinationv1.Lease).DeepCopy()
+		if s.lease != nil && lease.ResourceVersion != s.lease.ResourceVersion {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, lease.Name, errors.New("it has another version"))
+		}
+		s.writes++
+		lease.ResourceVersion = strconv.Itoa(s.writes)
+		s.lease = lease
 		s.lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "worker", Time: &at}}
 		return true, s.lease.DeepCopy(), nil
 	}
@@ -163,6 +171,21 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			require.Len(t, next.seen, 1)
 			assert.Equal(t, 10*time.Minute+30*time.Second, next.seen[0].To.Sub(next.seen[0].From).Round(10*time.Second))
 			assert.WithinDuration(t, from, next.seen[0].From, 2*time.Second)
+		})
+	})
+	t.Run("a single worker makes one request for each renewal", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(0)
+			w := s.worker()
+			require.NoError(t, w.begin(t.Context()))
+			s.client.ClearActions()
+			w.goesOn(t, 10*time.Minute)
+			assert.InDelta(t, 40, len(s.client.Actions()), 1)
+			s.worker().works(t, time.Second)
+			s.client.ClearActions()
+			w.goesOn(t, 16*time.Second)
+			assert.Len(t, s.client.Actions(), 3, "a conflict with another worker, a read, a write")
+			assert.WithinDuration(t, time.Now(), w.lastBeat(t), 2*time.Second)
 		})
 	})
 	t.Run("another worker is faster", func(t *testing.T) {

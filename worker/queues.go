@@ -15,11 +15,14 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	"millwright/activities"
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/observe/capi"
 	"millwright/observe/taskqueue"
 	"millwright/provider"
 	"millwright/provider/driver"
@@ -38,15 +41,19 @@ const (
 
 // serveQueues starts one SDK worker for each queue. fatal gets the error of the first one that stops polling.
 func serveQueues(
-	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, clients clients, registry prometheus.Registerer, fatal serve.Fatal,
+	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, api *capi.Cache, clients clients, registry prometheus.Registerer, fatal serve.Fatal,
 ) ([]worker.Worker, error) {
-	onClusters := activities.OnClusters(&kube.Kube{
+	k := &kube.Kube{
 		Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining,
-		Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloud.Calls/fairShare, 1),
+		Issued: &kube.Issued{}, Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloud.Calls/fairShare, 1),
 		Pollers: func(ctx context.Context, name string) (int, error) {
 			return taskqueue.Pollers(ctx, temporal.WorkflowService(), o.Connection.Namespace, installation.ProviderQueue(name), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 		},
-	})
+	}
+	onClusters := activities.OnClusters(k)
+	if api != nil {
+		onClusters = append(onClusters, activities.OnClusterAPI(k, api)...)
+	}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
 		var options []driver.Option
@@ -78,9 +85,11 @@ func serveQueues(
 			if missing != nil {
 				return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 			}
-			w, err = serve.StartCloud(temporal, installation, name, o.cloud, metrics, fatal, &cloud.Provider{
-				Cloud: found, Classes: clients.machines, Secrets: clients.control, Tokens: clients.target,
-			})
+			calls := &cloud.Provider{Cloud: found, Issued: k.Issued}
+			if err := serve.Connect(o.Flags, agent, calls); err != nil {
+				return nil, err
+			}
+			w, err = serve.StartCloud(temporal, installation, name, o.cloud, metrics, fatal, calls)
 		default:
 			err = fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, run.QueueMachines, run.QueueKubernetes, run.QueueDrains)
 		}
@@ -108,6 +117,7 @@ func coreOptions(queue string) worker.Options {
 func recorder(control kubernetes.Interface) record.EventRecorder {
 	scheme := runtime.NewScheme()
 	_ = v1alpha1.AddToScheme(scheme) // fails only on a type that is registered twice
+	_ = clusterv1.AddToScheme(scheme)
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: control.CoreV1().Events("")})
 	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "millwright"})

@@ -21,15 +21,19 @@ import (
 // Register registers every workflow with a worker or a replayer.
 func Register(r worker.WorkflowRegistry) {
 	for kind, function := range map[run.Kind]any{
-		run.KindMachine:           machine.Machine,
-		run.KindMachineSet:        set.MachineSet,
-		run.KindMachineDeployment: deployment.MachineDeployment,
-		run.KindMachineClass:      class.MachineClass,
-		run.KindDrain:             drain.Drain,
-		run.KindRollout:           deployment.Rollout,
-		run.KindOrphanCollection:  orphan.Collection,
-		run.KindProviderCheck:     check.Provider,
-		run.KindInstallation:      installation.Installation,
+		run.KindMachine:              machine.Machine,
+		run.KindMachineSet:           set.MachineSet,
+		run.KindClusterAPISet:        set.ClusterAPISet,
+		run.KindMachineDeployment:    deployment.MachineDeployment,
+		run.KindClusterAPIDeployment: deployment.ClusterAPIDeployment,
+		run.KindMachineClass:         class.MachineClass,
+		run.KindDrain:                drain.Drain,
+		run.KindClusterAPIDrain:      drain.ClusterAPIDrain,
+		run.KindRollout:              deployment.Rollout,
+		run.KindClusterAPIRollout:    deployment.ClusterAPIRollout,
+		run.KindOrphanCollection:     orphan.Collection,
+		run.KindProviderCheck:        check.Provider,
+		run.KindInstallation:         installation.Installation,
 	} {
 		r.RegisterWorkflowWithOptions(function, workflow.RegisterOptions{
 			Name:               string(kind),

@@ -1,48 +1,152 @@
 package workflows_test
 
 import (
+	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"millwright/workflows"
 )
 
+// recorded is the folder of the recorded histories. Its folders are those of `make record`: each has a list of its histories beside it.
+var recorded = filepath.Join("testdata", "replay")
+
 // TestReplay replays every recorded history, of ended and of open runs, against the current workflows.
 func TestReplay(t *testing.T) {
-	root := filepath.Join("testdata", "replay")
-	kinds := map[string]int{}
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		name, _ := filepath.Rel(root, path)
-		kinds[filepath.Dir(name)]++
-		t.Run(strings.TrimSuffix(filepath.ToSlash(name), ".json.gz"), func(t *testing.T) {
-			file, err := os.Open(path)
-			require.NoError(t, err)
-			defer func() { _ = file.Close() }()
-			text, err := gzip.NewReader(file)
-			require.NoError(t, err)
-			history, err := client.HistoryFromJSON(text, client.HistoryJSONOptions{})
-			require.NoError(t, err)
+	for _, name := range names(t) {
+		t.Run(strings.TrimSuffix(name, ".json.gz"), func(t *testing.T) {
 			replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableRegistrationAliasing: true})
 			require.NoError(t, err)
 			workflows.Register(replayer)
-			require.NoError(t, replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), history))
+			require.NoError(t, replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), read(t, name)))
 		})
-		return nil
-	}))
-	for _, kind := range []string{"machine", "machineset", "machinedeployment", "machineclass", "drain", "rollout", "orphancollection"} {
-		require.Positive(t, kinds[kind], "no history of %s is recorded", kind)
 	}
+}
+
+// names returns the recorded histories as the lists have them: folder/kind/situation.json.gz.
+func names(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	require.NoError(t, fs.WalkDir(os.DirFS(recorded), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && path.Ext(name) != ".sum" {
+			all = append(all, name)
+		}
+		return err
+	}))
+	return all
+}
+
+func read(t *testing.T, name string) *historypb.History {
+	t.Helper()
+	file, err := os.Open(filepath.Join(recorded, filepath.FromSlash(name)))
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	text, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	history, err := client.HistoryFromJSON(text, client.HistoryJSONOptions{})
+	require.NoError(t, err)
+	return history
+}
+
+// A recorded history never changes and never goes: workflows of that version may be open somewhere. The lists name all of them, each once.
+func TestRecordedHistoriesAreThoseOfTheirLists(t *testing.T) {
+	lists, err := filepath.Glob(filepath.Join(recorded, "*.sum"))
+	require.NoError(t, err)
+	require.Contains(t, lists, filepath.Join(recorded, "v0.1.sum"))
+	listed, digests := []string{}, map[string]string{}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			digest, name, is := strings.Cut(strings.TrimSpace(line), "  ")
+			require.True(t, is, "%s: a digest and a file: %q", list, line)
+			assert.Equal(t, strings.TrimSuffix(filepath.Base(list), ".sum"), strings.Split(name, "/")[0], "%s lists its own folder", list)
+			history, err := os.ReadFile(filepath.Join(recorded, filepath.FromSlash(name)))
+			if !assert.NoError(t, err, "a recorded history is never deleted") {
+				continue
+			}
+			sum := sha256.Sum256(history)
+			assert.Equal(t, digest, hex.EncodeToString(sum[:]), "%s was changed: restore it; what is new is recorded under another name (make record)", name)
+			assert.Empty(t, digests[digest], "%s is the same history", name)
+			listed, digests[digest] = append(listed, name), name
+		}
+	}
+	assert.ElementsMatch(t, listed, names(t), "make record adds a history to its list")
+}
+
+// registry stores the names of the workflows that are registered with it.
+type registry struct {
+	worker.WorkflowRegistry
+
+	names []string
+}
+
+func (r *registry) RegisterWorkflowWithOptions(_ any, options workflow.RegisterOptions) {
+	r.names = append(r.names, options.Name)
+}
+
+// Each workflow that a worker registers has a recorded history of an open run and one of an ended run, and what can happen to a workflow has
+// happened in one of them.
+func TestWhatIsRecorded(t *testing.T) {
+	var registered registry
+	workflows.Register(&registered)
+	open, ended, happened := map[string]bool{}, map[string]bool{}, map[enumspb.EventType]bool{}
+	local := false
+	for _, name := range names(t) {
+		events := read(t, name).Events
+		kind := events[0].GetWorkflowExecutionStartedEventAttributes().GetWorkflowType().GetName()
+		assert.Equal(t, strings.ToLower(kind), strings.Split(name, "/")[1], "the folder of %s", name)
+		if over(events[len(events)-1].EventType) {
+			ended[kind] = true
+		} else {
+			open[kind] = true
+		}
+		for _, e := range events {
+			happened[e.EventType] = true
+			for _, payload := range e.GetMarkerRecordedEventAttributes().GetDetails()["data"].GetPayloads() {
+				local = local || bytes.Contains(payload.GetData(), []byte("ActivityType"))
+			}
+		}
+	}
+	slices.Sort(registered.names)
+	assert.Equal(t, registered.names, slices.Sorted(maps.Keys(ended)), "a history of an ended run of each")
+	brief := []string{"OrphanCollection", "ProviderCheck"} // they wait for nothing but one call of a provider
+	assert.Equal(t, slices.DeleteFunc(slices.Clone(registered.names), func(name string) bool { return slices.Contains(brief, name) }), slices.Sorted(maps.Keys(open)), "and one of an open run")
+	assert.True(t, local, "a local activity")
+	for _, e := range []enumspb.EventType{
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+		enumspb.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_EXTERNAL_WORKFLOW_EXECUTION_SIGNALED,
+		enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCELED, enumspb.EVENT_TYPE_TIMER_FIRED, enumspb.EVENT_TYPE_TIMER_CANCELED,
+		enumspb.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+	} {
+		assert.True(t, happened[e], "no recorded history has an event %s", e)
+	}
+}
+
+// over reports whether an event is the last one of a run.
+func over(e enumspb.EventType) bool {
+	return slices.Contains([]enumspb.EventType{
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+	}, e)
 }

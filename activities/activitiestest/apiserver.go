@@ -4,16 +4,21 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/testing"
 )
@@ -29,6 +34,7 @@ type apiServer struct {
 	deleted  map[types.UID]string // the version of each deletion
 	lag      sync.RWMutex         // locked: events wait
 	Watched  chan struct{}        // receives once for each watch that has begun
+	feeds    sync.Map             // *watch.RaceFreeFakeWatcher: those from which the watches get their events
 }
 
 // kept names a resource and the fake clientset that stores it: control cluster and target both have Secrets.
@@ -55,6 +61,7 @@ func newAPIServer() *apiServer {
 func (s *apiServer) serve(c FakeClient) {
 	tracker := c.Tracker()
 	c.PrependReactor("*", "*", func(action testing.Action) (bool, runtime.Object, error) {
+		s.makeRoom()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch a := action.(type) {
@@ -69,6 +76,8 @@ func (s *apiServer) serve(c FakeClient) {
 			return true, object, err
 		case testing.DeleteActionImpl:
 			return true, nil, s.delete(tracker, a)
+		case testing.DeleteCollectionActionImpl:
+			return true, nil, s.deleteAll(tracker, a)
 		case testing.ListActionImpl:
 			if a.ListOptions.Limit != 1 { // a cache watches from the version of its list on, and the tracker knows no versions
 				return false, nil, nil
@@ -83,16 +92,40 @@ func (s *apiServer) serve(c FakeClient) {
 		}
 	})
 	c.PrependWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
-		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), action.(testing.WatchActionImpl).ListOptions)
+		options := action.(testing.WatchActionImpl).ListOptions
+		if options.SendInitialEvents != nil { // the tracker sends none: the cache lists instead
+			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+		}
+		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), options)
 		if err != nil {
 			return true, nil, err
 		}
 		s.mu.Lock()
 		s.watching[kept{tracker, action.GetResource()}] = true
 		s.mu.Unlock()
+		s.feeds.Store(w, true)
 		s.Watched <- struct{}{}
 		return true, watch.Filter(w, s.deliver), nil
 	})
+}
+
+// mostWaiting is how many events may wait in a feed when a write begins. Source: a feed holds 100 events and panics at the next one, and at most
+// 16 writes of a batch begin at the same time.
+const mostWaiting = 100 - 2*16
+
+// makeRoom waits, for two seconds at most, until no feed holds many events: on a busy machine writes are faster than who takes the events.
+func (s *apiServer) makeRoom() {
+	full := func() (full bool) {
+		s.feeds.Range(func(feed, _ any) bool {
+			w, is := feed.(*watch.RaceFreeFakeWatcher)
+			full = is && !w.IsStopped() && len(w.ResultChan()) > mostWaiting
+			return !full
+		})
+		return full
+	}
+	for waited := time.Duration(0); waited < 2*time.Second && full(); waited += time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // deliver sends an event when events are not held, a deletion with its version.
@@ -148,13 +181,19 @@ func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, want
 		after = maps.Clone(before)
 		after["status"] = wanted["status"]
 	} else {
-		after["status"] = before["status"]
+		delete(after, "status")
+		if status, has := before["status"]; has {
+			after["status"] = status
+		}
 	}
 	object := decode(after, old)
 	if reflect.DeepEqual(Encode(object), before) {
 		return old, nil
 	}
 	changed := Accessor(object)
+	if m.GetDeletionTimestamp() != nil && slices.ContainsFunc(changed.GetFinalizers(), func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: gvr.Resource}, name, nil)
+	}
 	if !reflect.DeepEqual(Encode(object)["spec"], before["spec"]) {
 		changed.SetGeneration(m.GetGeneration() + 1)
 	}
@@ -189,7 +228,16 @@ func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionIm
 	if err := json.Unmarshal(a.GetPatch(), &change); err != nil {
 		return nil, err
 	}
-	return s.update(tracker, a, merge(Encode(old), change), a.GetSubresource())
+	wanted := merge(Encode(old), change)
+	if a.GetPatchType() == types.StrategicMergePatchType {
+		if wanted, err = strategicpatch.StrategicMergeMapPatch(Encode(old), change, old); err != nil {
+			return nil, err
+		}
+		if m := Accessor(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) { // as of any patch: the field is immutable
+			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: a.GetResource().Resource}, m.GetName(), nil)
+		}
+	}
+	return s.update(tracker, a, wanted, a.GetSubresource())
 }
 
 func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteActionImpl) error {
@@ -215,6 +263,23 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 	m.SetDeletionTimestamp(&now)
 	m.SetResourceVersion(s.next(tracker, gvr))
 	return tracker.Update(gvr, object, a.GetNamespace())
+}
+
+// deleteAll deletes the Secrets that labels and type select.
+func (s *apiServer) deleteAll(tracker testing.ObjectTracker, a testing.DeleteCollectionActionImpl) error {
+	list, err := tracker.List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Secret"), a.GetNamespace())
+	if err != nil {
+		return err
+	}
+	for _, secret := range list.(*corev1.SecretList).Items {
+		if !a.ListRestrictions.Labels.Matches(labels.Set(secret.Labels)) || !a.ListRestrictions.Fields.Matches(fields.Set{"type": string(secret.Type)}) {
+			continue
+		}
+		if err := s.delete(tracker, testing.NewDeleteAction(a.GetResource(), secret.Namespace, secret.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // merge applies a JSON merge patch (RFC 7396).

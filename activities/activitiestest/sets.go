@@ -48,7 +48,7 @@ func Rich(c *v1alpha1.MachineClass) {
 // Cached returns the objects in the caches, each with a copy of it.
 func (w *World) Cached() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
-	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets} {
+	for _, resource := range append(w.provides(), cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets) {
 		for _, o := range w.Cluster.Informer(resource).GetStore().List() {
 			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)
 		}

@@ -31,6 +31,8 @@ import (
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
 )
 
 // World is a control cluster with its target, the activities that work on them, and the events that they recorded.
@@ -41,12 +43,21 @@ type World struct {
 	Target   *kubefake.Clientset
 	Meta     *metadatafake.FakeMetadataClient // of Secrets
 	Recorder *record.FakeRecorder
+	Provider *capitest.Server    // of the objects of Cluster API; nil without them
+	API      *capi.Cache         // of these objects
+	Secrets  *kubefake.Clientset // with the kubeconfigs of workload clusters; nil without them
 	*kube.Kube
 	Ahead time.Duration // how far the clock of the worker that makes attempts is ahead of the servers'; see Worker
 }
 
 // NewWorld returns a world that holds these objects, machine objects and nodes alike, in its API server and its caches.
 func NewWorld(t *testing.T, objects ...kuberuntime.Object) *World {
+	t.Helper()
+	return newWorld(t, objects, func(*World, *cache.Cluster) int { return 0 })
+}
+
+// newWorld returns a world that holds these objects. watch adds caches before they start, and returns how many.
+func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *cache.Cluster) int) *World {
 	t.Helper()
 	w := &World{T: t, Server: newAPIServer(), Recorder: record.NewFakeRecorder(1000)}
 	var ours, nodes, secrets []kuberuntime.Object
@@ -70,8 +81,9 @@ func NewWorld(t *testing.T, objects ...kuberuntime.Object) *World {
 	cluster, err := cache.NewCluster(w.Machines, w.Target, w.Meta)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
+	more := watch(w, cluster)
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 9 { // one for each cache: a fake drops deletions that are not watched
+	for range 10 + more { // one for each cache: a fake drops events before a watch begins
 		<-w.Server.Watched
 	}
 	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
@@ -134,7 +146,7 @@ func (w *World) Settle() {
 	w.Server.mu.Lock()
 	for what, version := range w.Server.written {
 		if w.Server.watching[what] {
-			versions.Raise(cache.Resource(what.gvr.Resource), version)
+			versions.Raise(resourceOf(what.gvr), version)
 		}
 	}
 	w.Server.mu.Unlock()
@@ -170,12 +182,13 @@ func (w *World) Snapshot() string {
 	all = append(all, w.list(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
 	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"} // of the fake client's lists
 	all = append(all, w.list(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
+	all = append(all, w.provided()...)
 	text, err := json.MarshalIndent(all, "", " ")
 	require.NoError(w.T, err)
 	return string(text)
 }
 
-func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupVersionResource, kind schema.GroupVersionKind) any {
+func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupVersionResource, kind schema.GroupVersionKind) []kuberuntime.Object {
 	w.T.Helper()
 	list, err := tracker.List(resource, kind, "")
 	require.NoError(w.T, err)
@@ -188,7 +201,7 @@ func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupV
 // watches of the caches, which begin at any time after these are filled; only drains watch pods.
 func (w *World) Requests() []string {
 	list := []string{}
-	for _, action := range slices.Concat(w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions()) {
+	for _, action := range slices.Concat(w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions(), w.asked()) {
 		if action.GetVerb() == "watch" && action.GetResource().Resource != "pods" {
 			continue
 		}
@@ -214,6 +227,11 @@ func (w *World) Forget() {
 	w.Machines.ClearActions()
 	w.Target.ClearActions()
 	w.Meta.ClearActions()
+	if w.Provider != nil {
+		for _, fake := range w.Provider.Fakes() {
+			fake.ClearActions()
+		}
+	}
 }
 
 // Told returns the events since the last call, as "type reason message".

@@ -3,6 +3,8 @@ package cloud
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"millwright/activities/kube"
 	"millwright/provider"
 )
@@ -19,7 +21,7 @@ type Checked struct {
 func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (Checked, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
-	class, problem, err := p.class(ctx, in.Namespace, in.Name)
+	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: in.Namespace, Name: in.Name})
 	if err != nil || problem != nil {
 		return Checked{Problem: problem}, err
 	}

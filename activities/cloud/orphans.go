@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
@@ -110,7 +111,7 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 
 // usableClass reads a class and its Secrets; a problem with them is an error.
 func (p *Provider) usableClass(ctx context.Context, ref kube.Ref) (boundClass, error) {
-	class, problem, err := p.class(ctx, ref.Namespace, ref.Name)
+	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if err == nil && problem != nil {
 		err = problemFailure(*problem)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
+	"millwright/api/vocabulary"
+	"millwright/decide/explain"
 	"millwright/provider"
 )
 
@@ -41,6 +43,19 @@ func TestReactionTo(t *testing.T) {
 		assert.Equal(t, want, kube.ReactionTo(code), code)
 	}
 	assert.Equal(t, kube.Retry, kube.ReactionTo(99), "a code that this version does not know")
+}
+
+// decide/explain does not know the reactions: a refusal that only a person ends is repeated once an hour, and the sentence says so.
+func TestTheSentenceKnowsWhichRefusalsEndure(t *testing.T) {
+	t.Parallel()
+	for _, code := range provider.Codes() {
+		if code == provider.OK {
+			continue
+		}
+		waits := explain.Machine{Deleting: true, Step: vocabulary.StepDeleteInstance, Cause: "no", BlockedBy: []string{code.String()}}.WaitsFor()
+		react := kube.ReactionTo(code)
+		assert.Equal(t, react == kube.UntilSpec || react == kube.UntilCredential, strings.HasSuffix(waits.Next.One, " at least every 1h"), code)
+	}
 }
 
 func TestAProblemIsShownOnce(t *testing.T) {

@@ -3,25 +3,19 @@
 package cloud
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/kube"
 	"millwright/api/generated/clientset/versioned"
-	"millwright/api/v1alpha1"
 	"millwright/provider"
 )
 
@@ -35,6 +29,11 @@ type Provider struct {
 	Tokens  kubernetes.Interface // of the target cluster, which holds the bootstrap tokens; nil: there is none
 	Cluster string               // value of --cluster-name
 
+	// Issued has the bootstrap tokens that this process has just made; nil: they are read.
+	Issued *kube.Issued
+
+	classes classReads
+
 	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider: one request more.
 	NodeTemplates bool
 
@@ -46,10 +45,12 @@ type Provider struct {
 type InstanceCall struct {
 	Machine        kube.Ref
 	Class          string // name of the MachineClass in the machine's namespace
+	Versions       string // of the class and its Secrets, as the decision saw them; empty: they are read for this call
 	ProviderID     string
 	NodeName       string
 	LastKnownState string
 	Token          kube.TokenRef // of the bootstrap token; empty when the instance needs none
+	Tokenless      bool          // the decision knows that the user data has no place for a token
 	NeverTried     bool          // no create call was begun before this activity
 	IntentRun      string        // ID of the run that put this on record; CreateInstance believes NeverTried in this run alone
 	Known          *kube.Problem // that the workflow shows already: a call backs off from it, and returns a problem only when it differs
@@ -63,7 +64,8 @@ type InstanceAnswer struct {
 	LastKnownState string
 	Addresses      []kube.Address
 	Uninitialized  bool
-	Gone           bool // with InstanceStatus: the provider is sure that there is no instance
+	Tokenless      string // with CreateInstance: versions of the class, if its user data has no place for a bootstrap token
+	Gone           bool   // with InstanceStatus: the provider is sure that there is no instance
 	Problem        *kube.Problem
 }
 
@@ -228,7 +230,7 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 	}
 	stop := kube.Beat(ctx, called)
 	defer stop()
-	class, problem, err := p.class(ctx, in.Machine.Namespace, in.Class)
+	class, problem, err := p.class(ctx, in)
 	if err == nil && problem == nil && boots {
 		problem, err = p.addUserData(ctx, &class, in)
 	}
@@ -250,6 +252,7 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 			ProviderID: instance.ProviderID, NodeName: instance.NodeName, LastKnownState: instance.LastKnownState,
 			Addresses:     append([]kube.Address(nil), instance.Addresses...), // nil for none: they are not known
 			Uninitialized: instance.State == provider.Uninitialized,
+			Tokenless:     class.tokenless,
 		}, nil
 	}
 	return p.refused(ctx, in, class, instance, err, failures)
@@ -263,6 +266,9 @@ func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClas
 		return InstanceAnswer{}, err
 	case ctx.Err() != nil:
 		return InstanceAnswer{}, ctx.Err() // the provider's error for a cancelled call may be anything
+	}
+	if err := p.upToDate(ctx, class); err != nil {
+		return InstanceAnswer{}, err
 	}
 	problem := problemOf(err, class.Secret, class.token)
 	problem.Failures = failures
@@ -281,6 +287,11 @@ func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClas
 func (p *Provider) addUserData(ctx context.Context, class *boundClass, in InstanceCall) (*kube.Problem, error) {
 	if !class.boots {
 		return nil, nil
+	}
+	if template, found := class.Secret[userDataKey]; found && !hasPlace(template, tokenPlaceholder) {
+		class.tokenless = class.versions
+	} else if found && in.Tokenless {
+		return nil, kube.TokenNeeded(class.Name)
 	}
 	data, token, problem, err := p.userData(ctx, class.Class, in.Machine.Name, in.Token, kube.ServerClock(ctx).Now())
 	if err != nil || problem != nil {
@@ -312,54 +323,4 @@ func problemOf(err error, secrets ...provider.Secret) *kube.Problem {
 		problem.Message, problem.After = kube.Brief(text), e.RetryAfter
 	}
 	return problem
-}
-
-// boundClass is a MachineClass with the Secrets that it names.
-type boundClass struct {
-	provider.Class
-	boots bool            // it has user data for instances
-	token provider.Secret // the bootstrap token in the user data: a message may quote it alone
-}
-
-// class reads a MachineClass and the Secrets that it names. A missing object is a problem for people, not an error.
-func (p *Provider) class(ctx context.Context, namespace, name string) (boundClass, *kube.Problem, error) {
-	mc, err := p.Classes.MachineV1alpha1().MachineClasses(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return boundClass{}, kube.ClassNotFound(namespace, name), nil
-	case err != nil:
-		return boundClass{}, nil, fmt.Errorf("get class %s/%s: %w", namespace, name, err)
-	}
-	c := boundClass{
-		Class: provider.Class{Namespace: namespace, Name: name, Provider: mc.Provider, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}},
-		boots: mc.SecretRef != nil,
-	}
-	refs := []*corev1.SecretReference{mc.SecretRef, mc.CredentialsSecretRef} // if both have a key, the later value counts
-	for i, ref := range refs {
-		if ref == nil || (i > 0 && refs[0] != nil && *ref == *refs[0]) {
-			continue
-		}
-		problem, err := p.addSecret(ctx, c.Class, *ref)
-		if err != nil || problem != nil {
-			return boundClass{}, problem, err
-		}
-	}
-	return c, nil, nil
-}
-
-// addSecret adds the data of a Secret to that of the class.
-func (p *Provider) addSecret(ctx context.Context, c provider.Class, ref corev1.SecretReference) (*kube.Problem, error) {
-	if ref.Name == "" {
-		return kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s refers to a Secret without a name", c.Name), nil
-	}
-	where := cmp.Or(ref.Namespace, c.Namespace)
-	secret, err := p.Secrets.CoreV1().Secrets(where).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return kube.ClassProblem(v1alpha1.ReasonSecretNotFound, "Secret %s/%s of MachineClass %s does not exist", where, ref.Name, c.Name), nil
-	case err != nil:
-		return nil, fmt.Errorf("get secret %s/%s: %w", where, ref.Name, err)
-	}
-	maps.Copy(c.Secret, secret.Data)
-	return nil, nil
 }

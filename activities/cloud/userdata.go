@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/url"
@@ -52,10 +53,14 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) 
 	if ref == (kube.TokenRef{}) {
 		return "", nil
 	}
-	if p.Tokens == nil {
+	secret := p.Issued.Take(ref)
+	if secret == nil && p.Tokens == nil {
 		return "", fmt.Errorf("read bootstrap token %s/%s: this worker has no access to a target cluster", ref.Namespace, ref.Name)
 	}
-	secret, err := p.Tokens.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	var err error
+	if secret == nil {
+		secret, err = p.Tokens.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", kube.TokenGone(fmt.Sprintf("bootstrap token %s/%s does not exist any more", ref.Namespace, ref.Name))
@@ -78,6 +83,17 @@ func render(userData []byte, machine string, token string) []byte {
 		pairs = append(pairs, placeholder(tokenPlaceholder, token)...)
 	}
 	return []byte(strings.NewReplacer(pairs...).Replace(string(userData)))
+}
+
+// hasPlace reports whether user data has a placeholder in one of its forms.
+func hasPlace(userData []byte, name string) bool {
+	forms := placeholder(name, "")
+	for i := 0; i < len(forms); i += 2 {
+		if bytes.Contains(userData, []byte(forms[i])) {
+			return true
+		}
+	}
+	return false
 }
 
 // placeholder returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of an encoding

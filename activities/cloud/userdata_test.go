@@ -15,6 +15,7 @@ import (
 	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
+	observeclass "millwright/observe/class"
 	"millwright/provider"
 )
 
@@ -158,4 +159,47 @@ func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
 			assertSilent(t, cloud.InstanceAnswer{}, err)
 		})
 	}
+}
+
+func TestUserDataWithoutAPlaceForAToken(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		data      string
+		tokenless bool
+	}{
+		"no placeholder":           {"#cloud-config <BOOTSTRAP_TOKEN> <<MACHINE_NAME>>", true},
+		"empty":                    {"", true},
+		"plain":                    {"a <<BOOTSTRAP_TOKEN>>", false},
+		"encoded":                  {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E", false},
+		"encoded, in small digits": {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class, secret := activitiestest.WithSecrets("b", ""), activitiestest.Secret("b", map[string]string{"userData": row.data})
+			o := activitiestest.NewOffice(t, class, secret)
+			in := activitiestest.InstanceCall
+			answer, err := o.Ask(o.CreateInstance, in)
+			require.NoError(t, err)
+			require.Nil(t, answer.Problem)
+			if !row.tokenless {
+				assert.Empty(t, answer.Tokenless)
+				made := len(o.Cloud.Machines)
+				in.Tokenless = true
+				_, err = o.Ask(o.CreateInstance, in)
+				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				assert.Len(t, o.Cloud.Machines, made, "no instance is made that cannot join")
+				return
+			}
+			assert.Equal(t, observeclass.VersionOf(class)+observeclass.VersionOf(secret), answer.Tokenless, "at these versions")
+			in.Tokenless = true
+			answer, err = o.Ask(o.CreateInstance, in)
+			require.NoError(t, err)
+			assert.NotEmpty(t, answer.Tokenless)
+		})
+	}
+	t.Run("a class that boots nothing says nothing", func(t *testing.T) {
+		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"token": "t"}))
+		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		require.NoError(t, err)
+		assert.Empty(t, answer.Tokenless)
+	})
 }

@@ -124,7 +124,7 @@ func TestU18_ReleaseSets(t *testing.T) {
 		two := activitiestest.NewWorld(t, d, lost("a"), lost("b"))
 		stopped := activitiestest.DecideDeployment(two, activitiestest.Read(d)).Rollout
 		assert.Nil(t, stopped.Create)
-		assert.Equal(t, "hold: 2 sets that were released have no owner: something changes the labels of the sets that are created", stopped.Why)
+		assert.Equal(t, "2 sets that were released have no owner: something changes the labels of the sets that are created", stopped.Why)
 	})
 }
 

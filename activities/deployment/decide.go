@@ -94,7 +94,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 		Rollout:   plan.Decision,
 		Prepare:   !observed.Deleting && !observed.Finalizer,
 		Release:   observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:   picture(observed, plan.Status.Counts),
+		Picture:   PictureOf(observed, plan.Status.Counts),
 		Seen:      versions(family),
 	}
 	hold := ""
@@ -103,19 +103,22 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 		hold = replacing.Hold
 		d.Replace = replacing.Changed || len(replacing.Mark) > 0
 		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.HoldUntil
-		if d.Pending.Need == attention.Replace {
+		switch {
+		case d.Pending.Need == attention.Replace:
 			d.Pending.Why = replacing.Why
+		case plan.Replaces:
+			d.Pending.Waits = replacing.Why
 		}
 	}
 	d.Blocked = observedeployment.Explained(family, plan, hold, now).Blocked(now)
 	calm := plan.Pending.Calm() && !d.Blocked.Blocked()
-	d.Report = plan.Unreported || misnamed(deployment.Status.CurrentOperation, calm, in.WorkflowID) ||
+	d.Report = plan.Unreported || Misnamed(deployment.Status.CurrentOperation, calm, in.WorkflowID) ||
 		!observedeployment.IsExplained(&deployment.Status, d.Blocked) || hold != observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
 	return d, nil
 }
 
-// misnamed reports whether a status names another operation than the one that is running.
-func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
+// Misnamed reports whether a status names another operation than the one that is running.
+func Misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	switch {
 	case calm:
 		return named != nil
@@ -126,8 +129,8 @@ func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	}
 }
 
-// picture shows the current set, and the sets that have machines or want some, the newest first.
-func picture(o rollout.Observed, counts rollout.Counts) Picture {
+// PictureOf shows the current set, and the sets that have machines or want some, the newest first.
+func PictureOf(o rollout.Observed, counts rollout.Counts) Picture {
 	p := Picture{Wanted: o.Replicas, Counts: counts}
 	sets := slices.Clone(o.Sets)
 	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })

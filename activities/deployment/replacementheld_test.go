@@ -95,6 +95,20 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	})
 }
 
+// While a machine is replaced the counts change, and the status that says so names the machine.
+func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
+	t.Parallel()
+	d := activitiestest.Deployment("d", 0)
+	w := activitiestest.NewWorld(t, append(troubled(d, 1, 1), budgetOf(intstr.FromInt32(1)))...)
+	activitiestest.ReportDeployment(w, counts(d))
+	grant(w, activitiestest.Read(d))
+	w.Create(activitiestest.Machine("d-new", activitiestest.OwnedBy[*v1alpha1.Machine](w.Set("d-s"))))
+	w.Settle()
+	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+	assert.Equal(t, attention.Scale, decision.Pending.Need, "its status is late")
+	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.Says())
+}
+
 func TestADeploymentWithoutTroubleSaysNothingOfIt(t *testing.T) {
 	t.Parallel()
 	leftover := func(d *v1alpha1.MachineDeployment) {

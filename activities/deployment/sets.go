@@ -152,6 +152,12 @@ type SetChanges struct {
 	Delete     []rollout.Target
 }
 
+// Questions asks about sets of a deployment of Cluster API whether an extension can update their machines in place.
+type Questions struct {
+	Deployment kube.Ref
+	Sets       []rollout.Target
+}
+
 // ChangeSets changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s
 // of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it
 // twice changes once, and is a Conflict then. It returns the versions to wait for.

@@ -125,15 +125,7 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	want := observed.Reported
 	if p := in.Record; p != nil {
 		observed.Progress = observed.Progress.Recorded(*p)
-		p = &observed.Progress
-		steps := deployment.RecordedSteps(s, p.Revision)
-		if steps == nil {
-			steps = append([]v1alpha1.RolloutStep{}, family.Policy.PolicySpec().Steps...)
-		}
-		s.Rollout = &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), Steps: steps, FailedMachines: p.Failed}
-		if !p.Reached.IsZero() {
-			s.Rollout.ReachedAt = new(metav1.NewTime(p.Reached))
-		}
+		s.Rollout = deployment.Record(s.Rollout, observed.Progress, family.Policy)
 	}
 	deployment.ApplyStatus(s, want, at)
 	s.FailedMachines = kube.Summary(family.Members, want.Failed)

@@ -8,12 +8,11 @@ import (
 )
 
 // debouncer reports a change of a drain's blockers once the change has been stable for debouncedFor, or after debouncedMost
-// at the latest: an eviction is often refused once and accepted next, and volumes always take a while. The zero value has
-// seen nothing.
+// at the latest: an eviction is often refused once and accepted next. The zero value has seen nothing.
 type debouncer struct {
 	changedAt time.Time       // since when the blockers differ from what was reported; zero: they do not
-	stableAt  time.Time       // since when the blockers are the same, volumes not counted
-	last      []drain.Blocker // at the last call, without volumes
+	stableAt  time.Time       // since when the blockers are the same
+	last      []drain.Blocker // at the last call
 	due       time.Time       // when the change is reported if nothing else happens; zero: never
 }
 
@@ -23,15 +22,14 @@ func (b *debouncer) changed(blockers, reported []drain.Blocker, now time.Time) b
 		*b = debouncer{}
 		return false
 	}
-	hard := withoutVolumes(blockers)
 	if b.changedAt.IsZero() {
 		b.changedAt = now
 	}
-	if b.stableAt.IsZero() || !sameBlockers(hard, b.last) {
-		b.stableAt, b.last = now, hard
+	if b.stableAt.IsZero() || !sameBlockers(blockers, b.last) {
+		b.stableAt, b.last = now, blockers
 	}
 	b.due = b.changedAt.Add(debouncedMost)
-	if at := b.stableAt.Add(debouncedFor); at.Before(b.due) && !sameBlockers(hard, withoutVolumes(reported)) {
+	if at := b.stableAt.Add(debouncedFor); at.Before(b.due) {
 		b.due = at
 	}
 	return !now.Before(b.due)
@@ -39,9 +37,7 @@ func (b *debouncer) changed(blockers, reported []drain.Blocker, now time.Time) b
 
 // sameBlockers compares blockers, but not the pods that they block.
 func sameBlockers(a, b []drain.Blocker) bool {
-	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool { return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad })
-}
-
-func withoutVolumes(list []drain.Blocker) []drain.Blocker {
-	return slices.DeleteFunc(slices.Clone(list), func(b drain.Blocker) bool { return b.Kind == drain.BlockedByVolume })
+	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool {
+		return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad && x.Until.Equal(y.Until)
+	})
 }

@@ -41,19 +41,24 @@ type Decision struct {
 	Step     drain.Step
 	Started  time.Time // of the first evictions; zero before
 	Recorded string    // the means that the status shows
-	Hold     string    // why no pod is removed now; empty when pods are
+	Hold     string    // who holds the drain, and why: "ann: lunch"; empty: nobody, and pods are removed
 	Retry    string    // a change of it retries all pods at once
 	Version  string    // resourceVersion of the machine that was read
 	Phase    string    // of the machine
 	Purpose  attention.DrainPurpose
+
+	// Of a machine of Cluster API alone:
+	NodeName string         `json:",omitempty"`
+	Hook     drain.HookStep `json:",omitempty"` // what follows for its hook
+	Cordon   bool           `json:",omitempty"` // the node takes new pods
+	Queue    string         `json:",omitempty"` // its place in the queue of drains; empty: it is its turn
 }
 
 // Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and DrainSkipped.
 // It is never written to a status.
 const Cancelled = "Cancelled"
 
-// DecideDrain reads a machine whose node is drained, and the node, and returns by which means its pods are removed now, and
-// until when.
+// DecideDrain reads a machine whose node is drained, and the node. It returns the means that removes pods now, and when that means ends.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -82,31 +87,36 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	case facts.Skip != "":
 		d.Result, d.Why = vocabulary.DrainSkipped, facts.Skip
 	default:
-		d.Hold, d.Retry = facts.Hold, m.Annotations[v1alpha1.AnnotationRetry]
 		ladder := observedrain.Ladder(m, record, node, in.Grace, now)
 		ladder.Unasked = in.Unasked
 		if ladder.Unusable != "" { // it reads every node
 			_, ladder.Breaker, _ = replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now), now)
 		}
-		d.Step = a.climb(ctx, m.Namespace, ladder)
-		d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
-		if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
-			d.Result = vocabulary.DrainForced
-		}
+		d.Climb(ctx, m, a.Kube.Cluster, ladder)
 	}
 	return d, nil
 }
 
+// Climb completes the decision about a drain that goes on: it sets the means that removes pods now, and when that means ends.
+func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cache.Cluster, ladder drain.Ladder) {
+	d.Hold, d.Retry = observedrain.Held(m), m.Annotations[v1alpha1.AnnotationRetry]
+	d.Step = climb(ctx, m.Namespace, cluster, ladder)
+	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
+	if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
+		d.Result = vocabulary.DrainForced
+	}
+}
+
 // climb returns the means for now. Whether the target cluster can evict is asked only before pods are evicted. As long as the cluster
 // does not say, they are evicted, which harms nothing if it cannot, and the next decision asks again.
-func (a *Activities) climb(ctx context.Context, namespace string, ladder drain.Ladder) drain.Step {
+func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
 	step := drain.Climb(ladder)
 	if step.Means != drain.Evict {
 		return step
 	}
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
 	defer cancel()
-	why, err := a.Kube.Cluster.NoEviction(bounded, namespace)
+	why, err := cluster.NoEviction(bounded, namespace)
 	if err != nil {
 		activity.GetLogger(ctx).Warn("whether the cluster can evict pods is not known yet", "error", err)
 	}
@@ -158,7 +168,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 		return NodeLoad{}, err
 	}
 	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.Attached(cache.NodeNameOf(m))}
-	facts, err := a.podFacts(ctx, in.Ref, pods, namespaces{}, drain.Delete)
+	facts, err := a.place(in.Ref).podFacts(ctx, pods, namespaces{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err
 	}

@@ -136,7 +136,7 @@ func TestD24_U85_NoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				joined := func(m *v1alpha1.Machine) {
-					m.Annotations = map[string]string{v1alpha1.AnnotationMachineJoinDuration: "90s"}
+					m.Status.JoinedAt = new(metav1.Now())
 				}
 				m := activitiestest.Machine("m", activitiestest.OnNode, joined, activitiestest.Draining(time.Hour, drain.Evict), row.change)
 				objects := []runtime.Object{m, activitiestest.Node(activitiestest.NotReady(7 * time.Minute))}

@@ -19,23 +19,33 @@ type Detaching struct {
 	Machine  kube.Ref
 	NodeName string
 	Since    time.Time // when the wait began, by the clock of the server
+	Tells    bool      `json:",omitempty"` // the workflow names slow volumes in the status; workflows of earlier versions do not
+	Shown    []string  `json:",omitempty"` // volumes that the status names: the activity returns when others are left
 }
 
-// Detached is how the wait ended.
+// untold reports whether the status has to name these volumes, and does not yet.
+func (in Detaching) untold(volumes []string) bool {
+	return in.Tells && len(volumes) > 0 && !slices.Equal(volumes, in.Shown)
+}
+
+// Detached is how the wait ended, or what it waits for.
 type Detached struct {
-	Left []string // persistent volumes, or attachments, that are still attached, sorted; at most drain.MaxRows
+	GoesOn bool      `json:",omitempty"` // the wait is not over: the status is to name the volumes
+	Until  time.Time `json:",omitzero"`  // end of a wait that goes on
+	Left   []string  // persistent volumes, or attachments, that are still attached, sorted; at most drain.MaxRows
 }
 
-// AwaitDetach returns when no volume is attached to a node any more, or when its time is over. Volumes of pods that stay on
-// the node, such as those of DaemonSets, do not count. It changes nothing.
+// AwaitDetach returns when no volume is attached to a node any more, when its time is over, or when the status has to name other volumes
+// than it does. Volumes of pods that stay on the node, such as those of DaemonSets, do not count. It changes nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
 	clock, until := kube.ServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
-	stay, err := a.staying(ctx, in)
+	p := a.place(in.Machine)
+	stay, err := p.staying(ctx, in)
 	if err != nil && clock.Now().Before(until) {
 		return Detached{}, err
 	}
 	here := func(node, _ string) bool { return node == in.NodeName }
-	changes, stop, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{Attachment: here})
+	changes, stop, err := observedrain.Subscribe(p.Sources, in.Machine.UID, observedrain.Filter{Attachment: here})
 	if err != nil {
 		return Detached{}, err
 	}
@@ -44,8 +54,16 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		left := slices.DeleteFunc(a.Kube.Cluster.AttachedTo(in.NodeName), stay.Has)
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
 		known, next := a.Kube.Cluster.KnowsAttachments(), kube.HeartbeatEvery
+		shown := left[:min(len(left), drain.MaxRows)]
 		if known && len(left) == 0 || !clock.Now().Before(until) {
-			return Detached{Left: left[:min(len(left), drain.MaxRows)]}, nil
+			return Detached{Left: shown}, nil
+		}
+		if in.untold(shown) {
+			slow := in.Since.Add(slowDetach).Sub(clock.Now())
+			if slow <= 0 {
+				return Detached{GoesOn: true, Until: until, Left: shown}, nil
+			}
+			next = min(next, slow)
 		}
 		if !known { // no event reports that the watch has resumed
 			next = cache.LinkSettles
@@ -62,13 +80,13 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 }
 
 // staying returns the persistent volumes of the pods that stay on a node.
-func (a *Activities) staying(ctx context.Context, in Detaching) (sets.Set[string], error) {
-	client := a.Kube.Cluster.Target(in.Machine.Namespace)
+func (p Place) staying(ctx context.Context, in Detaching) (sets.Set[string], error) {
+	client := p.client()
 	list, _, err := listPods(ctx, client, in.NodeName)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := a.podFacts(ctx, in.Machine, list, namespaces{}, drain.Delete)
+	facts, err := p.podFacts(ctx, list, namespaces{}, drain.Delete)
 	if err != nil {
 		return nil, err
 	}

@@ -118,6 +118,35 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 	})
 }
 
+func TestAwaitDetachTellsWhichVolumesAreLeft(t *testing.T) {
+	t.Parallel()
+	detachingFrom(t, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		in.Tells = true
+		until := in.Since.Add(kube.DefaultDetachTimeout)
+		for _, row := range []struct {
+			detached string
+			want     activities.Detached
+			took     time.Duration
+		}{
+			{"", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b"}}, 5 * time.Second},
+			{"a", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-b"}}, 0},
+			{"", activities.Detached{Left: []string{"pv-b"}}, kube.DefaultDetachTimeout - 5*time.Second},
+		} {
+			a := d.AwaitDetach(in)
+			if row.detached != "" {
+				a.GoesOn(t)
+				d.Detach(row.detached)
+			}
+			got, took := a.Ends(t)
+			assert.Equal(t, row.took, took)
+			assert.True(t, row.want.Until.Equal(got.Until))
+			got.Until = row.want.Until
+			assert.Equal(t, row.want, got)
+			in.Shown = got.Left
+		}
+	})
+}
+
 func TestAwaitDetachEnds(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("x"))}

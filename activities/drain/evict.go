@@ -58,8 +58,13 @@ const (
 // pods once before it returns because its time is over. Its heartbeats hold the progress with which the next attempt continues.
 // Running it twice tries no pod again that is being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
+	return Evict(ctx, a.place(in.Machine), in)
+}
+
+// Evict is EvictPods for a node in any place.
+func Evict(ctx context.Context, p Place, in Eviction) (Evicted, error) {
 	e := &evictionLoop{
-		Activities: a, clock: kube.ServerClock(ctx), client: a.Kube.Cluster.Target(in.Machine.Namespace), in: in,
+		Place: p, clock: kube.ServerClock(ctx), client: p.client(), in: in,
 		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
 		facts:    map[string]drain.Pod{}, namespaces: namespaces{}, tries: map[string]drain.Tries{},
 		volumes: map[string][]string{}, spent: map[string]spending{}, asked: map[string]string{},
@@ -75,7 +80,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 	}
 	defer stop()
 	e.subscribe()
-	notifications, unsubscribe, err := observedrain.Subscribe(a.Kube.Cluster, in.Machine.UID, observedrain.Filter{
+	notifications, unsubscribe, err := observedrain.Subscribe(p.Sources, in.Machine.UID, observedrain.Filter{
 		Budget:     func(namespace string) bool { return e.interest.Load().namespaces.Has(namespace) },
 		Attachment: func(node, volume string) bool { return node == in.NodeName || e.interest.Load().volumes.Has(volume) },
 	})
@@ -90,7 +95,7 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error
 
 // evictionLoop is one attempt to empty a node.
 type evictionLoop struct {
-	*Activities
+	Place
 	clock  kube.Clock // all times of the loop are the server's: they are compared with those of the drain, of pods and of other workers
 	client kubernetes.Interface
 	in     Eviction
@@ -187,7 +192,7 @@ func (e *evictionLoop) act(ctx context.Context) (drain.Decision, error) {
 
 // requests returns the operator requests about the drain. A cancellation would arrive only with the next heartbeat.
 func (e *evictionLoop) requests() string {
-	if m, found := e.Kube.Cluster.Machine(e.in.Machine.Key()); found {
+	if m := e.Machine(); m != nil {
 		return observedrain.Requests(m)
 	}
 	return ""

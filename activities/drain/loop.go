@@ -58,7 +58,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	e.subscribe()
 	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
-		e.budgets[uid] = observedrain.BudgetsOf(e.Kube.Cluster, pod)
+		e.budgets[uid] = observedrain.BudgetsOf(e.Cluster, pod)
 	}
 	e.retryChanged()
 	if err := e.look(ctx); err != nil {
@@ -86,7 +86,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	d := drain.Decide(drain.Observed{
 		Pods: slices.Collect(maps.Values(e.facts)), Departed: e.Departed, Means: e.in.Means, Settings: e.Kube.Draining, Now: e.clock.Now(), Gone: e.Gone,
 		Budgets: slices.Collect(maps.Values(budgets)),
-		Volumes: observedrain.VolumeFacts(e.Kube.Cluster, e.in.NodeName, e.volumeNames()),
+		Volumes: observedrain.VolumeFacts(e.Cluster, e.in.NodeName, e.volumeNames()),
 	})
 	e.Departed = d.Departed
 	return d, nil
@@ -99,7 +99,7 @@ func (e *evictionLoop) look(ctx context.Context) error {
 	for _, uid := range uids {
 		pods = append(pods, e.pods[uid])
 	}
-	facts, err := e.podFacts(ctx, e.in.Machine, pods, e.namespaces, e.in.Means)
+	facts, err := e.podFacts(ctx, pods, e.namespaces, e.in.Means)
 	if err != nil {
 		return err
 	}

@@ -38,18 +38,15 @@ type namespaces map[string]map[string]string
 // podFacts returns the facts about pods, without their budgets, but with the drain rule of the machine that selects each.
 // Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an error as long
 // as pods go in order, because it may protect any pod; for other means it is ignored.
-func (a *Activities) podFacts(ctx context.Context, machine kube.Ref, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
-	var rules observedrain.Rules
-	if m, found := a.Kube.Cluster.Machine(machine.Key()); found {
-		var err error
-		if rules, err = observedrain.ReadRules(a.Kube.Cluster, m); err != nil && means.Ordered() {
-			return nil, err
-		}
+func (p Place) podFacts(ctx context.Context, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
+	rules, err := p.Rules()
+	if err != nil && means.Ordered() {
+		return nil, err
 	}
 	facts := make([]drain.Pod, 0, len(pods))
 	for _, pod := range pods {
 		if _, read := known[pod.Namespace]; !read && rules.Namespaces() {
-			ns, err := a.Kube.Cluster.Target(machine.Namespace).CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
+			ns, err := p.client().CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err): // deleted, with its pods
 				known[pod.Namespace] = nil
@@ -79,7 +76,7 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if !e.in.Means.Ordered() {
 		return // the other means do not wait for volumes
 	}
-	attached := sets.New(e.Kube.Cluster.AttachedTo(e.in.NodeName)...)
+	attached := sets.New(e.Cluster.AttachedTo(e.in.NodeName)...)
 	if len(attached) == 0 {
 		return
 	}

@@ -12,7 +12,7 @@ const (
 	// again. Source: together with one request, it is how long a stopping worker waits.
 	budgetLockTimeout = 10 * time.Second
 	// debouncedFor is how long blockers must stay the same before the drain reports them; debouncedMost is when it reports
-	// blockers that keep changing. Source: what a person notices; what a cloud takes to move a volume that nothing holds.
+	// blockers that keep changing. Source: what a person notices, and how often a person can follow a change.
 	debouncedFor  = time.Second
 	debouncedMost = 30 * time.Second
 	// Up to quickLooks looks at the pods may follow each other shortestWait apart, so that a change has an effect at once.
@@ -21,6 +21,9 @@ const (
 	shortestWait = 20 * time.Millisecond
 	leastPause   = 50 * time.Millisecond
 	quickLooks   = 10
+	// slowDetach is how long the stage Detach lasts before the status names the volumes that it waits for. It is shorter than in a drain,
+	// because the drain has already waited for most of them. Source: what a cloud takes to detach a volume that several pods used.
+	slowDetach = 5 * time.Second
 	// rewatchAfter is the pause before the next attempt after the API server has ended a watch, so that watches that end at
 	// once cause no busy loop. Source: the shortest pause of client-go's own retries; API servers end a watch after half an
 	// hour or more.

@@ -71,7 +71,7 @@ func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unl
 	if !e.in.Until.IsZero() {
 		most = min(most, max(e.in.Until.Sub(e.clock.Now()), 0))
 	}
-	return e.Kube.Evictions.Lock(ctx, budgets[0].Namespace+"/"+budgets[0].Name, most)
+	return e.Kube.Evictions.Lock(ctx, e.Name+"/"+budgets[0].Namespace+"/"+budgets[0].Name, most)
 }
 
 // removePod evicts or deletes one pod. Its UID is the precondition, because another pod may have its name by now (D41).

@@ -38,6 +38,9 @@ func benign(kind, message string, final bool) error {
 // ObjectGone is the failure of an activity whose object does not exist any more.
 func ObjectGone(ref Ref) error { return benign(TypeObjectGone, "object "+ref.Key()+" is gone", true) }
 
+// CacheBehind is the failure of an attempt whose caches are behind; the next one reads live or finds them newer.
+func CacheBehind(message string) error { return benign(TypeCacheBehind, message, false) }
+
 // Conflict is the failure of a write whose object is not as the decision saw it.
 func Conflict(ref Ref) error {
 	return benign(TypeConflict, "object "+ref.Key()+" changed since it was read", true)
@@ -45,6 +48,11 @@ func Conflict(ref Ref) error {
 
 // ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token cannot be used any more.
 const ReasonTokenGone = TypeTokenGone
+
+// TokenNeeded is the failure of a creation without a bootstrap token whose user data has a place for one by now: decide again.
+func TokenNeeded(class string) error {
+	return benign(TypeConflict, "the user data of MachineClass "+class+" has a place for a bootstrap token by now", true)
+}
 
 // TokenGone is the failure of a creation whose bootstrap token cannot be used any more.
 func TokenGone(message string) error { return benign(TypeTokenGone, message, true) }
@@ -87,6 +95,19 @@ func WriteError(ref Ref, err error) error {
 		return Refused(err.Error())
 	default:
 		return err
+	}
+}
+
+// RefusedWrite returns the words of the API server for a write that it rejected; empty for an error that may pass or needs a
+// new decision.
+func RefusedWrite(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return ""
+	default:
+		return Brief(err.Error())
 	}
 }
 

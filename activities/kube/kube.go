@@ -54,6 +54,10 @@ type Kube struct {
 	Pollers func(ctx context.Context, provider string) (int, error)
 
 	Evictions keyedMutex // by disruption budget
+
+	Tokenless Tokenless // classes whose instances need no bootstrap token
+
+	Issued *Issued // bootstrap tokens for the calls of the cloud of this process; nil: they are read
 }
 
 // ObjectIsGone is the decision about an object that does not exist any more.
@@ -105,7 +109,7 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 		return false, nil
 	case local:
 		a.Metrics.read("behind")
-		return false, benign(TypeCacheBehind, "the caches have not reached the required versions yet", false)
+		return false, CacheBehind("the caches have not reached the required versions yet")
 	}
 	rewound, err := a.Cluster.Rewound(ctx, in.Versions)
 	if err == nil && rewound {

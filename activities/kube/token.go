@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,31 @@ import (
 type TokenRef struct {
 	Namespace string
 	Name      string
+}
+
+// Tokenless knows the classes whose user data has no place for a bootstrap token, at one version each: the provider's worker alone reads user
+// data, and says so with the answer to a create call. What is not known here gets a token. The zero value is ready. It is safe for concurrent
+// use.
+type Tokenless struct {
+	mu      sync.Mutex
+	classes map[string]string // by namespace/name: the versions of the class and its Secrets
+}
+
+// Learn records that the user data of a class with these versions has no place for a token.
+func (t *Tokenless) Learn(namespace, class, versions string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.classes == nil {
+		t.classes = map[string]string{}
+	}
+	t.classes[namespace+"/"+class] = versions
+}
+
+// Knows reports whether the user data of a class with these versions has no place for a token. Empty versions are not known.
+func (t *Tokenless) Knows(namespace, class, versions string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return versions != "" && t.classes[namespace+"/"+class] == versions
 }
 
 // The form of a bootstrap token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".

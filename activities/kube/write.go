@@ -39,6 +39,19 @@ func Patch[O object](ctx context.Context, client patcher[O], seen metav1.Object,
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 }
 
+// PatchAnyVersion writes a strategic merge patch on the object with this UID, whatever version it has now: lists that Kubernetes merges,
+// such as finalizers, keep the entries of others. It is for changes that are right beside anything that another writer has written meanwhile.
+// An object with another UID is an Invalid error of the API server.
+func PatchAnyVersion[O object](ctx context.Context, client patcher[O], uid types.UID, name string, metadata map[string]any) (O, error) {
+	metadata["uid"] = uid
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		var none O
+		return none, fmt.Errorf("encode patch of %s: %w", name, err)
+	}
+	return client.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+}
+
 // difference returns the JSON merge patch (RFC 7396) between two states of an object; empty when they are equal. Lists are
 // replaced as a whole.
 func difference(before, after metav1.Object) (patch map[string]any, err error) {
@@ -108,6 +121,7 @@ func WriteStatus[O object](
 		case after == before:
 			return before, after, nil
 		}
+		after.SetManagedFields(nil) // a cache has not all of them, and the API server would take those in a request for all
 		if after, err = client.UpdateStatus(ctx, after, metav1.UpdateOptions{}); err == nil {
 			return before, after, nil
 		}

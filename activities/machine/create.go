@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"go.temporal.io/sdk/activity"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/observe/machine"
 )
 
 // AddFinalizer adds our finalizer to a machine that lacks it, so that the object cannot vanish while its instance is
@@ -30,6 +30,7 @@ type Recorded struct {
 	Read       kube.Read
 	ProviderID string
 	NodeName   string // of the target cluster; empty where there is none
+	Tokenless  string `json:",omitzero"` // versions of the class whose user data has no place for a bootstrap token; empty: not known
 }
 
 // Record is the result of RecordInstance.
@@ -45,6 +46,9 @@ type Record struct {
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
+		if in.Tokenless != "" {
+			a.Kube.Tokenless.Learn(m.Namespace, m.Spec.Class.Name, in.Tokenless)
+		}
 		if stale = a.stale(m, in); stale != "" {
 			return
 		}
@@ -103,18 +107,27 @@ func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	}
 }
 
-// FinishJoin cleans up after a machine's node has joined: it deletes the bootstrap tokens and records the duration of the
-// join in an annotation. It returns the version to wait for.
+// FinishJoin deletes the bootstrap tokens of a machine whose node has joined, or whose creation has failed, unless the machine needed none. It
+// returns the version of the machine that it read, or ObjectGone. Running it twice is harmless.
 func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, error) {
-	if err := a.RevokeTokens(ctx, in.Ref); err != nil {
+	m, _, err := a.Kube.Machine(ctx, in)
+	if err != nil {
 		return "", err
 	}
-	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
-		if _, recorded := m.Annotations[v1alpha1.AnnotationMachineJoinDuration]; !recorded && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
-			took := m.Status.CurrentStatus.LastUpdateTime.Sub(m.CreationTimestamp.Time).Round(time.Second)
-			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMachineJoinDuration, took.String())
+	if m == nil || mayHaveTokens(m) {
+		if err := a.RevokeTokens(ctx, in.Ref); err != nil {
+			return "", err
 		}
-	})
+	}
+	if m == nil {
+		return "", kube.ObjectGone(in.Ref)
+	}
+	return m.ResourceVersion, nil
+}
+
+// mayHaveTokens reports whether an attempt to create the instance of a machine may have made a bootstrap token.
+func mayHaveTokens(m *v1alpha1.Machine) bool {
+	return m.Status.CreationIntent == nil || !m.Status.CreationIntent.WithoutToken
 }
 
 // Releasing names the machine whose finalizer is removed.
@@ -130,7 +143,7 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, 
 	if err != nil {
 		return "", err
 	}
-	if m != nil && m.DeletionTimestamp != nil && m.Annotations[v1alpha1.AnnotationMachineJoinDuration] == "" {
+	if m != nil && m.DeletionTimestamp != nil && !machine.IsJoinRecorded(m) && mayHaveTokens(m) {
 		if err := a.revoke(ctx, in); err != nil {
 			return "", err
 		}

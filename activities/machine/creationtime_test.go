@@ -51,7 +51,7 @@ func TestU65_CreationThatTakesTooLong(t *testing.T) {
 
 				d := activitiestest.DecideMachine(w, read(end))
 				require.True(t, activitiestest.Failed(d), way)
-				message := "Machine m failed to join the cluster in 20 minutes: " + row.why
+				message := "Machine m failed to join the cluster in 20m: " + row.why
 				assert.Equal(t, health.Change{
 					Phase: "Failed", Operation: "Create", State: "Failed", Reason: "CreationTimeout", Warning: true, Message: message,
 				}, *d.Health.Change, way)

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/deletion"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
+	observeclass "millwright/observe/class"
 	"millwright/observe/machine"
 	"millwright/provider"
 )
@@ -31,6 +32,7 @@ type Decision struct {
 	Phase    string
 	Version  string // resourceVersion that was read
 	Class    string // name of its MachineClass
+	Versions string `json:",omitzero"` // of the class and its Secrets, for calls of the provider; empty: not known
 	Provider string // of its class; empty while Problem is set
 	Problem  *kube.Problem
 
@@ -41,7 +43,7 @@ type Decision struct {
 
 	Prepare    bool      // our finalizer is missing
 	Target     bool      // its node joins a cluster
-	Token      bool      // its instance boots with user data: it needs a bootstrap token to join
+	Token      bool      // its instance boots with user data: it needs a bootstrap token to join, unless it is known to need none
 	NeverTried bool      // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time // when the creation timeout ends; never zero
 
@@ -105,6 +107,9 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 		Busy:           m.Status.CurrentOperation != nil,
 	}
 	decision.Provider, decision.Problem = providerOf(m, around.Class)
+	if decision.Provider != "" {
+		decision.Versions = observeclass.Versions(a.Kube.Cluster, around.Class)
+	}
 	facts.Stuck = decision.Problem != nil
 	decision.MachinePlan = attention.Machine(facts)
 	if decision.AskBreaker { // it reads every node
@@ -118,7 +123,7 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 	if decision.Need == attention.Instance || decision.Need == attention.Deletion {
 		decision.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}
-	decision.Token = decision.Target && around.Class != nil && around.Class.SecretRef != nil
+	decision.Token = decision.Target && a.needsToken(around.Class, decision.Versions, live)
 	if decision.Need != attention.Deletion {
 		return decision, nil
 	}
@@ -130,6 +135,12 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 		decision.StageSince = record.Since.Time
 	}
 	return a.confirmNeverTried(ctx, m, live, decision)
+}
+
+// needsToken reports whether an instance of a class needs a bootstrap token, as far as is known. A live decision may follow a call that
+// needed one although none was expected.
+func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
+	return class != nil && class.SecretRef != nil && (live || !a.Kube.Tokenless.Knows(class.Namespace, class.Name, versions))
 }
 
 // gone returns the decision about an object that does not exist any more.

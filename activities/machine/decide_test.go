@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,7 +84,8 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 			activitiestest.Failing(w.Machines, "patch", row.resource, -1, busy, nil)
 			activitiestest.Failing(w.Machines, "update", row.resource, -1, busy, nil)
 			activitiestest.AssertFailure(t, row.activity(w), kube.TypeConflict, true)
-			assert.Len(t, w.Writes(), 3, "a few tries, then its retry policy waits")
+			writes := slices.DeleteFunc(w.Writes(), func(what string) bool { return what == "delete-collection secrets" })
+			assert.Len(t, writes, 3, "a few tries, then its retry policy waits")
 		})
 	}
 }

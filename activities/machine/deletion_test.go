@@ -50,14 +50,15 @@ func TestAnnounceTermination(t *testing.T) {
 		reason  string // empty: nothing is written
 		message string
 	}{
-		"scaled down":                    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"scaled down, and known to go":   {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"D36: it has failed":             {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"D36: it had failed":             {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"it had failed and is well":      {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"the node said that it stays":    {nil, []func(*corev1.Node){saysTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"D36: it says why":               {nil, []func(*corev1.Node){saysTerminating("True", "Unhealthy")}, "", ""},
-		"D36: it says why, in own words": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
+		"scaled down":                      {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"scaled down, and known to go":     {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"D36: it has failed":               {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"D36: it had failed":               {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"D36: its replacement was granted": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Granted}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"it had failed and is well":        {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"the node said that it stays":      {nil, []func(*corev1.Node){saysTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"D36: it says why":                 {nil, []func(*corev1.Node){saysTerminating("True", "Unhealthy")}, "", ""},
+		"D36: it says why, in own words":   {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)

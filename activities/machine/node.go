@@ -16,6 +16,7 @@ import (
 	"millwright/decide/inplace"
 	"millwright/decide/nodesync"
 	"millwright/observe/cache"
+	observedeployment "millwright/observe/deployment"
 	"millwright/observe/drain"
 	"millwright/observe/machine"
 )
@@ -29,28 +30,26 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" {
-		return versions, nil
-	}
 	// If two machines that name one node both wrote to it, the node would change back and forth without end. So it stays as it
 	// is until one of them is deleted.
-	if a.Kube.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
+	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" || a.Kube.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
 		return versions, nil
 	}
 	around, err := a.around(ctx, m, live)
 	if err != nil {
 		return nil, err
 	}
-	for range kube.MaxConflicts {
-		node, err := a.Kube.Node(ctx, m, true) // with a node from an old cache, each write would be a conflict
+	for attempt := range kube.MaxConflicts {
+		node, err := a.nodeToWrite(ctx, m, around.Node, attempt > 0)
 		if err != nil || node == nil {
 			return versions, err
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node))
-		if stays, err := a.stays(ctx, in.Ref, changes); err != nil || !stays {
-			return versions, err
+		if attempt == 0 && isNew(node, changes) {
+			err = a.markNew(ctx, m.Namespace, node, a.guarded(around.Set, node, changes), versions)
+		} else {
+			err = a.writeIfStays(ctx, in.Ref, node, changes, versions)
 		}
-		err = a.writeNode(ctx, m.Namespace, node, changes, versions)
 		switch {
 		case err == nil, apierrors.IsNotFound(err): // deleted since it was read
 			return versions, nil
@@ -61,15 +60,70 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	return nil, kube.Contended(in.Ref)
 }
 
-// stays reports whether a node may be changed as planned. Without a new finalizer it may. A new finalizer needs a machine that exists and is
-// not being deleted: if a person has removed the machine's finalizer by force, nobody removes the one on the node. Call it after the node was
-// read: a person who removes both finalizers later also changes the node, so the write conflicts.
-func (a *Activities) stays(ctx context.Context, ref kube.Ref, changes nodesync.Changes) (bool, error) {
-	if !changes.Finalizer {
-		return true, nil
+// isNew reports whether no machine has written to a node yet, and metadata alone are to be written. While a node joins, others write to it
+// several times within a second; metadata of ours are right beside all of that, whereas a list of taints or a capacity would undo it.
+func isNew(node *corev1.Node, changes nodesync.Changes) bool {
+	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.Empty() && changes.Capacity.Empty()
+}
+
+// guarded adds to the first changes on a node the annotations that keep the cluster autoscaler off it, while the deployment of its machine is
+// rolled out: otherwise the rollout would write them next. The rollout removes them when it ends.
+func (a *Activities) guarded(set *v1alpha1.MachineSet, node *corev1.Node, changes nodesync.Changes) nodesync.Changes {
+	_, wanted := changes.Annotations.Set[v1alpha1.AnnotationScaleDownDisabled]
+	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.Unguided || !a.isRolledOut(set) {
+		return changes
 	}
-	m, err := kube.Live(ctx, a.Kube.Machines(ref.Namespace), "machine", ref)
-	return err == nil && m != nil && m.DeletionTimestamp == nil, err
+	changes.Annotations.Put(v1alpha1.AnnotationScaleDownDisabled, v1alpha1.ValueLowerTrue)
+	changes.Annotations.Put(v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.ValueLowerTrue)
+	return changes
+}
+
+// isRolledOut reports whether the deployment of a set is being rolled out, by its status. The set may be nil.
+func (a *Activities) isRolledOut(set *v1alpha1.MachineSet) bool {
+	if set == nil || !machine.HasDeployment(set) {
+		return false
+	}
+	owner := metav1.GetControllerOf(set)
+	d, found := a.Kube.Cluster.Deployment(set.Namespace + "/" + owner.Name)
+	return found && d.UID == owner.UID && observedeployment.Named(d) != ""
+}
+
+// markNew makes the first changes on a node, whatever version it has now, and raises the versions. What the API server finds invalid is a
+// conflict: the node is being deleted and can get no finalizer, or another node has its name. If it is the template, the next write says so.
+func (a *Activities) markNew(ctx context.Context, namespace string, seen *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
+	node, err := kube.PatchAnyVersion(ctx, a.Kube.Cluster.Target(namespace).CoreV1().Nodes(), seen.UID, seen.Name, map[string]any{
+		"labels": kube.MergePatch(changes.Labels), "annotations": kube.MergePatch(changes.Annotations), "finalizers": []string{v1alpha1.FinalizerNode},
+	})
+	switch {
+	case apierrors.IsInvalid(err):
+		return apierrors.NewConflict(corev1.Resource("nodes"), seen.Name, err)
+	case err != nil:
+		return fmt.Errorf("write labels and annotations of new node: %w", err)
+	}
+	versions.Raise(cache.Nodes, node.ResourceVersion)
+	return nil
+}
+
+// nodeToWrite returns the node that is known of a machine. After a conflict, or if none is known, it is read live: the cache was behind. It is
+// nil when there is none.
+func (a *Activities) nodeToWrite(ctx context.Context, m *v1alpha1.Machine, known *corev1.Node, conflict bool) (*corev1.Node, error) {
+	if known != nil && !conflict {
+		return known, nil
+	}
+	return a.Kube.Node(ctx, m, true)
+}
+
+// writeIfStays makes changes on a node that is as it was read. A new finalizer needs a machine that exists and is not being deleted: if a
+// person has removed the machine's finalizer by force, the one on the node stays until a sweep for orphans. The machine is read after the
+// node: a person who removes both finalizers later also changes the node, so the write conflicts. A new node needs no such read: nobody has
+// taken a finalizer off it.
+func (a *Activities) writeIfStays(ctx context.Context, ref kube.Ref, node *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
+	if changes.Finalizer {
+		if m, err := kube.Live(ctx, a.Kube.Machines(ref.Namespace), "machine", ref); err != nil || m == nil || m.DeletionTimestamp != nil {
+			return err
+		}
+	}
+	return a.writeNode(ctx, ref.Namespace, node, changes, versions)
 }
 
 // writeNode makes changes on a node that is as it was read, and raises the versions. The capacity is written first, because
@@ -176,7 +230,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 			return
 		}
 		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
-		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) { // the phase may already be Terminating (D36)
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) { // the phase may already be Terminating (D36)
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
 		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy())

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
@@ -246,13 +247,111 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 	})
 }
 
+// A node that joins is written by its kubelet, by the controllers of its taints and by a cloud controller manager within the same second.
+func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.OnNode, templated, func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec.Spec.Taints = nil })
+	lived := func(n *corev1.Node) { n.UID = "uid-n" }
+	t.Run("although the node has changed since", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
+		release := w.Hold()
+		w.Edit(cache.Nodes, "n", map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"theirs": "1"}, "finalizers": []any{activitiestest.Backup, "theirs/late"}},
+			"spec":     map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
+		})
+		w.Forget()
+		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		require.NoError(t, err)
+		n := w.Node()
+		assert.Equal(t, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions)
+		assert.Equal(t, []string{"patch nodes"}, w.Requests(), "it reads nothing live")
+		assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "theirs": "1", "pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels)
+		assert.ElementsMatch(t, []string{activitiestest.Backup, "theirs/late", v1alpha1.FinalizerNode}, n.Finalizers)
+		assert.Equal(t, []corev1.Taint{{Key: "theirs", Effect: "NoSchedule"}}, n.Spec.Taints)
+		assert.NotContains(t, n.Annotations, v1alpha1.AnnotationNotManaged)
+		assert.Equal(t, "shop", n.Annotations["team"])
+		release()
+		w.Settle()
+		w.Forget()
+		activitiestest.SyncNode(w, activitiestest.Read(m))
+		assert.Empty(t, w.Writes(), "nothing is missing afterwards")
+	})
+	t.Run("but not of a node that is being deleted meanwhile", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
+		defer w.Hold()()
+		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		require.NoError(t, err)
+		assert.Equal(t, []string{activitiestest.Backup}, w.Node().Finalizers)
+		assert.Equal(t, "web", w.Node().Labels["pool"])
+	})
+	t.Run("nor of another node of that name", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
+		defer w.Hold()()
+		nodes := corev1.SchemeGroupVersion.WithResource("nodes")
+		require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
+		require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) {
+			n.UID, n.Labels = "uid-new", map[string]string{v1alpha1.LabelMachineName: "m", "pool": "web"}
+			n.Finalizers = []string{v1alpha1.FinalizerNode}
+		}), ""))
+		before := w.Node()
+		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		require.NoError(t, err)
+		assert.Equal(t, before.Finalizers, w.Node().Finalizers)
+		assert.Equal(t, "uid-new", string(w.Node().UID))
+	})
+}
+
+func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
+	t.Parallel()
+	const key = v1alpha1.AnnotationScaleDownDisabled
+	for name, row := range map[string]struct {
+		rolled   types.UID // the deployment whose rollout the status names
+		node     string    // what the node says itself
+		template string    // what the node template wants
+		off      bool      // rollouts keep the autoscaler off no node
+		want     string
+		ours     bool
+	}{
+		"a rollout is under way":            {rolled: "uid-d", want: "true", ours: true},
+		"none is":                           {},
+		"the status is that of another one": {rolled: "uid-former"},
+		"somebody else has said so":         {rolled: "uid-d", node: "false", want: "false"},
+		"the template says so":              {rolled: "uid-d", template: "true", want: "true"},
+		"rollouts keep it off no node":      {rolled: "uid-d", off: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) {
+				d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "rollout", RolloutOf: row.rolled}
+			})
+			s := activitiestest.Set("s", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.OwnedBy[*v1alpha1.Machine](s))
+			if row.template != "" {
+				m.Spec.NodeTemplateSpec.Annotations = map[string]string{key: row.template}
+			}
+			w := activitiestest.NewWorld(t, d, s, m, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) {
+				if row.node != "" {
+					n.Annotations = map[string]string{key: row.node}
+				}
+			}))
+			w.Cluster.Unguided = row.off
+			n := activitiestest.SyncNode(w, activitiestest.Read(m))
+			assert.Equal(t, []string{"patch nodes"}, w.Writes())
+			assert.Equal(t, row.want, n.Annotations[key])
+			assert.Equal(t, row.ours, n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != "")
+		})
+	}
+}
+
 // A person takes the finalizers of a machine and of its node, and the worker's cache does not have it yet.
 func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"before the node is read": false, "before the node is read again": true} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, templated, activitiestest.Bare)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) {
+				n.Labels = map[string]string{v1alpha1.LabelMachineName: "m"} // it had our finalizer
+			}))
 			w.Hold()
 			force := func() {
 				assert.NoError(t, w.Machines.MachineV1alpha1().Machines(m.Namespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}))

@@ -51,11 +51,13 @@ type Report struct {
 	InstanceGone   bool              // the provider says that the instance is gone; false keeps what is recorded
 	Stopped        bool              // the creation waits for a person: its timeout does not count until a report says false
 	Addresses      []kube.Address    // of an instance without a node; nil keeps them
+	Joined         bool              // the node has joined: recorded once, and not if an annotation says so
 	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is recorded
 	Deletion       *DeletionProgress // nil keeps what is recorded
 	Drain          *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
 	Event          *kube.Event       // recorded if the status changed; nil: none
-	Before         *kube.Event       // recorded before Event
+
+	WithoutToken bool `json:",omitzero"` // this attempt to create the instance has no bootstrap token; for RecordCreateIntent alone
 
 	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
 }
@@ -92,7 +94,7 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 		}
 		changed = m.DeepCopy()
 		applyReport(changed, node, in, stamp)
-		a.explain(changed, stamp)
+		explained(changed, a.Kube.Cluster.ClassOf(m), stamp)
 		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 			return m, m, nil
 		}
@@ -101,9 +103,8 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	if err != nil || after == before {
 		return before, after, err
 	}
-	a.Kube.RecordEvent(after, in.Before)
 	a.Kube.RecordEvent(after, in.Event)
-	if result, took := drainEnded(before, after, stamp); result != "" {
+	if result, took := DrainEnded(before, after, stamp); result != "" {
 		a.Kube.Metrics.Drained(result, took)
 	}
 	return before, after, nil
@@ -137,6 +138,9 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	if in.LastKnownState != "" {
 		status.LastKnownState = in.LastKnownState
 	}
+	if in.Joined && !machine.IsJoinRecorded(m) {
+		status.JoinedAt = &now
+	}
 	status.CreationStopped = creationStopped(status.CreationStopped, in.Stopped, now)
 	status.Health = healthClock(status.Health, in, now)
 	status.Deletion = in.Deletion.applied(status.Deletion, now)
@@ -149,15 +153,23 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKind(in.Conditions, m.Spec.Class), now)
 }
 
-// explain adds to the status what the machine waits for: to the current operation, and as the condition Blocked while the machine stands
-// still.
-func (a *Activities) explain(m *v1alpha1.Machine, now time.Time) {
+// Reported returns a machine without a class as it is after a report. The conditions of its node are not copied.
+func Reported(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
+	m = m.DeepCopy()
+	applyReport(m, nil, in, stamp)
+	explained(m, nil, stamp)
+	return m
+}
+
+// explained adds to the status what the machine waits for: to the current operation, and as the condition Blocked while the machine stands
+// still. Of is its class; nil: it has none.
+func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	s, operation := &m.Status, m.Status.CurrentOperation
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineBlocked })
 	if operation == nil {
 		return
 	}
-	w := machine.Explained(m, a.Kube.Cluster.ClassOf(m), now).WaitsFor()
+	w := machine.Explained(m, of, now).WaitsFor()
 	operation.WaitsFor, operation.BlockedBy = phrase.Message(w.Sentence(now)), w.Blockers
 	if w.Blocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
@@ -184,7 +196,9 @@ func creationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.C
 	was := m.Status.CreationIntent
 	switch {
 	case in.run != "" && (was == nil || was.RunID == ""):
-		return &v1alpha1.CreationIntent{RunID: in.run, Time: &now}
+		return &v1alpha1.CreationIntent{RunID: in.run, Time: &now, WithoutToken: in.WithoutToken}
+	case in.run != "" && was.WithoutToken && !in.WithoutToken: // the class needs one by now
+		return &v1alpha1.CreationIntent{RunID: was.RunID, Time: was.Time}
 	case was == nil && in.Operation != nil && neverTried(m):
 		return &v1alpha1.CreationIntent{}
 	default:
@@ -343,8 +357,8 @@ func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 	return record
 }
 
-// drainEnded returns how a drain ended by this write, and its duration; both are zero when none ended.
-func drainEnded(before, after *v1alpha1.Machine, now time.Time) (result string, took time.Duration) {
+// DrainEnded returns how a drain ended by this write, and its duration; both are zero when none ended.
+func DrainEnded(before, after *v1alpha1.Machine, now time.Time) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 		switch s := m.Status; {
 		case s.Deletion != nil:

@@ -46,7 +46,7 @@ func TestU61_ReportMachine(t *testing.T) {
 	assert.True(t, status.CurrentOperation.Since.Equal(&activitiestest.LongAgo))
 	assert.True(t, status.CurrentOperation.Deadline.Time.Equal(step.Deadline))
 	assert.Equal(t, []string{"Unavailable"}, status.CurrentOperation.BlockedBy)
-	assert.Equal(t, "no capacity (since 2026-01-01 00:00:00 UTC); it counts as failed at 2026-01-01 01:00:00 UTC; `starter provider check -n shop small`", status.CurrentOperation.WaitsFor)
+	assert.Equal(t, "no capacity (since 2026-01-01 00:00:00 UTC); it is tried again; it counts as failed at 2026-01-01 01:00:00 UTC; `starter provider check -n shop small`", status.CurrentOperation.WaitsFor)
 	require.Len(t, status.Conditions, 2)
 	assert.Equal(t, corev1.ConditionFalse, status.Conditions[0].Status)
 	assert.Equal(t, corev1.NodeCondition{
@@ -102,14 +102,14 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
 	w := activitiestest.NewWorld(t, m)
 	status := reportMachine(w, machine.Report{
-		Read: activitiestest.Read(m), Before: &kube.Event{Reason: "First", Message: "of two"}, Event: &kube.Event{Reason: "Calm", Message: "all is well"},
+		Read: activitiestest.Read(m), Event: &kube.Event{Reason: "Calm", Message: "all is well"},
 	})
 	assert.Equal(t, "state-7", status.LastKnownState)
 	assert.Equal(t, v1alpha1.MachineRunning, status.CurrentStatus.Phase)
 	assert.Equal(t, "joined", status.LastOperation.Description)
 	assert.Len(t, status.Conditions, 1)
 	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
-	assert.Equal(t, []string{"Normal First of two", "Normal Calm all is well"}, w.Told())
+	assert.Equal(t, []string{"Normal Calm all is well"}, w.Told())
 
 	t.Run("U62: and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.Forget()

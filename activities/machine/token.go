@@ -12,13 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
-	"millwright/observe/cache"
+	"millwright/decide/phrase"
 )
 
 // TokenRequest asks for the bootstrap token of one attempt to create an instance.
@@ -56,14 +57,15 @@ func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attemp
 	}
 	expires = expires.UTC().Truncate(time.Second) // as the Secret stores it, so that a second run finds no difference
 	if !now.Before(expires) {
-		return kube.TokenRef{}, kube.TokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, expires.Format(time.RFC3339)))
+		return kube.TokenRef{}, kube.TokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, phrase.Clock(expires, now)))
 	}
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
 	for n := range maxTokenNames {
 		wanted := a.newToken(m, attempt, n, expires)
 		ref := kube.TokenRef{Namespace: wanted.Namespace, Name: wanted.Name}
-		_, err := secrets.Create(ctx, wanted, metav1.CreateOptions{})
+		made, err := secrets.Create(ctx, wanted, metav1.CreateOptions{})
 		if err == nil {
+			a.Kube.Issued.Put(ref, made)
 			return ref, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -151,18 +153,12 @@ func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 		return nil
 	}
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
-	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: labels.Set{v1alpha1.LabelMachineUID: machine.UID}.String()})
-	if err != nil {
-		return fmt.Errorf("list bootstrap tokens of machine %s: %w", machine.Key(), err)
+	tokens := metav1.ListOptions{
+		LabelSelector: labels.Set{v1alpha1.LabelMachineUID: machine.UID}.String(),
+		FieldSelector: fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String(),
 	}
-	for _, token := range cache.Pointers(list.Items) {
-		if token.Type != corev1.SecretTypeBootstrapToken {
-			continue
-		}
-		err := secrets.Delete(ctx, token.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &token.UID}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete secret %s: %w", token.Name, err)
-		}
+	if err := secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, tokens); err != nil {
+		return fmt.Errorf("delete bootstrap tokens of machine %s: %w", machine.Key(), err)
 	}
 	return nil
 }

@@ -191,6 +191,15 @@ func TestRevokeTokens(t *testing.T) {
 	foreign := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
 	elsewhere := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
 
+	t.Run("U73: with one request", func(t *testing.T) {
+		w := activitiestest.NewWorld(t)
+		issue(w, m, "1", activitiestest.Soon())
+		w.Forget()
+		_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"delete-collection secrets"}, w.Requests())
+		assert.Empty(t, w.Tokens())
+	})
 	t.Run("removes all of the machine's, and nothing else", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, opaque.DeepCopy(), foreign.DeepCopy(), elsewhere.DeepCopy())
 		for _, attempt := range []string{"1", "2", "3"} {
@@ -201,36 +210,15 @@ func TestRevokeTokens(t *testing.T) {
 		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.Tokens())
 		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.Shop, Name: elsewhere.Name}))
 	})
-	t.Run("a token that somebody else removes meanwhile", func(t *testing.T) {
+	t.Run("an API server that is away", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
-		activitiestest.Failing(w.Target, "delete", "secrets", 1, nil, func() {
-			require.NoError(t, w.Target.Tracker().Delete(activitiestest.SecretsGVR, activitiestest.KubeSystem, activitiestest.TokenSecret().Name))
-		})
-		w.Revoke(m)
-		assert.Empty(t, w.Tokens())
-	})
-	t.Run("only what was looked at is removed", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
-		activitiestest.Failing(w.Target, "delete", "secrets", 1, nil, func() {
-			another := activitiestest.TokenSecret(func(s *corev1.Secret) { s.UID, s.Labels = "uid-of-another", nil })
-			require.NoError(t, w.Target.Tracker().Update(activitiestest.SecretsGVR, another, activitiestest.KubeSystem))
-		})
+		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
 		_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
-		require.Error(t, err)
+		require.ErrorContains(t, err, "away")
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
 		w.Revoke(m)
-		assert.Len(t, w.Tokens(), 1)
-	})
-	t.Run("an API server that is away", func(t *testing.T) {
-		for _, verb := range []string{"list", "delete"} {
-			w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
-			activitiestest.Failing(w.Target, verb, "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-			_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
-			require.ErrorContains(t, err, "away", verb)
-			w.Revoke(m)
-			assert.Empty(t, w.Tokens(), verb)
-		}
+		assert.Empty(t, w.Tokens())
 	})
 }
 
@@ -268,6 +256,64 @@ func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
 			require.Len(t, quoted, 16)
 			assert.NotContains(t, err.Error(), quoted)
 			assert.Contains(t, err.Error(), "the API server answered 403 Forbidden")
+		})
+	}
+}
+
+// A provider's worker says which user data has no place for a token.
+func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Needing("b")), activitiestest.Keys("b"))
+	before := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	require.NotEmpty(t, before.Versions)
+	assert.True(t, before.Token, "before anybody has read the user data")
+	in := recorded(activitiestest.Machine("m"))
+	in.Tokenless = before.Versions
+	_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, in)
+	require.NoError(t, err)
+	w.Settle()
+	w.Forget()
+	assert.False(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Token)
+	assert.Empty(t, w.Requests())
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Live(m)).Token, "a live decision may follow a call that needed one")
+	w.Edit(cache.Classes, "small", activitiestest.Annotated("edited", "1"))
+	w.Settle()
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Token, "another version may need one")
+}
+
+func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		attempts []bool // whether each is without a token
+		want     bool
+	}{
+		"no attempt had one":          {[]bool{true, true}, true},
+		"the first one had":           {[]bool{false, true}, false},
+		"the class needs one by then": {[]bool{true, false}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+			w := activitiestest.NewWorld(t, m)
+			for _, without := range row.attempts {
+				_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m), WithoutToken: without})
+				require.NoError(t, err)
+			}
+			intent := w.Machine("m").Status.CreationIntent
+			require.NotNil(t, intent)
+			assert.Equal(t, row.want, intent.WithoutToken)
+			assert.NotEmpty(t, intent.RunID, "the record of the create call stays")
+			w.Settle()
+			w.Forget()
+			_, err := activitiestest.Run[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
+			require.NoError(t, err)
+			_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+			require.NoError(t, err)
+			want := []string{"delete-collection secrets", "delete-collection secrets", "patch machines"}
+			if row.want {
+				want = want[2:]
+			}
+			assert.ElementsMatch(t, want, w.Requests())
 		})
 	}
 }

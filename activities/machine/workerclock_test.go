@@ -116,6 +116,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 					begins = machine.Report{Drain: &machine.StayingDrain{Purpose: step(0).Purpose, Means: "Evict"}}
 				}
 				report(t, w, k, 0, begins)
+				w.Settle()
 
 				d := step(time.Second)
 				assert.Equal(t, drain.Evict, d.Step.Means, d.Why)

@@ -44,17 +44,18 @@ type Answer struct {
 // ApplyRequest writes a request to its object if the present state of the object allows it, and records an event with who
 // made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
-	var found runtime.Object
-	var d request.Decision
-	decide := func(object runtime.Object, facts request.Facts) map[string]any {
-		found, d = object, request.Decide(in.Order, facts)
-		return machine.RequestPatch(in.Kind, in.Order.Command, d)
-	}
-	var version string
-	var err error
+	return Apply(a.Kube, in, func(decide Decide) (string, error) {
+		return a.write(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
+			return machine.RequestPatch(in.Kind, in.Order.Command, decide(object, facts))
+		})
+	})
+}
+
+// write writes what decide returns for the object of a request. It returns the version of the object.
+func (a *Activities) write(ctx context.Context, in Request, decide func(runtime.Object, request.Facts) map[string]any) (version string, err error) {
 	if in.Kind == request.MachineDeployment {
 		client := a.Kube.Deployments(in.Object.Namespace)
-		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
+		return kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
 			family, err := activitiesdeployment.Family(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
 			if err != nil || family.Deployment == nil {
 				return nil, nil, err
@@ -62,16 +63,29 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 			observed := deployment.Observed(family, in.Order.Asked)
 			return family.Deployment, decide(family.Deployment, deployment.Request(family.Deployment, observed, rollout.Decide(observed))), nil
 		})
-	} else {
-		client := a.Kube.Machines(in.Object.Namespace)
-		version, err = kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
-			m, err := kube.Live(ctx, client, "machine", in.Object)
-			if err != nil || m == nil {
-				return nil, nil, err
-			}
-			return m, decide(m, machine.Request(m, in.Order.Command, in.Order.Asked)), nil
-		})
 	}
+	client := a.Kube.Machines(in.Object.Namespace)
+	return kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
+		m, err := kube.Live(ctx, client, "machine", in.Object)
+		if err != nil || m == nil {
+			return nil, nil, err
+		}
+		return m, decide(m, machine.Request(m, in.Order.Command, in.Order.Asked)), nil
+	})
+}
+
+// Decide decides a request for an object that has these facts.
+type Decide func(runtime.Object, request.Facts) request.Decision
+
+// Apply answers a request that write writes, and records an event with who made it and why. write asks what to write for each state of the
+// object that it reads, and returns the version that the object has then. A refusal is an answer and no error.
+func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err error)) (Answer, error) {
+	var found runtime.Object
+	var d request.Decision
+	version, err := write(func(object runtime.Object, facts request.Facts) request.Decision {
+		found, d = object, request.Decide(in.Order, facts)
+		return d
+	})
 	if lasting := new(temporal.ApplicationError); errors.As(err, &lasting) && lasting.NonRetryable() {
 		d.Refused = lasting.Message()
 	} else if err != nil {
@@ -80,12 +94,12 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 	if d.Refused != "" {
 		if in.Unheard && found != nil {
 			message := kube.Brief(in.Order.Summary() + "; refused: " + d.Refused)
-			a.Kube.RecordEvent(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
+			k.RecordEvent(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
 		}
 		return Answer{Message: d.Refused}, nil
 	}
 	if !d.Same {
-		a.Kube.RecordEvent(found, &kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)})
+		k.RecordEvent(found, &kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)})
 	}
 	return Answer{Applied: true, Message: d.Says, Version: version}, nil
 }

@@ -3,9 +3,7 @@ package set
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -42,6 +40,9 @@ type Decision struct {
 	Report  bool             // the status does not show what was read
 	Blocked explain.Summary  `json:",omitzero"` // what blocks the set and its machines
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
+	// Errands are writes beside those of Scale, of a MachineSet of Cluster API only. They are done in this order, once no list
+	// of Scale has entries.
+	Errands []Errand `json:",omitempty"`
 }
 
 // Input says how fresh the facts of a set's decision must be, and what the last batch of the run failed with.
@@ -105,96 +106,6 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSe
 	return set, around, err
 }
 
-// Creation is a batch of machines to create for a set.
-type Creation struct {
-	Set     kube.Ref
-	Version string // resourceVersion of the set that the decision saw
-	Names   []string
-}
-
-// Written is the result of a batch.
-type Written struct {
-	Versions kube.MinVersions // to wait for
-	Failure  scale.Failure    // the first write that was rejected; zero when all succeeded
-	Unseen   bool             // the version of a write is not known: only a live read is sure to see it
-}
-
-// CreateMachines creates the machines of a batch from the set's template: one, then two, then four at a time, and none after
-// the first that is rejected, so that one cause does not fail them all. An existing machine of the set with that name counts
-// as created, so that running it twice creates nothing twice. A set that changed since the decision is a Conflict.
-func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
-	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
-	if err != nil {
-		return Written{}, err
-	}
-	done := Written{Versions: kube.MinVersions{}}
-	names := in.Names
-	for _, size := range scale.Batches(len(names)) {
-		written, err := kube.InParallel(cache.Machines, size, func(i int) (string, error) { return a.createMachine(ctx, set, names[i]) })
-		names = names[size:]
-		done.Versions.Raise(cache.Machines, written[cache.Machines])
-		if err == nil {
-			continue
-		}
-		refused := refusedWrite(err)
-		if refused == "" {
-			return Written{}, kube.WriteError(in.Set, err)
-		}
-		done.Failure = scale.Failure{Message: refused}
-		a.Kube.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
-		break
-	}
-	return done, nil
-}
-
-// refusedWrite returns the words of the API server for a write that it rejected; empty for an error that may pass or needs a
-// new decision.
-func refusedWrite(err error) string {
-	var status apierrors.APIStatus
-	switch {
-	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
-		apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		return ""
-	default:
-		return kube.Brief(err.Error())
-	}
-}
-
-// createMachine creates one machine, with its finalizer, and returns its version.
-func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet, name string) (string, error) {
-	template := set.Spec.Template
-	m := &v1alpha1.Machine{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            name,
-			Namespace:       set.Namespace,
-			Labels:          maps.Clone(template.Labels),
-			Annotations:     maps.Clone(template.Annotations),
-			Finalizers:      append(kube.Without(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))},
-		},
-		Spec: *template.Spec.DeepCopy(),
-	}
-	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
-	}
-	machines := a.Kube.Machines(set.Namespace)
-	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
-	if err == nil {
-		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
-		return made.ResourceVersion, nil
-	}
-	if apierrors.IsAlreadyExists(err) {
-		made, err = machines.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
-			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted again, or not of this set
-		}
-	}
-	if err != nil {
-		return "", fmt.Errorf("create machine %s: %w", name, err)
-	}
-	return made.ResourceVersion, nil
-}
-
 // Batch names the machines of a set that an activity changes.
 type Batch struct {
 	Set      kube.Ref
@@ -220,7 +131,7 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 		}
 		return version, err
 	})
-	if refused := refusedWrite(err); refused != "" {
+	if refused := kube.RefusedWrite(err); refused != "" {
 		if found {
 			a.Kube.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		}
@@ -298,7 +209,7 @@ func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersi
 }
 
 // ReleaseMachines removes a set's controller reference from machines that still are as the decision saw them, and records
-// that in an annotation, by which a set notices that it loses every machine that it creates. Running it twice releases once.
+// that in an annotation. The annotation lets a set notice that it loses every machine that it creates. Running it twice releases once.
 func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
@@ -22,6 +23,7 @@ import (
 	typed "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/scale"
 	"millwright/observe/cache"
 	observeset "millwright/observe/set"
 )
@@ -101,7 +103,7 @@ func TestDecideScale(t *testing.T) {
 	})
 	t.Run("never asks for more than a batch", func(t *testing.T) {
 		s := activitiestest.Set("s", 1000)
-		assert.Len(t, decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.Read(s)).Scale.Create, 50)
+		assert.Len(t, decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.Read(s)).Scale.Create, scale.MaxCreate)
 	})
 }
 
@@ -168,6 +170,35 @@ func TestCreateMachinesFiftyAtOnce(t *testing.T) {
 	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 50)
 	assert.Equal(t, "1050", versions.Versions[cache.Machines])
 	assert.Len(t, w.Told(), 50)
+}
+
+func TestCreateMachinesEndsOnceTheSetWantsSomethingElse(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 50)
+	for name, change := range map[string]map[string]any{
+		"another size": {"metadata": map[string]any{"generation": 7}, "spec": map[string]any{"replicas": 0}},
+		"its deletion": {"metadata": map[string]any{"deletionTimestamp": metav1.Now()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(t, s)
+			created := 0
+			w.Machines.PrependReactor("create", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if created++; created == 1 { // the first is created alone
+					w.Edit(cache.Sets, "s", change)
+					w.Settle()
+				}
+				return false, nil, nil
+			})
+			var batch []string
+			for i := range 50 {
+				batch = append(batch, fmt.Sprintf("s-%02d", i))
+			}
+			done, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, batch...))
+			require.NoError(t, err)
+			assert.True(t, done.Unseen, "the next decision reads live")
+			assert.Equal(t, 1, created)
+		})
+	}
 }
 
 func TestCreateMachinesAfterAFailure(t *testing.T) {

@@ -75,7 +75,7 @@ func newSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) 
 	cluster, err := cache.NewCluster(l.late, w.Target, w.Meta)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 6 { // one for each cache
+	for range 7 { // one for each cache
 		<-w.Server.Watched
 	}
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: &record.FakeRecorder{}}

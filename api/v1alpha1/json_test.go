@@ -20,8 +20,8 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 		{Machine{}, "kind apiVersion metadata spec status"},
 		{MachineSpec{}, `class providerID nodeTemplate drainTimeout healthTimeout creationTimeout inPlaceUpdateTimeout
 			machinePreserveTimeout disableHealthTimeout maxEvictRetries nodeConditions`},
-		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | nodeName currentOperation health creationStopped creationIntent deletion drain"},
-		{CreationIntent{}, "| runID time"},
+		{MachineStatus{}, "addresses conditions lastOperation currentStatus lastKnownState | nodeName currentOperation health creationStopped creationIntent joinedAt deletion drain"},
+		{CreationIntent{}, "| runID time withoutToken"},
 		{MachineDeletion{}, "| stage since queued drain"},
 		{MachineDrain{}, "| startedAt means meansSince result leftBehind"},
 		{CurrentStatus{}, "phase timeoutActive lastUpdateTime preserveExpiryTime"},

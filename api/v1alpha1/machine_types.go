@@ -90,6 +90,9 @@ type MachineStatus struct {
 	// controller may have made one.
 	// +optional
 	CreationIntent *CreationIntent `json:"creationIntent,omitempty"`
+	// When the node joined for the first time. Absent before that, and on a machine whose node joined under another controller.
+	// +optional
+	JoinedAt *metav1.Time `json:"joinedAt,omitempty"`
 	// Progress of the deletion. Absent unless the machine is being deleted.
 	// +optional
 	Deletion *MachineDeletion `json:"deletion,omitempty"`
@@ -205,6 +208,9 @@ type CreationIntent struct {
 	// When it was recorded. Absent if no create call was made.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
+	// Whether no attempt so far needed a bootstrap token. False also means that this is not known.
+	// +optional
+	WithoutToken bool `json:"withoutToken,omitempty"`
 }
 
 // CreationStopped is the time for which a creation waited for a person to correct the machine's spec, its class or its

@@ -22,7 +22,7 @@ const (
 // Labels on Machine, MachineSet and MachineDeployment.
 const (
 	// LabelNode holds the name of the machine's node. Written on a Machine when its node is known, if the name is a valid value
-	// of a label. Read it with cache.NodeNameOf.
+	// of a label. The field status.nodeName holds any name.
 	LabelNode = "node"
 	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes it.
 	LabelName = "name"
@@ -88,8 +88,8 @@ const (
 	AnnotationPreferNoSchedule = "deployment.machine.sapcloud.io/prefer-no-schedule"
 	// AnnotationUnfreeze on MachineDeployment or MachineSet, by its presence: end a freeze.
 	AnnotationUnfreeze = "safety.machine.sapcloud.io/unfreeze"
-	// AnnotationMachinePriority on a Machine holds an integer; machines with a lower one are deleted first. See the Priority
-	// constants.
+	// AnnotationMachinePriority on a Machine holds an integer; machines with a lower one are deleted first. Default 3; the cluster
+	// autoscaler's choice has 1.
 	AnnotationMachinePriority = "machinepriority.machine.sapcloud.io"
 	// AnnotationTriggerDeletion on a MachineDeployment names the machines to delete first at a scale-down, as
 	// name~time,name~time with RFC 3339 times, or in the old form name,name. Written by the cluster autoscaler.
@@ -99,7 +99,7 @@ const (
 	// AnnotationLastScalerChange on a MachineDeployment, copied to its MachineSet, holds the RFC 3339 time at which the
 	// cluster autoscaler last changed the replicas.
 	AnnotationLastScalerChange = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
-	// AnnotationPreserve on Machine or Node requests preservation; see the ValuePreserve constants.
+	// AnnotationPreserve on Machine or Node requests preservation. Its values are in the table above.
 	AnnotationPreserve = vocabulary.AnnotationPreserve
 	// AnnotationLastAppliedPreserve on a Machine holds the value of the node's annotation that was applied last.
 	AnnotationLastAppliedPreserve = vocabulary.AnnotationLastAppliedPreserve
@@ -109,7 +109,8 @@ const (
 	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout. Written
 	// by the dependency-watchdog. A Go duration.
 	AnnotationEffectiveCreationTimeout = "node.machine.sapcloud.io/effective-creation-timeout"
-	// AnnotationMachineJoinDuration on a Machine holds how long its node took to join. A Go duration.
+	// AnnotationMachineJoinDuration on a Machine says that its node has joined, and how long that took: a Go duration. It is read
+	// alone: status.joinedAt records the join.
 	AnnotationMachineJoinDuration = "node.machine.sapcloud.io/machine-join-duration"
 	// AnnotationReplacementGranted on a Machine: its deployment has granted its replacement, within the replacement budget. Its
 	// value is the RFC 3339 time of the grant. A person who sets it replaces the machine outside the budget.
@@ -134,6 +135,9 @@ const (
 	AnnotationRolloutHold = "rollout.machine.sapcloud.io/hold"
 	// AnnotationRolloutApprove approves the steps of one revision up to a number of them: "7/2 ann: looks well".
 	AnnotationRolloutApprove = "rollout.machine.sapcloud.io/approve"
+	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". It is removed when the deployment is resumed, and
+	// has no effect of its own: the field spec.paused pauses.
+	AnnotationRolloutPausedBy = "rollout.machine.sapcloud.io/paused-by"
 	// AnnotationLastRequest is the last operator request: when, by whom and why: "2026-11-21T14:06:07Z ann requested pause:
 	// lunch". Some commands leave no other record. It also identifies a request that is carried out twice.
 	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
@@ -146,6 +150,40 @@ const (
 	AnnotationRestartedAt = "rollout.machine.sapcloud.io/restarted-at"
 	// AnnotationChangeCause on MachineDeployment and MachineSet says why a revision was made, as in kubectl.
 	AnnotationChangeCause = "kubernetes.io/change-cause"
+)
+
+// Annotations on a MachineDeployment of Cluster API, whose schema has no fields for them.
+const (
+	// AnnotationRollbackTo asks for the template of a former revision: its number, or 0 for the one before. It is removed when the template
+	// has returned, or cannot.
+	AnnotationRollbackTo = "rollout.machine.sapcloud.io/rollback-to"
+	// AnnotationRevisionHistoryLimit is how many former MachineSets without machines are kept, so that their templates can return. Default
+	// 10; 0: none, as in Cluster API.
+	AnnotationRevisionHistoryLimit = "rollout.machine.sapcloud.io/revision-history-limit"
+	// AnnotationProgressDeadline is how long a rollout may make no progress, in seconds, until the condition Progressing is False and an
+	// automatic rollback may begin. Default 600; 0: for ever.
+	AnnotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadline-seconds"
+	// AnnotationRolloutProgress holds what status.rollout holds on a MachineDeployment of machine.sapcloud.io, as JSON: the revision, the
+	// step, its steps and the new machines that failed. At most 20 steps, and one name more than maxFailedMachines of the policy.
+	AnnotationRolloutProgress = "rollout.machine.sapcloud.io/progress"
+	// AnnotationOperation holds what status.currentOperation holds on a MachineDeployment of machine.sapcloud.io, as JSON: the workflow, its
+	// step, and what blocks it. Absent while the deployment is calm.
+	AnnotationOperation = "rollout.machine.sapcloud.io/operation"
+	// AnnotationFormerReplicas on a MachineSet of Cluster API is the size that it had when it last acted on its size, before it was changed.
+	// Until its status shows its generation, it may still create or delete machines for that size.
+	AnnotationFormerReplicas = "rollout.machine.sapcloud.io/former-replicas"
+	// AnnotationCreatedFor on a MachineSet of Cluster API is the time in spec.rollout.after because of which it was created. The set counts
+	// as created after that time, also if the clock of the API server is late.
+	AnnotationCreatedFor = "rollout.machine.sapcloud.io/created-for"
+	// AnnotationReplacedByRevision in the template of a former MachineSet of Cluster API, and on its machines, is the revision that replaces
+	// them. When it changes, Cluster API's core compares the machine with the deployment's template again.
+	AnnotationReplacedByRevision = "rollout.machine.sapcloud.io/replaced-by-revision"
+	// AnnotationInPlaceUpdates on a MachineDeployment of Cluster API, with the value "true": a rollout changes machines in place where a runtime
+	// extension can do that, and replaces the others. Any other value, or none: all are replaced.
+	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
+	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds what the runtime extension said about its machines, as JSON: the set of
+	// the new template, whether the extension can bring the machines to it in place, why not, and when it was asked. If it is removed, the next decision asks again.
+	AnnotationInPlaceAnswer = "rollout.machine.sapcloud.io/in-place-answer"
 )
 
 // Annotations that control sets and their machines, as in Cluster API. Each counts by its presence.
@@ -204,6 +242,16 @@ const (
 	// AnnotationAbandonInstance: the Machine object is removed although the provider was not, or cannot be, asked to delete the
 	// instance. Who sets it has to delete the instance.
 	AnnotationAbandonInstance = "machine.sapcloud.io/abandon-instance"
+)
+
+// Annotations of the drain of the nodes of Cluster API's Machines.
+const (
+	// AnnotationClusterAPIDrain on a MachineSet of Cluster API, its MachineDeployment or its Cluster, with the value "true": Millwright drains
+	// the nodes of the Machines of Millwright's MachineSets. The nearest that has the annotation decides: first the set, then the
+	// deployment, then the Cluster.
+	AnnotationClusterAPIDrain = "drain.machine.sapcloud.io/cluster-api"
+	// AnnotationDrainStatus on a Machine of Cluster API holds how far Millwright's drain of its node is, as JSON.
+	AnnotationDrainStatus = "drain.machine.sapcloud.io/status"
 )
 
 // AnnotationCollectOrphans on a MachineClass holds how many of its instances without a Machine one sweep may delete, at most
@@ -287,10 +335,17 @@ var ownMetadataKeys = map[string]bool{
 	AnnotationMachineJoinDuration:        true,
 	AnnotationLastRequest:                true,
 	AnnotationAutomaticRollbackTo:        true,
+	AnnotationRolloutProgress:            true,
+	AnnotationOperation:                  true,
+	AnnotationFormerReplicas:             true,
+	AnnotationCreatedFor:                 true,
+	AnnotationReplacedByRevision:         true,
+	AnnotationInPlaceAnswer:              true,
 	AnnotationLastAppliedTemplate:        true,
 	AnnotationLastAppliedVirtualCapacity: true,
 	AnnotationNotManaged:                 true,
 	AnnotationScaleDownDisabledByMCM:     true,
+	AnnotationDrainStatus:                true,
 }
 
 // IsOwnMetadataKey reports whether only Millwright writes labels and annotations with this key, on its objects or on a Node,

@@ -48,6 +48,8 @@ func TestWordsAreTheContract(t *testing.T) {
 		"deployment.machine.sapcloud.io/prefer-no-schedule:PreferNoSchedule": TaintPreferNoSchedule + ":" + string(TaintPreferNoScheduleEffect),
 		"node.machine.sapcloud.io/preserved:NoSchedule":                      TaintPreserved + ":" + string(TaintPreservedEffect),
 		"node.gardener.cloud/critical-components-not-ready:NoSchedule":       TaintCriticalComponentsNotReady + ":" + string(TaintCriticalComponentsNotReadyEffect),
+		"drain.machine.sapcloud.io/cluster-api":                              AnnotationClusterAPIDrain,
+		"drain.machine.sapcloud.io/status":                                   AnnotationDrainStatus,
 		"machine.sapcloud.io/collect-orphans":                                AnnotationCollectOrphans,
 		"now":                                                                ValuePreserveNow,
 		"when-failed":                                                        ValuePreserveWhenFailed,

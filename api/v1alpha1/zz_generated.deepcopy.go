@@ -1022,6 +1022,10 @@ func (in *MachineStatus) DeepCopyInto(out *MachineStatus) {
 		*out = new(CreationIntent)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.JoinedAt != nil {
+		in, out := &in.JoinedAt, &out.JoinedAt
+		*out = (*in).DeepCopy()
+	}
 	if in.Deletion != nil {
 		in, out := &in.Deletion, &out.Deletion
 		*out = new(MachineDeletion)

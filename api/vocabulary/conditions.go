@@ -40,6 +40,7 @@ const (
 	ConditionMachinesCreated  = "MachinesCreated"  // True unless machines are missing that could not be created
 	ConditionMachinesReady    = "MachinesReady"    // all machines are ready
 	ConditionMachinesUpToDate = "MachinesUpToDate" // all machines match the current template
+	ConditionRollingOut       = "RollingOut"       // machines do not match the current template
 	ConditionScalingUp        = "ScalingUp"        // machines are missing, or were never ready
 	ConditionScalingDown      = "ScalingDown"      // there are more machines than wanted
 	ConditionRemediating      = "Remediating"      // machines are replaced because they failed or are unhealthy

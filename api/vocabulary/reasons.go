@@ -79,15 +79,24 @@ const (
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
 	ReasonInvalid                    = "Invalid"                    // nothing can be done with the deployment as it is
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the template of an earlier revision was written
+	ReasonNotAvailable               = "NotAvailable"               // fewer machines are available than needed
+	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template
+	ReasonWaitingForReplicasSet      = "WaitingForReplicasSet"      // the number of machines is not set yet
 	ReasonTemplateNotFound           = "TemplateNotFound"           // an object that the template of a set names does not exist
 	ReasonPreflightCheckFailed       = "PreflightCheckFailed"       // the control plane is not ready for more machines
 	ReasonFailedCreate               = "FailedCreate"               // a machine could not be created
 	ReasonFailedDelete               = "FailedDelete"               // a machine could not be deleted
 	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"   // the set has too many machines
 	ReasonMachineDeploymentStateSync = "MachineDeploymentStateSync" // a set of the deployment is frozen
+	ReasonExtensionFailed            = "ExtensionFailed"            // a runtime extension does not say whether it can update machines in place
+	ReasonNotUpdatedInPlace          = "NotUpdatedInPlace"          // a runtime extension cannot update the machines of a set, or gave no answer
 	ReasonScalingMachineSet          = "ScalingMachineSet"          // a set was created or resized
 	ReasonSuccessfulAdopt            = "SuccessfulAdopt"            // a machine without a controller was adopted
 )
+
+// ReasonDeploymentRollbackTemplateNotFound is the reason of the event when no rollback is possible, because an object that the former
+// template names does not exist any more.
+const ReasonDeploymentRollbackTemplateNotFound = "DeploymentRollbackTemplateNotFound"
 
 // Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its reason.
 const (
@@ -123,4 +132,19 @@ const (
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
 	BlockedStep              = "Step"              // a step of the rollout lasts for a while
 	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
+)
+
+// What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook is named by its annotation.
+const (
+	BlockedNotHandled               = "NotHandled"               // no controller of Cluster API has looked at the machine
+	BlockedBootstrapNotReady        = "BootstrapNotReady"        // its bootstrap data are not there
+	BlockedInfrastructureNotReady   = "InfrastructureNotReady"   // its instance is not there, or is gone
+	BlockedNodeNotJoined            = "NodeNotJoined"            // its node has not joined
+	BlockedInPlaceUpdate            = "InPlaceUpdate"            // a runtime extension does not end its update in place
+	BlockedNodeDrain                = "NodeDrain"                // Cluster API drains its node
+	BlockedVolumeDetach             = "VolumeDetach"             // volumes are attached to its node
+	BlockedInfrastructureNotDeleted = "InfrastructureNotDeleted" // its instance is not deleted
+	BlockedBootstrapNotDeleted      = "BootstrapNotDeleted"      // its bootstrap configuration is not deleted
+	BlockedNodeNotDeleted           = "NodeNotDeleted"           // its Node object is not deleted
+	BlockedMachineNotDeleted        = "MachineNotDeleted"        // its deletion does not end, and nothing more is known
 )

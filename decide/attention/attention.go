@@ -40,8 +40,22 @@ func (n Need) Prompt() bool {
 
 // Decision is the need of an object. Why is one sentence.
 type Decision struct {
-	Need Need
-	Why  string
+	Need  Need
+	Why   string // for logs and histories
+	Waits string // for status and pages: what the object waits for; empty: Why says it
+}
+
+// Says returns what status and pages say that the object waits for.
+func (d Decision) Says() string { return cmp.Or(d.Waits, d.Why) }
+
+// After returns a need that comes before d, such as a status that must be written. Its Says is that of d, because the written status shows
+// d. It returns the zero Decision if holds is false.
+func (d Decision) After(holds bool, need Need, format string, values ...any) Decision {
+	first := If(holds, need, format, values...)
+	if holds {
+		first.Waits = d.Says()
+	}
+	return first
 }
 
 // If returns the Decision if holds is true, and the zero Decision otherwise.
@@ -49,7 +63,7 @@ func If(holds bool, need Need, format string, values ...any) Decision {
 	if !holds {
 		return Decision{}
 	}
-	return Decision{need, fmt.Sprintf(format, values...)}
+	return Decision{Need: need, Why: fmt.Sprintf(format, values...)}
 }
 
 // Calm reports whether the object has no pending work.
@@ -70,6 +84,7 @@ type ClassFacts struct {
 	Unguarded int  // number of Secrets that the class needs and that lack our finalizer
 	Asked     bool // Temporal has said whether a worker serves the provider
 	Unserved  bool // no worker does
+	Said      bool // the status says whether one does
 	SaidSo    bool // the status says that no worker does
 	Unused    int  // number of Secrets with our finalizer that no class needs; those of a deleted class are found at the resync
 }
@@ -86,6 +101,7 @@ func Class(f ClassFacts) Decision {
 		If(f.Deleting, Deletion, "deletion was asked for; %s %s to it", phrase.Count(f.Machines, "machine"), phrase.OneOf(f.Machines, "refers", "refer")),
 		If(f.Asked && f.Unserved && !f.SaidSo, Serve, "no worker serves its provider"),
 		If(f.Asked && !f.Unserved && f.SaidSo, Serve, "a worker serves its provider again"),
-		Decision{Nothing, "its finalizers are in place"},
+		If(f.Asked && !f.Unserved && !f.Said, Serve, "a worker serves its provider"),
+		Decision{Why: "its finalizers are in place"},
 	)
 }

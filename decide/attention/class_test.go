@@ -24,6 +24,13 @@ func TestClass(t *testing.T) {
 		{"to go, with machines and without its Secret's finalizer", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5, Unguarded: 1}, attention.Finalizers, "1 Secret to guard"},
 		{"to go, with machines, and a Secret is needed no more", attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 5, Unused: 1}, attention.Finalizers, "1 Secret to release: no class needs it"},
 		{"U170: to go, and nothing refers to it", attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}, attention.Deletion, "deletion was asked for; no machine refers to it"},
+		{"served, and no status says so", attention.ClassFacts{Finalizer: true, Asked: true}, attention.Serve, "a worker serves its provider"},
+		{"served, as the status says", attention.ClassFacts{Finalizer: true, Asked: true, Said: true}, attention.Nothing, "its finalizers are in place"},
+		{"served again", attention.ClassFacts{Finalizer: true, Asked: true, Said: true, SaidSo: true}, attention.Serve, "a worker serves its provider again"},
+		{"not served, and no status says so", attention.ClassFacts{Finalizer: true, Asked: true, Unserved: true}, attention.Serve, "no worker serves its provider"},
+		{"served no more", attention.ClassFacts{Finalizer: true, Asked: true, Unserved: true, Said: true}, attention.Serve, "no worker serves its provider"},
+		{"not served, as the status says", attention.ClassFacts{Finalizer: true, Asked: true, Unserved: true, Said: true, SaidSo: true}, attention.Nothing, "its finalizers are in place"},
+		{"not known whether it is served", attention.ClassFacts{Finalizer: true}, attention.Nothing, "its finalizers are in place"},
 		{"released", attention.ClassFacts{Deleting: true, Unused: 1}, attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

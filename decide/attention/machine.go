@@ -154,23 +154,23 @@ func (m machine) decide() Decision {
 func (m machine) standing() Decision {
 	switch {
 	case m.Deleting && !m.Finalizer:
-		return Decision{Nothing, "released: the API server removes it"}
+		return Decision{Need: Nothing, Why: "released: the API server removes it"}
 	case m.Deleting:
 		if m.NodeName == "" || m.NoTarget || m.Emptied {
-			return cmp.Or(m.found(), Decision{Deletion, "deletion was asked for"})
+			return cmp.Or(m.found(), Decision{Need: Deletion, Why: "deletion was asked for"})
 		}
-		return Decision{Deletion, "deletion was asked for; " + m.waitsFor()} // a drain depends on the state of the node
+		return Decision{Need: Deletion, Why: "deletion was asked for; " + m.waitsFor()} // a drain depends on the state of the node
 	case m.Phase == vocabulary.PhaseFailed:
 		return m.failed()
 	case m.Granted:
-		return Decision{Health, "its replacement was granted"}
+		return Decision{Need: Health, Why: "its replacement was granted"}
 	case !m.Finalizer:
-		return Decision{Instance, "new: our finalizer is missing"}
+		return Decision{Need: Instance, Why: "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
-		return Decision{Instance, "has no initialised instance yet"}
+		return Decision{Need: Instance, Why: "has no initialised instance yet"}
 	case m.NoTarget: // it never becomes a node: an instance is all it needs
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
-		return cmp.Or(If(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Nothing, why})
+		return cmp.Or(If(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Need: Nothing, Why: why})
 	}
 	return m.withNode()
 }
@@ -195,7 +195,7 @@ func (m machine) failed() Decision {
 		If(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
 		If(m.drain == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
 		If(m.Preserved, Kept, "failed, and preserved"),
-		Decision{Nothing, "failed: to be replaced"},
+		Decision{Need: Nothing, Why: "failed: to be replaced"},
 	)
 }
 
@@ -213,27 +213,27 @@ func (m machine) withNode() Decision {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
 			If(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
-			Decision{Node, fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.waitsFor())},
+			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.waitsFor())},
 		)
 	case vocabulary.PhaseRunning:
-		return cmp.Or(If(!well, Health, "%s", m.waitsFor()), Decision{Nothing, "running"})
+		return cmp.Or(If(!well, Health, "%s", m.waitsFor()), Decision{Need: Nothing, Why: "running"})
 	case vocabulary.PhaseUnknown: // unhealthy at the last evaluation
 		return cmp.Or(
 			If(well, Health, "node %s is healthy again", m.NodeName),
 			If(m.Due && m.Alone, Health, "to be replaced: %s", m.waitsFor()),
-			Decision{Recovery, m.waitsFor()},
+			Decision{Need: Recovery, Why: m.waitsFor()},
 		)
 	case vocabulary.PhaseInPlaceUpdating, vocabulary.PhaseInPlaceUpdateFailed: // a failed update can still succeed
 		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.UpdateFailed
 		over := m.UpdateResult != "" && !failed || m.Due && m.Alone
 		return cmp.Or(
 			If(over, Health, "the in-place update has ended: %s", m.UpdateResult),
-			Decision{Recovery, "in-place update: " + m.waitsFor()},
+			Decision{Need: Recovery, Why: "in-place update: " + m.waitsFor()},
 		)
 	case vocabulary.PhaseInPlaceUpdateSuccessful:
-		return Decision{Health, "updated in place; " + m.waitsFor()}
+		return Decision{Need: Health, Why: "updated in place; " + m.waitsFor()}
 	default:
-		return Decision{Nothing, "phase " + m.Phase}
+		return Decision{Need: Nothing, Why: "phase " + m.Phase}
 	}
 }
 

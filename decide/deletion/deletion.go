@@ -56,7 +56,7 @@ type Facts struct {
 	Result      string // how the drain ended; empty: it has not
 
 	Attached          int      // number of volumes attached to the node
-	Hold              string   // reason of the operator's hold; empty: no hold
+	Hold              string   // who holds it, and why: "ann: lunch"; empty: no hold
 	Abandon           string   // reason of the operator's abandon-instance; empty: the provider is asked
 	SkipDetach        string   // why the deletion does not wait for volumes; empty: it does
 	PreDrainHooks     []string // in any order
@@ -85,18 +85,19 @@ func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary
 func Next(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
-	s := Step{Announce: f.Recorded == "" && f.Node, Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
+	s := Step{Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
 	for ; ; at = After(at) {
 		if what := f.todo(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy = at, at != f.Recorded, what.Why, what.BlockedBy
 			break
 		}
 	}
+	s.Announce = f.Node && f.announces(s.Stage)
 	if f.Abandon != "" && Later(first, Instance) == Instance && Later(s.Stage, Instance) != Instance {
 		s.Abandoned = f.Abandon
 	}
 	if f.Hold != "" {
-		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held: "+f.Hold
+		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.By(f.Hold)
 	}
 	if f.Result == "" && Later(s.Stage, Drain) != Drain { // past the drain, and no drain recorded its result
 		if s.Empty = f.Done != "" && Later(f.Done, Drain) == f.Done; !s.Empty {
@@ -104,6 +105,15 @@ func Next(f Facts) Step {
 		}
 	}
 	return s
+}
+
+// announces reports whether the node gets the condition Terminating in this stage: before the wait for hooks, when the drain is on record, and
+// when the node is not drained. The drain of a node without pods is never on record, so it costs no write of the condition.
+func (f Facts) announces(stage Stage) bool {
+	if stage == Drain {
+		return f.Recorded == Drain
+	}
+	return f.Recorded == "" && f.Done == ""
 }
 
 // todo returns what a stage has to do. An empty Why means that the stage has nothing to do.

@@ -70,14 +70,14 @@ func TestADeletionFromBeginningToEnd(t *testing.T) {
 	for range order {
 		s := deletion.Next(f)
 		went = append(went, s.Stage)
-		assert.Equal(t, len(went) == 1, s.Announce, "%s: the node is told once", s.Stage)
+		assert.Equal(t, s.Stage == deletion.PreDrainHooks, s.Announce, "%s: the node is told at the beginning", s.Stage)
 		assert.True(t, s.Record, "%s: and the status before each stage", s.Stage)
 		assert.NotEmpty(t, s.Why, s.Stage)
 		f.Recorded = s.Stage
 		again := deletion.Next(f)
 		assert.Equal(t, s.Stage, again.Stage, "as long as it is not done")
 		assert.False(t, again.Record, "%s is recorded", s.Stage)
-		assert.False(t, again.Announce)
+		assert.Equal(t, s.Stage == deletion.Drain, again.Announce, "and before its pods go")
 		switch s.Stage {
 		case deletion.PreDrainHooks:
 			f.PreDrainHooks = nil

@@ -39,7 +39,7 @@ func TestHooksHoldADeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Next(row.facts)
 			assert.Equal(t, deletion.Step{
-				Stage: row.stage, Record: true, Announce: row.facts.Node, BlockedBy: row.blockedBy, Why: row.why, Skipped: s.Skipped,
+				Stage: row.stage, Record: true, Announce: row.facts.Node && row.stage != deletion.Drain, BlockedBy: row.blockedBy, Why: row.why, Skipped: s.Skipped,
 				Hurry: row.facts.Skip != "",
 			}, s)
 		})
@@ -67,11 +67,13 @@ func TestANodeIsToldAtTheBeginning(t *testing.T) {
 		facts deletion.Facts
 		told  bool
 	}{
-		"nothing is recorded":                    {busy(), true},
-		"also when hooks hold it":                {full(), true},
-		"also when it is not drained":            {busy(excluded), true},
-		"also when this run has done something":  {busy(done(deletion.Drain)), true},
-		"a stage is recorded: it was told":       {busy(recorded(deletion.PreDrainHooks)), false},
+		"hooks hold it":                          {full(), true},
+		"it is not drained":                      {busy(excluded), true},
+		"its drain is on record":                 {busy(recorded(deletion.Drain)), true},
+		"it may have no pod":                     {busy(), false},
+		"it has none":                            {busy(done(deletion.Drain)), false},
+		"its drain is over":                      {busy(recorded(deletion.Drain), ended("Drained")), false},
+		"a later stage is recorded: it was told": {busy(recorded(deletion.Instance)), false},
 		"U84: a machine without a node":          {busy(nodeless), false},
 		"U98: a node that is gone, or another's": {busy(lostNode), false},
 	} {
@@ -130,13 +132,13 @@ func TestANodeOnWhichNothingStoodCountsAsDrained(t *testing.T) {
 }
 
 func TestPeopleHoldADeletionWhereItIs(t *testing.T) {
-	held := func(f *deletion.Facts) { f.Hold = "annotation hold asks for it: alice looks" }
+	held := func(f *deletion.Facts) { f.Hold = "alice: she looks" }
 	for _, stage := range order {
 		f := busy(recorded(stage), held)
 		f.Result = "Drained"
 		s := deletion.Next(f)
 		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
-		assert.Equal(t, "held: annotation hold asks for it: alice looks", s.Why, stage)
+		assert.Equal(t, "held by alice (she looks)", s.Why, stage)
 	}
 	s := deletion.Next(full(held))
 	assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, "also one that hooks hold")

@@ -133,7 +133,7 @@ type Settings struct {
 // Decision is what to do now, and what to show.
 type Decision struct {
 	Act      []Action   // requests to send now, all at the same time
-	Departed []Departed // pods that a lane still waits for: Departed of the next Observed
+	Departed []Departed // pods that a lane still waits for: Departed of the next Observed; the first to leave, as many as a history takes
 	Done     bool       // no pod is left to remove, and no lane waits for a volume
 	Look     time.Time  // when to decide again if nothing changes before; zero: never
 	Blockers []Blocker  // at most MaxBlockers, sorted by kind and name
@@ -151,7 +151,7 @@ type Action struct {
 type Blocker struct {
 	Kind string // one of the kinds below
 	Name string // namespace/name of the budget, name of the volume, else empty
-	Pods int    // number of pods that it blocks
+	Pods int    // number of pods that it blocks; zero: none is left, and the drain itself waits
 	Why  string // one sentence
 	Bad  bool   // somebody has to change something
 

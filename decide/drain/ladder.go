@@ -13,7 +13,10 @@ type Ladder struct {
 	Now     time.Time
 	Started time.Time     // the first full pass of evictions, from which all times of the drain count; zero: not yet
 	Timeout time.Duration // drainTimeout; zero or less: one pass of evictions
-	Retries *int32        // maxEvictRetries: a second deadline of 20 s for each retry; nil: none
+	// Setting is the field that Timeout comes from; empty: drainTimeout. Endless: that field is not set, and evictions have no end.
+	Setting string
+	Endless bool
+	Retries *int32 // maxEvictRetries: a second deadline of 20 s for each retry; nil: none
 	// Extended is until when an operator wants evictions; zero: no extension. It never shortens the drain.
 	Extended time.Time
 
@@ -81,7 +84,7 @@ func (d Deadlines) Next() time.Time {
 	return d.Recorded
 }
 
-// Evictions returns until when pods are evicted, or deleted in order, and the means that follows; both are zero if they are not, or an operator asked
+// Evictions returns until when pods are evicted, or deleted in order, and the means that follows; both are zero if they are not, have no end, or an operator asked
 // for force. It climbs from the moment before the drain began, so that it returns the deadline also after it has passed. Unusable may be
 // out of date: it is ignored if the step that it causes is overdue.
 func (d Deadlines) Evictions() (until time.Time, then Means) {
@@ -96,7 +99,7 @@ func (d Deadlines) Evictions() (until time.Time, then Means) {
 		l.Unusable = ""
 		step = Climb(l)
 	}
-	if !step.Means.Ordered() {
+	if !step.Means.Ordered() || step.Until.IsZero() {
 		return until, then
 	}
 	l.Now = step.Until
@@ -124,12 +127,13 @@ func (l Ladder) unusableAt() time.Time {
 	return at
 }
 
-// deadline returns when evictions end, and which setting says so. It is zero before the first pass.
+// deadline returns when evictions end, and which setting says so. It is zero before the first pass, and if they have no end.
 func (l Ladder) deadline() (at time.Time, source string) {
-	if l.Started.IsZero() {
+	if l.Started.IsZero() || l.Endless {
 		return at, ""
 	}
-	allowed, source := max(l.Timeout, 0), fmt.Sprintf("drainTimeout %s", max(l.Timeout, 0))
+	allowed := max(l.Timeout, 0)
+	source = cmp.Or(l.Setting, "drainTimeout") + " " + phrase.Length(allowed)
 	if l.Retries != nil {
 		// Compared before it is multiplied: the largest number of retries is more time than a Duration can hold.
 		if retries := time.Duration(max(*l.Retries, 0)); retries <= allowed/perRetry && retries*perRetry < allowed {
@@ -173,9 +177,17 @@ func (l Ladder) evict() Step {
 		}
 		return step
 	}
-	if step.Why = fmt.Sprintf("%s until %s (%s), then %s%s", o.does, l.clock(until), source, o.then, o.because); until.IsZero() {
-		step.Why = fmt.Sprintf("%s; drainTimeout %s begins with the first full pass%s", o.does, max(l.Timeout, 0), o.because)
+	end := "until " + l.clock(until)
+	if until.IsZero() && l.Endless {
+		step.Why = fmt.Sprintf("%s for as long as it takes (%s is not set)%s", o.does, cmp.Or(l.Setting, "drainTimeout"), o.because)
+		return step
 	}
+	if until.IsZero() { // its time begins when the first report is written
+		l.Started = l.Now
+		until, source = l.deadline()
+		end = "for " + phrase.Length(until.Sub(l.Now))
+	}
+	step.Why = fmt.Sprintf("%s %s (%s), then %s%s", o.does, end, source, o.then, o.because)
 	return step
 }
 
@@ -183,7 +195,11 @@ func (l Ladder) evict() Step {
 func (l Ladder) remove() Step {
 	since := l.since(Delete)
 	deadline, _ := l.deadline()
-	until := phrase.Later(deadline, since).Add(max(min(l.Grace, l.Timeout), 0) + afterGrace)
+	grace := min(l.Grace, l.Timeout)
+	if l.Endless {
+		grace = l.Grace
+	}
+	until := phrase.Later(deadline, since).Add(max(grace, 0) + afterGrace)
 	if !l.Now.Before(until) {
 		return l.kill("")
 	}

@@ -167,12 +167,12 @@ func TestU92_D3_N3_TheLadderEnds(t *testing.T) {
 func TestN3_TheLadderFromBottomToTop(t *testing.T) {
 	const end = "kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves the remaining pods"
 	assert.Equal(t, []string{
-		"evicts until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes",
+		"evicts until 14:00:00 UTC (drainTimeout 2h), then deletes",
 		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills", end,
 		"over since 14:02:00 UTC: the remaining pods stay",
 	}, climbed(twoHours(0)))
 	assert.Equal(t, []string{
-		"deletes in order until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes all at once; it cannot evict: the API server does not serve policy/v1",
+		"deletes in order until 14:00:00 UTC (drainTimeout 2h), then deletes all at once; it cannot evict: the API server does not serve policy/v1",
 		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills", end,
 		"over since 14:02:00 UTC: the remaining pods stay",
 	}, climbed(twoHours(0, cannotEvict)), "U140")
@@ -199,13 +199,14 @@ func TestWhatTheLadderSays(t *testing.T) {
 		from drain.Ladder
 		want string
 	}{
-		{twoHours(0, notStarted), "evicts; drainTimeout 2h0m0s begins with the first full pass"},
-		{twoHours(0, notStarted, cannotEvict), "deletes in order; drainTimeout 2h0m0s begins with the first full pass; it cannot evict: the API server does not serve policy/v1"},
-		{twoHours(time.Hour, reached(drain.DeleteInOrder, 0)), "deletes in order until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes all at once; it cannot evict: its cluster could not when the drain began"},
+		{twoHours(0, notStarted), "evicts for 2h (drainTimeout 2h), then deletes"},
+		{twoHours(0, notStarted, cannotEvict), "deletes in order for 2h (drainTimeout 2h), then deletes all at once; it cannot evict: the API server does not serve policy/v1"},
+		{twoHours(0, notStarted, retries(3)), "evicts for 1m (maxEvictRetries 3), then deletes"},
+		{twoHours(time.Hour, reached(drain.DeleteInOrder, 0)), "deletes in order until 14:00:00 UTC (drainTimeout 2h), then deletes all at once; it cannot evict: its cluster could not when the drain began"},
 		{twoHours(2*time.Hour, unasked, cannotEvict), "deletes in order once more, then deletes all at once: no run was active when the deadline passed; it cannot evict: the API server does not serve policy/v1"},
 		{twoHours(0, cannotEvict, unusable("node is not ready", -time.Minute)), "deletes in order until 12:04:00 UTC, then kills: node is not ready since 11:59:00 UTC; it cannot evict: the API server does not serve policy/v1"},
 		{twoHours(0, retries(3)), "evicts until 12:01:00 UTC (maxEvictRetries 3), then deletes"},
-		{twoHours(0, retries(360)), "evicts until 14:00:00 UTC (drainTimeout 2h0m0s), then deletes"},
+		{twoHours(0, retries(360)), "evicts until 14:00:00 UTC (drainTimeout 2h), then deletes"},
 		{twoHours(0, extended(36*time.Hour)), "evicts until 2026-01-03 00:00:00 UTC (extended), then deletes"},
 		{twoHours(0, unusable("node is not ready", -time.Minute)), "evicts until 12:04:00 UTC, then kills: node is not ready since 11:59:00 UTC"},
 		{twoHours(2*time.Hour, unusable("node is not ready", 115*time.Minute+time.Second)), "deletes since 14:00:00 UTC, until 14:00:01 UTC, then kills: node is not ready since 13:55:01 UTC"},

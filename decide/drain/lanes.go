@@ -2,6 +2,7 @@ package drain
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -15,7 +16,7 @@ import (
 // its cloud detaches and attaches in time.
 type lane struct {
 	busy  bool
-	cause cause // the volume that it waits for; zero: none
+	cause cause // the volume that it has waited for longest; zero: none
 }
 
 // lanes finds the lane of a pod. All pods share one lane. With parallel lanes, pods share a lane if they have a StatefulSet, a
@@ -42,8 +43,8 @@ func newLanes(views []*view, departed []awaited, parallel bool) *lanes {
 	for _, d := range departed {
 		own := l.lane(d.Pod)
 		own.busy = true
-		if own.cause.name == "" || d.volume < own.cause.name {
-			own.cause = d.cause()
+		if c := d.cause(); own.cause.name == "" || cmp.Or(c.from.Compare(own.cause.from), cmp.Compare(c.name, own.cause.name)) < 0 {
+			own.cause = c
 		}
 	}
 	return l
@@ -89,16 +90,41 @@ func (l *lanes) join(p Pod) {
 	}
 }
 
+// root returns the root of the tree of a key. It makes the way there shorter, so that thousands of pods with one budget do not make a
+// chain of thousands.
 func (l *lanes) root(key string) string {
-	for parent, ok := l.parents[key]; ok; parent, ok = l.parents[key] {
-		key = parent
+	root := key
+	for parent, ok := l.parents[root]; ok; parent, ok = l.parents[root] {
+		root = parent
 	}
-	return key
+	for key != root {
+		l.parents[key], key = root, l.parents[key]
+	}
+	return root
 }
 
 // Leave returns the Departed of a pod that is gone, as it was last seen. Call it for each pod that left, with or without
 // volumes: Decide drops those that no lane waits for.
-func Leave(p Pod, now time.Time) Departed { return Departed{Pod: p, At: now} }
+func Leave(p Pod, now time.Time) Departed {
+	p.Tries.Message = "" // of any length, and about an eviction that is over
+	return Departed{Pod: p, At: now}
+}
+
+// maxDeparted is how many bytes of Departed a decision returns: they are in inputs, results and heartbeats. Source: Temporal warns of
+// payloads of 256 KiB, and half of that has room for 128 volumes, the most that a cloud attaches to a node, if names have up to 80 bytes.
+const maxDeparted = 128 << 10
+
+// fitting returns the first departed pods, as many as maxDeparted has room for. Lanes do not wait for the volumes of the others.
+func fitting(all []Departed) []Departed {
+	bytes := 0
+	for i, d := range all {
+		text, _ := json.Marshal(d) // plain structs and texts never fail
+		if bytes += len(text) + len(","); bytes > maxDeparted {
+			return all[:i]
+		}
+	}
+	return all
+}
 
 // awaited is a pod that left, and one of its volumes that its lane waits for.
 type awaited struct {
@@ -108,12 +134,20 @@ type awaited struct {
 	until  time.Time // end of the wait, which is no failure
 }
 
+// since returns when the wait for the volume began.
+func (a awaited) since() time.Time {
+	if a.state == Attaching {
+		return a.Free
+	}
+	return a.At
+}
+
 func (a awaited) cause() cause {
 	why := "is still attached to the node"
 	if a.state == Attaching {
 		why = "is not attached to another node yet"
 	}
-	return cause{kind: BlockedByVolume, name: a.volume, until: a.until, why: fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why)}
+	return cause{kind: BlockedByVolume, name: a.volume, from: a.since().Add(slowVolume), until: a.until, why: fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why)}
 }
 
 // awaitedVolumes returns the departed pods whose lane still waits.

@@ -1,10 +1,14 @@
 package drain_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"millwright/decide/drain"
 )
@@ -64,20 +68,20 @@ func TestU143_ALaneWaitsForItsVolumes(t *testing.T) {
 		look    time.Time
 		free    time.Time
 	}{
-		{"U143: still attached here", attached{"pv-a": here}, left("a", 20*time.Second, "pv-a"), "Detaching", at(100 * time.Second), time.Time{}},
-		{"U143: here and elsewhere", attached{"pv-a": {Here: true, Elsewhere: true}}, left("a", 20*time.Second, "pv-a"), "Detaching", at(100 * time.Second), time.Time{}},
+		{"U143: still attached here", attached{"pv-a": here}, left("a", 20*time.Second, "pv-a"), "Detaching", at(10 * time.Second), time.Time{}},
+		{"U143: here and elsewhere", attached{"pv-a": {Here: true, Elsewhere: true}}, left("a", 20*time.Second, "pv-a"), "Detaching", at(10 * time.Second), time.Time{}},
 		{"U143: here for too long", attached{"pv-a": here}, left("a", 2*time.Minute, "pv-a"), "", time.Time{}, time.Time{}},
-		{"U143: detached now", attached{}, left("a", 2*time.Minute, "pv-a"), "Attaching", at(90 * time.Second), epoch},
+		{"U143: detached now", attached{}, left("a", 2*time.Minute, "pv-a"), "Attaching", at(30 * time.Second), epoch},
 		{"U143: detached before", attached{}, freed(left("a", time.Minute, "pv-a"), 40*time.Second), "Attaching", at(50 * time.Second), at(-40 * time.Second)},
 		{"U143: elsewhere", attached{"pv-a": elsewhere}, freed(left("a", time.Minute, "pv-a"), 40*time.Second), "", time.Time{}, time.Time{}},
 		{"U143: at once", attached{"pv-a": elsewhere}, left("a", 0, "pv-a"), "", time.Time{}, time.Time{}},
 		{"U143: nowhere for too long", attached{}, freed(left("a", 3*time.Minute, "pv-a"), 90*time.Second), "", time.Time{}, time.Time{}},
-		{"U144: one of two is here", attached{"pv-a": elsewhere, "pv-z": here}, left("a", 20*time.Second, "pv-a", "pv-z"), "Detaching", at(100 * time.Second), time.Time{}},
-		{"U144: one of two is nowhere", attached{"pv-a": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "Attaching", at(90 * time.Second), epoch},
+		{"U144: one of two is here", attached{"pv-a": elsewhere, "pv-z": here}, left("a", 20*time.Second, "pv-a", "pv-z"), "Detaching", at(10 * time.Second), time.Time{}},
+		{"U144: one of two is nowhere", attached{"pv-a": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "Attaching", at(30 * time.Second), epoch},
 		{"U144: both are elsewhere", attached{"pv-a": elsewhere, "pv-z": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "", time.Time{}, time.Time{}},
 		{"U147: a pod without volumes", attached{"pv-b": here}, left("a", 0), "", time.Time{}, time.Time{}},
 		{"it had finished by itself", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), finished), epoch), "", time.Time{}, time.Time{}},
-		{"it finished because it was asked to go", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), finished, terminating(epoch)), epoch), "Detaching", at(2 * time.Minute), time.Time{}},
+		{"it finished because it was asked to go", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), finished, terminating(epoch)), epoch), "Detaching", at(30 * time.Second), time.Time{}},
 		{"a pod of a DaemonSet", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), daemonSet), epoch), "", time.Time{}, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -96,28 +100,71 @@ func TestU143_ALaneWaitsForItsVolumes(t *testing.T) {
 			alone := drain.Decide(after(seen(), row.volumes, d.Departed...))
 			assert.False(t, alone.Done, "the last one's volumes are waited for, too")
 			assert.Equal(t, row.look, alone.Look)
-			assert.Empty(t, alone.Blockers, "nobody is behind it")
 		})
 	}
 }
 
-func TestU143_AVolumeIsABlocker(t *testing.T) {
+// A volume that is moved in seconds blocks nothing: the picture alone shows it.
+func TestU143_ASlowVolumeIsABlocker(t *testing.T) {
+	queued := seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d"))
+	isHere, isNowhere := "volume pv-a of shop/a is still attached to the node", "volume pv-a of shop/a is not attached to another node yet"
+	for name, row := range map[string]struct {
+		seen    drain.Observed
+		volumes attached
+		left    drain.Departed
+		want    []drain.Blocker
+		says    string
+	}{
+		"attached for a short time": {queued, attached{"pv-a": here}, left("a", 30*time.Second-1, "pv-a"), nil, isHere},
+		"attached for long": {
+			queued,
+			attached{"pv-a": here},
+			left("a", 30*time.Second, "pv-a"),
+			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: at(90 * time.Second), Why: isHere}},
+			isHere,
+		},
+		"the last pod has left": {
+			seen(),
+			attached{"pv-a": here},
+			left("a", 30*time.Second, "pv-a"),
+			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Until: at(90 * time.Second), Why: isHere}},
+			isHere,
+		},
+		"the last pod has just left":    {seen(), attached{"pv-a": here}, left("a", time.Second, "pv-a"), nil, isHere},
+		"detached after a long time":    {queued, nil, left("a", time.Minute, "pv-a"), nil, isNowhere},
+		"attached nowhere for a moment": {queued, nil, freed(left("a", time.Minute, "pv-a"), 30*time.Second-1), nil, isNowhere},
+		"attached nowhere for long": {
+			queued, nil, freed(left("a", time.Minute, "pv-a"), 30*time.Second),
+			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: at(time.Minute), Why: isNowhere}},
+			isNowhere,
+		},
+		"its time is over": {queued, attached{"pv-a": here}, left("a", 2*time.Minute, "pv-a"), nil, "left: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := drain.Decide(after(row.seen, row.volumes, row.left))
+			assert.Equal(t, row.want, d.Blockers)
+			assert.Contains(t, d.Picture.Why, row.says)
+		})
+	}
+}
+
+func TestU143_APictureShowsTheVolumeThatIsWaitedFor(t *testing.T) {
 	o := after(seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d")), attached{"pv-a": here}, left("a", 0, "pv-a"))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"d"}, sent(d))
-	assert.Equal(t, []drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: at(2 * time.Minute), Why: "volume pv-a of shop/a is still attached to the node"}}, d.Blockers)
 	assert.Equal(t, drain.Row{Pod: "shop/b", State: "Waiting", BlockedBy: "pv-a"}, row(d, "b"))
 	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Detaching", Since: epoch, BlockedBy: "pv-a", Next: at(2 * time.Minute)}, row(d, "a"))
 
 	o.Volumes = nil
 	d = drain.Decide(o)
-	assert.Equal(t, "volume pv-a of shop/a is not attached to another node yet", d.Blockers[0].Why)
-	assert.Equal(t, at(90*time.Second), d.Blockers[0].Until)
 	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Attaching", Since: epoch, BlockedBy: "pv-a", Next: at(90 * time.Second)}, row(d, "a"))
 }
 
-func TestALaneNamesTheFirstOfItsVolumes(t *testing.T) {
-	for _, names := range [][]string{{"pv-1", "pv-2"}, {"pv-2", "pv-1"}} {
+func TestALaneNamesTheVolumeThatItHasWaitedForLongest(t *testing.T) {
+	both := attached{"pv-1": here, "pv-2": here}
+	d := drain.Decide(after(seen(pod("b", volumes("pv-b"))), both, left("early", time.Minute, "pv-2"), left("late", time.Second, "pv-1")))
+	assert.Equal(t, "pv-2", row(d, "b").BlockedBy)
+	for _, names := range [][]string{{"pv-1", "pv-2"}, {"pv-2", "pv-1"}} { // both were detached now
 		d := drain.Decide(after(seen(pod("b", volumes("pv-b"))), nil, left("early", time.Minute, names[0]), left("late", time.Second, names[1])))
 		assert.Equal(t, "pv-1", row(d, "b").BlockedBy)
 	}
@@ -175,12 +222,13 @@ func TestP6_LanesThatShareNothingGoAtTheSameTime(t *testing.T) {
 
 func TestP6_OnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 	o := parallel(after(seen(pod("b", volumes("pv-a", "pv-b")), pod("c", volumes("pv-c")), pod("d", volumes("pv-d"), budgets("shop/web"))),
-		attached{"pv-z": here}, left("a", 0, "pv-b", "pv-z"), drain.Leave(pod("y", volumes("pv-y"), budgets("shop/web")), epoch)))
+		attached{"pv-z": here}, left("a", 30*time.Second, "pv-b", "pv-z"),
+		freed(drain.Leave(pod("y", volumes("pv-y"), budgets("shop/web")), at(-40*time.Second)), 40*time.Second)))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"c"}, sent(d))
 	assert.Equal(t, []drain.Blocker{
-		{Kind: "Volume", Name: "pv-y", Pods: 1, Until: at(90 * time.Second), Why: "volume pv-y of shop/y is not attached to another node yet"},
-		{Kind: "Volume", Name: "pv-z", Pods: 1, Until: at(2 * time.Minute), Why: "volume pv-z of shop/a is still attached to the node"},
+		{Kind: "Volume", Name: "pv-y", Pods: 1, Until: at(50 * time.Second), Why: "volume pv-y of shop/y is not attached to another node yet"},
+		{Kind: "Volume", Name: "pv-z", Pods: 1, Until: at(90 * time.Second), Why: "volume pv-z of shop/a is still attached to the node"},
 	}, d.Blockers)
 }
 
@@ -224,4 +272,26 @@ func TestU147_PodsWithoutVolumesDoNotWaitForThoseWith(t *testing.T) {
 	assert.Equal(t, []string{"a", "c", "d"}, sent(drain.Decide(o)))
 	o.Pods[0].DeletedAt = at(time.Second)
 	assert.Equal(t, []string{"c", "d"}, sent(drain.Decide(o)))
+}
+
+// What a decision hands to the next one is in inputs, results and heartbeats, which Temporal bounds.
+func TestDepartedPodsFitIntoAHistory(t *testing.T) {
+	o := seen()
+	o.Settings.Parallel = true
+	o.Volumes = map[string]drain.Volume{}
+	for i := range 500 {
+		name := fmt.Sprintf("%s-%03d", strings.Repeat("n", 249), i)
+		p := pod(name, volumes("volume-"+name), answered(drain.Answer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)}, time.Minute))
+		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
+		o.Departed = append(o.Departed, drain.Leave(p, at(-time.Duration(i)*time.Millisecond)))
+	}
+	left := drain.Decide(o).Departed
+	text, err := json.Marshal(left)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 128<<10)
+	assert.Greater(t, len(left), 60)
+	assert.Contains(t, left[0].Pod.Name, "-499", "the first to leave")
+
+	o.Departed = o.Departed[:1]
+	assert.Len(t, drain.Decide(o).Departed, 1)
 }

@@ -19,10 +19,7 @@ func (p *plan) picture(blockers []Blocker) Picture {
 	}}
 	views := slices.Clone(p.views)
 	for _, a := range p.awaited {
-		since := a.At
-		if a.state == Attaching {
-			since = a.Free
-		}
+		since := a.since()
 		a.Pod.DeletedAt = time.Time{} // its grace period no longer matters
 		views = append(views, &view{pod: a.Pod, state: a.state, since: since, cause: cause{name: a.volume}, next: a.until})
 	}
@@ -51,9 +48,6 @@ func (p *plan) summary(c Counts, blockers []Blocker) string {
 	parts := list.Map(list.Sorted(blockers, byImportance), func(b Blocker) string { return b.Why })
 	if len(parts) > maxNames {
 		parts = append(parts[:maxNames], fmt.Sprintf("%d more blockers", len(parts)-maxNames))
-	}
-	if len(p.views) == 0 && len(p.awaited) > 0 { // no pod is left, and the drain waits for a volume
-		parts = append(parts, p.awaited[0].cause().why)
 	}
 	parts = append(parts, phrase.Parts(
 		phrase.If(c.Terminating > 0, "%d %s terminating", c.Terminating, phrase.OneOf(c.Terminating, "is", "are")),
@@ -100,11 +94,13 @@ func refusal(p Pod) string {
 	return fmt.Sprintf("the API server refuses an eviction for PodDisruptionBudget %s, whose status as it is seen here allows one", strings.Join(p.Budgets, " and "))
 }
 
-// blockers returns the causes, each with all of its pods, sorted by kind and name.
-func (p *plan) blockers() []Blocker {
+// blockers returns the causes, each with all of its pods, sorted by kind and name. If no pod is left, they are the volumes that the drain
+// itself waits for. Brief adds volumes that do not count as blockers yet.
+func (p *plan) blockers(brief bool) []Blocker {
+	counts := func(c cause) bool { return c.kind != "" && (brief || !c.from.After(p.Now)) }
 	kept := map[[2]string][]*view{} // by kind and name of the cause
 	for _, v := range list.Sorted(p.views, func(a, b *view) int { return byName(a.pod, b.pod) }) {
-		if v.cause.kind != "" {
+		if counts(v.cause) {
 			key := [2]string{v.cause.kind, v.cause.name}
 			kept[key] = append(kept[key], v)
 		}
@@ -115,8 +111,13 @@ func (p *plan) blockers() []Blocker {
 			Kind: key[0], Name: key[1], Pods: len(views), Bad: views[0].cause.bad, Until: views[0].cause.until, Why: p.because(key[0], views),
 		})
 	}
+	for _, a := range p.awaited {
+		if c := a.cause(); len(p.views) == 0 && counts(c) {
+			result = append(result, Blocker{Kind: c.kind, Name: c.name, Until: c.until, Why: c.why})
+		}
+	}
 	slices.SortFunc(result, byKind)
-	return result
+	return slices.CompactFunc(result, func(a, b Blocker) bool { return byKind(a, b) == 0 }) // two pods may have used one volume
 }
 
 // because returns the sentence of a blocker. The views are sorted by name.

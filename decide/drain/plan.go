@@ -22,6 +22,7 @@ type view struct {
 type cause struct {
 	kind, name, why string
 	bad             bool
+	from            time.Time // when it begins to count as a blocker; zero: at once
 	until           time.Time // when it ends by itself, whatever happens; zero: not by itself
 }
 
@@ -64,12 +65,12 @@ func Decide(o Observed) Decision {
 	} else {
 		p.evict()
 	}
-	all := p.blockers()
+	all := p.blockers(false)
 	d := Decision{
-		Act: p.act, Done: len(p.views) == 0 && len(p.awaited) == 0, Look: p.earliest, Picture: p.picture(all),
+		Act: p.act, Done: len(p.views) == 0 && len(p.awaited) == 0, Look: p.earliest, Picture: p.picture(p.blockers(true)),
 	}
 	d.Blockers = list.Sorted(list.Sorted(all, byImportance)[:min(len(all), MaxBlockers)], byKind)
-	d.Departed = list.Map(p.awaited, func(a awaited) Departed { return a.Departed })
+	d.Departed = fitting(list.Map(p.awaited, func(a awaited) Departed { return a.Departed }))
 	return d
 }
 
@@ -77,6 +78,7 @@ func (p *plan) evict() {
 	p.awaited = awaitedVolumes(p.Observed)
 	for _, a := range p.awaited {
 		p.lookAt(a.until)
+		p.lookAt(a.since().Add(slowVolume))
 	}
 	p.ledger = &ledger{now: p.Now, budgets: map[string]Budget{}, taken: map[string]int{}, probed: map[string]bool{}}
 	for _, b := range p.Budgets {

@@ -25,6 +25,10 @@ const (
 	BadProbePause = 5 * time.Minute // of a misconfigured budget: the drain notices when it is changed
 )
 
+// slowVolume is how long a volume is waited for before it counts as a blocker. A cloud takes seconds to move a volume that nothing holds,
+// and each blocker that comes or goes costs an event and a write of the status. Source: AWS and GCP move most volumes in 5 to 20 s.
+const slowVolume = 30 * time.Second
+
 // late is how long after the end of its grace period a terminating pod counts as stuck. Source: Karpenter.
 const late = time.Minute
 

@@ -31,11 +31,28 @@ type Wait struct {
 
 	Next    Words     // what happens without a person; empty: nothing
 	At      time.Time // when; zero: the time is not known
+	Again   bool      // only the same is tried again then: without a person nothing changes
 	Command string    // that changes it; empty: none is known
+}
+
+// ends returns when the wait ends without a person; zero: never, or that is not known.
+func (w Wait) ends() time.Time {
+	if w.Again {
+		return time.Time{}
+	}
+	return w.At
 }
 
 // Blocked reports whether the object stands still.
 func (w Wait) Blocked() bool { return len(w.Blockers) > 0 }
+
+// Reason returns what blocks the object as one word; empty if nothing does.
+func (w Wait) Reason() string {
+	if !w.Blocked() {
+		return ""
+	}
+	return Reason(w.Blockers[0])
+}
 
 // Sentence says everything about the wait of one object; empty for the zero Wait.
 func (w Wait) Sentence(now time.Time) string {
@@ -78,17 +95,13 @@ const (
 // summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines that wait for the
 // same goal with the same cause are one group. Groups for which nothing happens without a person come first, then those of the most
 // machines, then the oldest. Waits that nothing blocks are left out. Of is how many machines there are.
-func summarize(own []Wait, machines []Machine, of int, now time.Time) Summary {
+func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) group { return group{Wait: w} })
-	if slices.ContainsFunc(own, func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) }) {
-		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement }) // the object says why
-	}
-	machines = list.Sorted(machines, func(a, b Machine) int { return cmp.Compare(a.Name, b.Name) }) // they come in any order
-	groups = append(groups, grouped(list.Where(list.Map(machines, Machine.WaitsFor), Wait.Blocked))...)
+	groups = append(groups, grouped(list.Where(machines, Wait.Blocked))...)
 	var s Summary
 	var texts []string
 	for i, g := range groups {
-		s.Since, s.At = earlier(s.Since, g.Since), earlier(s.At, g.At)
+		s.Since, s.At = earlier(s.Since, g.Since), earlier(s.At, g.ends())
 		for _, name := range g.Blockers {
 			if !slices.Contains(s.Blockers, name) && len(s.Blockers) < maxBlockers {
 				s.Blockers = append(s.Blockers, name)
@@ -104,6 +117,31 @@ func summarize(own []Wait, machines []Machine, of int, now time.Time) Summary {
 	s.Reason = Reason(s.Blockers[0])
 	s.Message = phrase.Message(strings.Join(texts, ". ") + phrase.If(len(groups) > maxGroups, ". And %s", phrase.Count(len(groups)-maxGroups, "other cause")))
 	return s
+}
+
+// ofMachines returns what machines wait for, in the order of their names. Own are the waits of the object above them: what it says itself,
+// they do not repeat.
+func ofMachines(own []Wait, machines []Machine) []Wait {
+	if slices.ContainsFunc(own, func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) }) {
+		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement }) // the object says why
+	}
+	machines = list.SortedLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) }) // they come in any order
+	return list.Map(machines, Machine.WaitsFor)
+}
+
+// NeedsPerson reports whether nothing happens until a person changes something: each of the blockers is one that never ends by itself, and
+// because of which nothing is tried again.
+func NeedsPerson(blockers []string) bool {
+	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
+		switch name {
+		case vocabulary.BlockedPaused, vocabulary.BlockedHold, vocabulary.BlockedApproval, vocabulary.ReasonInvalid, vocabulary.ReasonMachineSetInvalid,
+			vocabulary.ReasonTemplateNotFound, vocabulary.ReasonClassNotFound, vocabulary.ReasonClassInvalid,
+			vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid:
+			return false
+		default:
+			return true
+		}
+	})
 }
 
 // Reason returns a blocker as one word that is valid as the reason of a condition.
@@ -142,12 +180,17 @@ func (g group) text(of int, now time.Time) string {
 
 // grouped returns the groups of machines, the most important first.
 func grouped(machines []Wait) []group {
+	type key struct {
+		goal, next      Words
+		cause, blockers string
+	}
 	var groups []group
+	at := map[key]int{}
 	for _, w := range machines {
-		i := slices.IndexFunc(groups, func(g group) bool {
-			return g.Goal == w.Goal && g.Cause == w.Cause && g.Next == w.Next && slices.Equal(g.Blockers, w.Blockers)
-		})
-		if i < 0 {
+		k := key{w.Goal, w.Next, w.Cause, strings.Join(w.Blockers, "\x00")}
+		i, known := at[k]
+		if !known {
+			at[k] = len(groups)
 			groups = append(groups, group{Wait: w, n: 1})
 			continue
 		}
@@ -156,10 +199,14 @@ func grouped(machines []Wait) []group {
 		g.spread = g.spread || !g.At.Equal(w.At)
 		g.Since, g.At = earlier(g.Since, w.Since), earlier(g.At, w.At)
 	}
-	slices.SortStableFunc(groups, func(a, b group) int {
-		return cmp.Or(list.FalseFirst(!a.At.IsZero(), !b.At.IsZero()), cmp.Compare(b.n, a.n), a.Since.Compare(b.Since), cmp.Compare(a.Cause, b.Cause))
+	return list.SortedLarge(groups, func(a, b *group) int {
+		if c := cmp.Or(list.FalseFirst(!a.ends().IsZero(), !b.ends().IsZero()), cmp.Compare(b.n, a.n), a.Since.Compare(b.Since)); c != 0 {
+			return c
+		}
+		return cmp.Or(
+			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Goal.One, b.Goal.One), cmp.Compare(a.Next.One, b.Next.One), slices.Compare(a.Blockers, b.Blockers),
+		)
 	})
-	return groups
 }
 
 // earlier returns the earlier of two times; a zero time is not known, and the other one counts.

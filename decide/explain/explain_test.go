@@ -42,6 +42,12 @@ func until(clock string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.Deadline = at(clock) }
 }
 
+func stoppedAt(clock string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.Stopped = at(clock) }
+}
+
+func looked(m *explain.Machine) { m.Now = now }
+
 func leaving(m *explain.Machine) { m.Deleting = true }
 
 func evicting(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete }
@@ -79,6 +85,18 @@ func TestSentencesOfMachines(t *testing.T) {
 			waiting("kill", "kills", until("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.Kill }), false,
 			"kills (since 09:00:00 UTC); it goes on without the pods that are left at 11:01:00 UTC",
 		},
+		"10: most nodes look dead": {
+			waiting(vocabulary.StepAwaitReplacement, "Machine m-1 has not been healthy for 10m; held: 5 of 5 nodes look dead at once", blocked("ReplacementHeld")), true,
+			"Machine m-1 has not been healthy for 10m; held: 5 of 5 nodes look dead at once (since 09:00:00 UTC); `kubectl get nodes`",
+		},
+		"3: in the stage after the drain": {
+			waiting(vocabulary.StepAwaitDetach, "volume pv3 is still attached to the node", leaving, blocked("Volume pv3"), until("10:01:30")), true,
+			"volume pv3 is still attached to the node (since 09:00:00 UTC); it goes on without the volume at 10:01:30 UTC; `kubectl describe pv pv3`",
+		},
+		"3: its time is over": {
+			waiting(vocabulary.StepEvictPods, "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:59:30"), looked), true,
+			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume now; `kubectl describe pv pv3`",
+		},
 		"3: a volume that never detaches": {
 			waiting(vocabulary.StepEvictPods, "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:01:30")), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume at 09:01:30 UTC; `kubectl describe pv pv3`",
@@ -89,27 +107,31 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"5: no quota": {
 			waiting(vocabulary.StepCreateInstance, "create instance of machine m-1: no room", blocked("ResourceExhausted"), until("09:20:00")), true,
-			"no room (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
+			"no room (since 09:00:00 UTC); it is tried again; it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
 		},
 		"6: wrong credentials": {
-			waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated")), true,
-			"the credentials are not valid (since 09:00:00 UTC); `kubectl edit secret -n shop creds`",
+			waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated"), stoppedAt("09:00:05")), true,
+			"the credentials are not valid (since 09:00:00 UTC); it is tried again at 10:00:05 UTC; `kubectl edit secret -n shop creds`",
+		},
+		"6: wrong credentials, and it is to leave": {
+			waiting(vocabulary.StepDeleteInstance, "the credentials are not valid", leaving, blocked("Unauthenticated")), true,
+			"the credentials are not valid (since 09:00:00 UTC); the call is repeated at least every 1h; `kubectl edit secret -n shop creds`",
 		},
 		"7a: no class": {
 			waiting(vocabulary.StepCreateInstance, "MachineClass small does not exist", blocked("ClassNotFound")), true,
 			"MachineClass small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
 		},
 		"7b: no Secret": {
-			waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound")), true,
+			waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound"), stoppedAt("09:00:05")), true,
 			"Secret shop/creds does not exist (since 09:00:00 UTC); `kubectl create secret generic -n shop creds --from-file …`",
 		},
 		"9: it is held": {
-			waiting(vocabulary.StepHeld, "held: lunch", leaving, blocked("Hold")), true,
-			"held: lunch (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
+			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold")), true,
+			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
 		},
 		"9: a drain is held, and has a deadline": {
-			waiting(vocabulary.StepHeld, "held: lunch", leaving, blocked("Hold"), until("11:00:00")), true,
-			"held: lunch (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
+			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold"), until("11:00:00")), true,
+			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
 		},
 		"a hook": {
 			waiting(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", leaving, blocked("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
@@ -124,16 +146,20 @@ func TestSentencesOfMachines(t *testing.T) {
 			"no worker serves provider aws (since 09:00:00 UTC); `starter provider list -n shop`",
 		},
 		"12: the provider hangs": {
-			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:05:00") }), true,
+			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:02:00") }), true,
 			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
-			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:04:59") }), false,
+			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:01:59") }), false,
 			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
-		"12: it hangs while it deletes": {
-			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, blocked("ProviderCall"), func(m *explain.Machine) { m.Now = at("10:00:00") }), true,
-			"the provider has not answered the call delete-instance (since 09:00:00 UTC); `starter explain machine/m-1 -n shop`",
+		"12: it does not delete": {
+			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, blocked("ProviderCall"), func(m *explain.Machine) { m.Now = at("09:05:00") }), true,
+			"the provider has not deleted the instance yet (since 09:00:00 UTC); the call is repeated; `starter explain machine/m-1 -n shop`",
+		},
+		"12: an instance that shuts down takes its time": {
+			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, func(m *explain.Machine) { m.Now = at("09:04:59") }), false,
+			"provider aws removes instance i-1 (since 09:00:00 UTC)",
 		},
 		"one has come meanwhile": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", blocked("NoWorker"), until("09:20:00")), false,
@@ -146,6 +172,10 @@ func TestSentencesOfMachines(t *testing.T) {
 		"the provider does not delete it": {
 			waiting(vocabulary.StepDeleteInstance, "the cloud is down", leaving, blocked("Unavailable")), true,
 			"the cloud is down (since 09:00:00 UTC); the call is repeated; `starter provider check -n shop small`",
+		},
+		"evictions without an end": {
+			waiting(vocabulary.StepEvictPods, "a budget", leaving, blocked("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
+			"a budget (since 09:00:00 UTC); `kubectl edit pdb -n shop web`",
 		},
 		"the target cluster does not answer": {
 			waiting(vocabulary.StepDrain, "the target cluster does not answer", leaving, blocked("TargetUnavailable")), true,
@@ -193,11 +223,23 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 	set.Machines = []explain.Machine{calm, waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"))}
 	assert.Equal(t, explain.Summary{}, set.Blocked(now), "what takes its time blocks nothing")
 
+	refused := func(name, since string) explain.Machine {
+		m := waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated"), stoppedAt(since))
+		m.Name = name
+		return m
+	}
+	set.Machines = []explain.Machine{budget("a", "09:30:00", "11:30:00"), refused("b", "09:40:00"), refused("c", "09:30:00")}
+	s := set.Blocked(now)
+	assert.Equal(t, "2 of 20 machines wait for their instances (since 09:00:00 UTC): the credentials are not valid; they are tried again from 10:30:00 UTC on; `kubectl edit secret -n shop creds`. "+
+		"1 of 20 machines waits to leave (since 09:30:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; its pods are deleted at 11:30:00 UTC; `kubectl edit pdb -n shop web`",
+		s.Message, "another try changes nothing: a person must")
+	assert.Equal(t, at("11:30:00"), s.At, "a try is no end")
+
 	set.Machines = nil
 	for _, cause := range []string{"a", "b", "c", "d", "e"} {
 		set.Machines = append(set.Machines, waiting(vocabulary.StepCreateInstance, cause, blocked("Internal")))
 	}
-	s := set.Blocked(now)
+	s = set.Blocked(now)
 	assert.True(t, strings.HasSuffix(s.Message, ". And 2 other causes"), s.Message)
 	assert.Equal(t, []string{"Internal"}, s.Blockers)
 }
@@ -218,8 +260,9 @@ func TestWhatASetItselfWaitsFor(t *testing.T) {
 			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
 		},
 		"8: preflight": {
-			explain.Set{Conditions: []explain.Condition{uncreated("PreflightCheckFailed", "the control plane is upgrading")}},
-			"set s creates no machine: the control plane is upgrading (since 09:00:00 UTC); `kubectl annotate machineset -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`",
+			explain.Set{Conditions: []explain.Condition{uncreated("PreflightCheckFailed", `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`)}},
+			"set s creates no machine: ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed) (since 09:00:00 UTC); " +
+				"it creates its machines by itself once the control plane passes the check; `kubectl annotate machineset -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`",
 		},
 		"it is frozen": {
 			explain.Set{Frozen: true, Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
@@ -231,18 +274,22 @@ func TestWhatASetItselfWaitsFor(t *testing.T) {
 		},
 		"16: admission refuses machines": {
 			explain.Set{Conditions: []explain.Condition{uncreated("MachineCreationFailed", "quota exceeded")}},
-			"set s creates no machine: quota exceeded (since 09:00:00 UTC); `kubectl describe machineset -n shop s`",
+			"set s creates no machine: quota exceeded (since 09:00:00 UTC); it is tried again every 10s; `kubectl describe machineset -n shop s`",
 		},
 		"it is paused, and has too few machines": {
 			explain.Set{Busy: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
 			"set s is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
+		},
+		"it is paused, and being deleted": {
+			explain.Set{Busy: true, Deleting: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
+			"set s is being deleted, and waits because it is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
 		},
 		"it is paused, and complete": {
 			explain.Set{Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}}, "",
 		},
 		"it is refused a deletion": {
 			explain.Set{Conditions: []explain.Condition{condition("ReplicaFailure", "True", "FailedDelete", "forbidden")}},
-			"the API server refuses to delete machines: forbidden (since 09:00:00 UTC); it is tried again",
+			"the API server refuses to delete machines: forbidden (since 09:00:00 UTC); it is tried again every 10s",
 		},
 		"all is well": {explain.Set{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
 	} {
@@ -262,15 +309,20 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		reason     string
 		says       string
 	}{
-		"9: it is paused":          {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused: 1 of 4 up to date")}, "Paused", "paused: 1 of 4 up to date (since 09:00:00 UTC); `starter rollout resume shop/d`"},
+		"9: it is paused":          {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused by ann (lunch): 1 of 4 up to date")}, "Paused", "paused by ann (lunch): 1 of 4 up to date (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
 		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
-		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held: ann")}, "Hold", "held: ann (since 09:00:00 UTC); `starter rollout resume shop/d`"},
+		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
 		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `starter rollout approve shop/d --reason …`"},
-		"a step lasts":             {explain.Deployment{Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `starter rollout approve shop/d --reason …`"},
-		"no progress":              {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m0s")}, "ProgressDeadlineExceeded", "no progress for 10m0s (since 09:00:00 UTC); `starter rollout status shop/d`"},
-		"it is invalid":            {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
-		"its set is refused":       {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
-		"10: the breaker holds":    {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `starter rollout approve shop/d --reason …`"},
+		"an extension": {
+			explain.Deployment{ClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
+			"ExtensionFailed",
+			"no extension says it (since 09:00:00 UTC); it is asked again every 30s; `kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml`",
+		},
+		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `starter rollout status shop/d`"},
+		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
+		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{
 				Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00"), Of: 5,

@@ -3,12 +3,14 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
 // Machine is what the status of a Machine says about its present step, and what the commands that change it need to know.
@@ -24,6 +26,7 @@ type Machine struct {
 	BlockedBy []string
 	Since     time.Time
 	Deadline  time.Time // of the step; zero: none
+	Stopped   time.Time // since when its creation waits for a person; zero: it does not
 
 	Means    drain.Means // the present means of the drain; empty: no drain is under way
 	Then     drain.Means // that follows at the end of the step; empty: the drain ends then
@@ -40,11 +43,17 @@ func (m Machine) WaitsFor() Wait {
 	m.BlockedBy = list.Where(m.BlockedBy, func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall }) // of an earlier report
 	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
 	w.Next, w.At = m.next()
+	w.Again = m.refused()
 	if m.Unserved != "" && m.calls() {
 		w.Blockers, w.Cause, w.Command = []string{vocabulary.BlockedNoWorker}, m.Unserved, "starter provider list -n "+m.Namespace
 		return w
 	}
-	if m.slow() {
+	switch {
+	case !m.slow():
+	case m.Step == vocabulary.StepDeleteInstance: // it answers, perhaps, that the instance is still shutting down
+		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not deleted the instance yet"
+		w.Next, w.At = repeated(), time.Time{}
+	default:
 		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not answered the call "+m.Step
 	}
 	if m.Step == vocabulary.StepAwaitRecovery && len(w.Blockers) == 0 {
@@ -63,13 +72,20 @@ func (m Machine) cause() string {
 	return cause
 }
 
-// slowCall is after which time a call of the provider counts as hanging. Source: clouds answer within seconds, slow ones within two or three
-// minutes.
-const slowCall = 5 * time.Minute
+// After which time a step that calls the provider counts as standing still. Each machine whose step lasts longer costs a signal and a write of
+// its status. Source: the durations in docs/provider.md.
+const (
+	slowCall     = 2 * time.Minute
+	slowDeletion = 5 * time.Minute
+)
 
-// slow reports whether a call of the provider has been open for long, and nothing is known that keeps it.
+// slow reports whether a step that calls the provider has lasted long, and nothing is known that keeps it.
 func (m Machine) slow() bool {
-	return m.calls() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= slowCall
+	limit := slowCall
+	if m.Step == vocabulary.StepDeleteInstance {
+		limit = slowDeletion
+	}
+	return m.calls() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
 }
 
 // calls reports whether the machine's step is a call of its provider.
@@ -113,34 +129,63 @@ func (m Machine) next() (Words, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeld:
 		return Words{"nothing more happens until somebody resumes it", "nothing more happens until somebody resumes them"}, time.Time{}
+	case m.volumes() && !m.Now.Before(m.Deadline): // the report of what follows is on its way
+		return Words{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
 	case m.volumes():
 		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "":
-		return m.then(), m.Deadline
-	case m.Deleting && m.calls() && m.Deadline.IsZero() && m.repeats():
-		return Words{"the call is repeated", "the calls are repeated"}, time.Time{}
-	case m.Deadline.IsZero(), m.Deleting && m.calls():
+		return m.then()
+	case m.calls() && (m.Deleting || m.refused()):
+		return m.again()
+	case m.Deadline.IsZero():
 		return Words{}, time.Time{}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
 		return Words{}, time.Time{}
 	}
+	end := Words{"it fails and is replaced", "they fail and are replaced"}
 	if !m.Owned { // it is not made, does not join or does not recover in time
-		return Words{"it counts as failed", "they count as failed"}, m.Deadline
+		end = Words{"it counts as failed", "they count as failed"}
 	}
-	return Words{"it fails and is replaced", "they fail and are replaced"}, m.Deadline
+	if m.calls() && m.repeats() && m.Unserved == "" {
+		end = Words{triedAgain().One + "; " + end.One, triedAgain().Many + "; " + end.Many}
+	}
+	return end, m.Deadline
 }
 
-// then says what a drain does at the end of its present means.
-func (m Machine) then() Words {
-	switch m.Then {
-	case drain.Kill:
-		return Words{"its pods are killed", "their pods are killed"}
-	case "":
-		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}
+// triedAgain says what happens to a creation that the provider refuses.
+func triedAgain() Words { return Words{"it is tried again", "they are tried again"} }
+
+// again says when a call is tried again that is refused or that deletes an instance.
+func (m Machine) again() (Words, time.Time) {
+	switch {
+	case m.refused():
+		return triedAgain(), m.Stopped.Add(RecheckStuck)
+	case !m.Deadline.IsZero() || !m.repeats():
+		return Words{}, time.Time{}
+	case m.endures():
+		every := " at least every " + phrase.Length(RecheckStuck)
+		return Words{repeated().One + every, repeated().Many + every}, time.Time{}
 	default:
-		return Words{"its pods are deleted", "their pods are deleted"}
+		return repeated(), time.Time{}
+	}
+}
+
+// repeated says what happens to a call that fails.
+func repeated() Words { return Words{"the call is repeated", "the calls are repeated"} }
+
+// then says what a drain does at the end of its present means.
+func (m Machine) then() (Words, time.Time) {
+	switch {
+	case m.Then == drain.Kill:
+		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
+	case m.Then != "":
+		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
+	case m.Means.Ordered() && m.Deadline.IsZero(): // evictions without an end
+		return Words{}, time.Time{}
+	default:
+		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
 	}
 }
 
@@ -154,6 +199,18 @@ func (m Machine) volumes() bool {
 	return len(m.BlockedBy) > 0 && !m.Deadline.IsZero()
 }
 
+// refused reports whether the provider has refused a creation until a person changes something.
+func (m Machine) refused() bool {
+	return m.calls() && !m.Deleting && !m.Stopped.IsZero() && m.repeats()
+}
+
+// endures reports whether what blocks the machine is a provider's refusal that stays until a person changes something.
+func (m Machine) endures() bool {
+	return slices.Contains([]string{
+		"Unauthenticated", "PermissionDenied", "InvalidArgument", "FailedPrecondition", "OutOfRange", "Unimplemented", "AlreadyExists",
+	}, m.BlockedBy[0])
+}
+
 // repeats reports whether a call is repeated without a person.
 func (m Machine) repeats() bool {
 	return len(m.BlockedBy) > 0 && !m.needsPerson(m.BlockedBy[0])
@@ -161,13 +218,7 @@ func (m Machine) repeats() bool {
 
 // needsPerson reports whether a problem of a call stays until a person changes something.
 func (m Machine) needsPerson(reason string) bool {
-	switch reason {
-	case vocabulary.ReasonClassNotFound, vocabulary.ReasonClassInvalid, vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid,
-		vocabulary.BlockedHold, vocabulary.BlockedRefused:
-		return true
-	default:
-		return false
-	}
+	return reason == vocabulary.BlockedRefused || NeedsPerson([]string{reason})
 }
 
 // command returns the command that changes what blocks the machine, or shows it; empty if none is known.
@@ -187,6 +238,8 @@ func (m Machine) command(w Wait) string {
 		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
 	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall: // it shows the open call, or when the next one is
 		return fmt.Sprintf("starter explain machine/%s -n %s", m.Name, m.Namespace)
+	case kind == vocabulary.ConditionReplacementHeld: // the machines are hardly the cause
+		return "kubectl get nodes"
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
 	case m.calls():

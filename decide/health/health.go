@@ -4,9 +4,7 @@ package health
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -96,6 +94,7 @@ type Verdict struct {
 	Deadline time.Time // end of the timeout; zero: never, or it has ended
 	Why      string    // what the machine waits for, or why it changes
 	Look     bool      // ask the provider whether the instance exists
+	Held     bool      `json:",omitempty"` // it is due, and the breaker is open: nothing is replaced
 }
 
 // Change is a new phase, with the texts for lastOperation and the event.
@@ -179,7 +178,7 @@ func update(f Facts) Verdict {
 	case f.Now.Before(deadline):
 		return Verdict{Why: "waits for the agent that updates node " + f.NodeName, Deadline: deadline}
 	default:
-		message = fmt.Sprintf("Machine %s: the in-place update of its node took longer than %s minutes", f.Name, minutes(f.UpdateTimeout))
+		message = fmt.Sprintf("Machine %s: the in-place update of its node took longer than %s", f.Name, phrase.Length(f.UpdateTimeout))
 	}
 	return change(vocabulary.PhaseInPlaceUpdateFailed, vocabulary.OperationInPlaceUpdate, vocabulary.PhaseInPlaceUpdateFailed, message)
 }
@@ -198,12 +197,12 @@ func awaitCreation(f Facts, missing string) Verdict {
 	if f.CreateBy.IsZero() || f.Now.Before(f.CreateBy) {
 		return Verdict{Deadline: f.CreateBy, Why: missing}
 	}
-	message := fmt.Sprintf("Machine %s failed to join the cluster in %s minutes: %s", f.Name, minutes(f.CreateBy.Sub(f.Created)), missing)
+	message := fmt.Sprintf("Machine %s failed to join the cluster in %s: %s", f.Name, phrase.Length(f.CreateBy.Sub(f.Created).Round(time.Second)), missing)
 	return fail(vocabulary.OperationCreate, vocabulary.ReasonCreationTimeout, message)
 }
 
 func join(f Facts) Verdict {
-	message := fmt.Sprintf("Machine %s successfully joined the cluster in %s", f.Name, f.Now.Sub(f.Created).Truncate(time.Second))
+	message := fmt.Sprintf("Machine %s successfully joined the cluster in %s", f.Name, phrase.Length(f.Now.Sub(f.Created).Truncate(time.Second)))
 	v := change(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
 	v.Change.Joined = true
 	return v
@@ -255,7 +254,7 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	case !f.Alone:
 		message += "; waits until its deployment's replacement budget allows it"
 	}
-	return Verdict{Why: message, Due: &Due{True: true, Reason: reason, Message: message}, Look: f.InstanceGoneAt.IsZero()}
+	return Verdict{Why: message, Due: &Due{True: true, Reason: reason, Message: message}, Look: f.InstanceGoneAt.IsZero(), Held: f.Breaker != ""}
 }
 
 // timeout says why the machine is due; with an empty reason, it returns when the health timeout ends. Zero: never.
@@ -273,7 +272,7 @@ func timeout(f Facts, since time.Time) (reason, message string, deadline time.Ti
 	case f.Now.Before(deadline):
 		return "", "", deadline
 	default:
-		return vocabulary.ReasonHealthTimeout, fmt.Sprintf("Machine %s is not healthy since %s minutes: %s", f.Name, minutes(f.Timeout), f.Why), time.Time{}
+		return vocabulary.ReasonHealthTimeout, fmt.Sprintf("Machine %s has not been healthy for %s: %s", f.Name, phrase.Length(f.Timeout), f.Why), time.Time{}
 	}
 }
 
@@ -294,9 +293,4 @@ func change(phase, operation, reason, message string) Verdict {
 		c.State, c.Warning = vocabulary.StateFailed, true
 	}
 	return Verdict{Why: message, Change: &c}
-}
-
-// minutes formats a duration as MCM does: in minutes, with up to two decimal places.
-func minutes(d time.Duration) string {
-	return strconv.FormatFloat(math.Round(100*d.Minutes())/100, 'f', -1, 64)
 }

@@ -137,6 +137,8 @@ func TestD24_AnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
 		v := health.Next(facts("Unknown", sick, ended, breaker))
 		assert.Nil(t, v.Change, reason)
 		assert.Equal(t, reason, v.Due.Reason)
+		assert.True(t, v.Held, reason)
+		assert.False(t, health.Next(facts("Unknown", sick, ended)).Held, reason)
 		assert.Contains(t, v.Why, "; held: 8 of 10 nodes look dead at once")
 	}
 	assert.Equal(t, "Running", to(health.Next(facts("Unknown", breaker))), "who is well is well")

@@ -151,11 +151,11 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"U65: the creation timeout", facts("Pending", noNode, tooLate, func(f *health.Facts) { f.Created = noon.Add(-20 * time.Minute) }),
-			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 20 minutes: node m-1 is not registered"),
+			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 20m: node m-1 is not registered"),
 		},
 		{
 			"U65: without an instance", facts("", noInstance, tooLate, func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
-			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1.5 minutes: the provider has not created its instance"),
+			failed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1m30s: the provider has not created its instance"),
 		},
 		{
 			"U113: the kubelet is silent", facts("Running", sick),
@@ -174,15 +174,15 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"U114: the timeout has ended", facts("Unknown", sickFor(overdue)),
-			failed("HealthCheck", "HealthTimeout", "Machine m-1 is not healthy since 10 minutes: "+silence),
+			failed("HealthCheck", "HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silence),
 		},
 		{
 			"U114: the timeout has ended below a deployment", facts("Unknown", sickFor(overdue), inSet),
-			waiting("HealthTimeout", "Machine m-1 is not healthy since 10 minutes: "+silence+"; waits until its deployment's replacement budget allows it"),
+			waiting("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silence+"; waits until its deployment's replacement budget allows it"),
 		},
 		{
 			"D24: the timeout has ended while the breaker is open", facts("Unknown", sickFor(overdue), breaker),
-			waiting("HealthTimeout", "Machine m-1 is not healthy since 10 minutes: "+silence+"; held: 8 of 10 nodes look dead at once"),
+			held("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silence+"; held: 8 of 10 nodes look dead at once"),
 		},
 		{
 			"U114: its replacement was granted", facts("Unknown", sickFor(overdue), inSet, due, granted),
@@ -231,11 +231,18 @@ func waiting(reason, message string) health.Verdict {
 	return health.Verdict{Why: message, Due: &health.Due{True: true, Reason: reason, Message: message}, Look: true}
 }
 
-func TestDurationsInMessagesAreWrittenOut(t *testing.T) {
+// held is the verdict while the breaker is open.
+func held(reason, message string) health.Verdict {
+	v := waiting(reason, message)
+	v.Held = true
+	return v
+}
+
+func TestDurationsInMessagesAreThoseOfASpec(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{
-		0: "0", 10 * time.Minute: "10", 100 * time.Second: "1.67", 168 * time.Hour: "10080",
+		0: "0s", 20 * time.Second: "20s", 10 * time.Minute: "10m", 100 * time.Second: "1m40s", 168 * time.Hour: "168h",
 	} {
 		v := health.Next(facts("Unknown", sickFor(timeout), func(f *health.Facts) { f.Timeout = timeout }))
-		assert.Equal(t, "Machine m-1 is not healthy since "+want+" minutes: "+silence, v.Why)
+		assert.Equal(t, "Machine m-1 has not been healthy for "+want+": "+silence, v.Why)
 	}
 }

@@ -160,5 +160,5 @@ func says(reason, message string) Decision {
 }
 
 func since(n Node) string {
-	return phrase.If(!n.Since.IsZero(), ", since %s", n.Since.UTC().Format(time.RFC3339))
+	return phrase.If(!n.Since.IsZero(), ", since %s", phrase.Clock(n.Since, time.Time{}))
 }

@@ -164,10 +164,10 @@ func TestU127_Flow(t *testing.T) {
 		why   string // where want has none
 	}{
 		{"U127: selected", at(selected, isChosen), "Running", toDrain, uncordoned},
-		{"U127: selected and cordoned", at(selected, isChosen, isCordoned, atNoon), "Running", toDrain, cordoned + ", since 2026-03-01T12:00:00Z"},
+		{"U127: selected and cordoned", at(selected, isChosen, isCordoned, atNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
 		{"U127: empty", at(drained, isChosen, isCordoned), "Running", toUpdate, ""},
 		{"U127: empty, and its machine says so", at(drained, isChosen, isCordoned), "InPlaceUpdating", toTell, ""},
-		{"U127: the agent has its turn", at(ready, isChosen, isCordoned, atNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01T12:00:00Z"},
+		{"U127: the agent has its turn", at(ready, isChosen, isCordoned, atNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
 
 		{"an unhealthy node may be updated", at(selected, isChosen), "Unknown", toDrain, uncordoned},
 		{"an unhealthy node that is empty, too", at(drained, isChosen, isCordoned), "Unknown", toUpdate, ""},

@@ -9,13 +9,13 @@ import (
 
 // Where returns the items for which holds is true, as a new list; nil if there are none.
 func Where[T any](items []T, holds func(T) bool) []T {
-	var kept []T
-	for _, item := range items {
+	var at []int // so that large items are copied once
+	for i, item := range items {
 		if holds(item) {
-			kept = append(kept, item)
+			at = append(at, i)
 		}
 	}
-	return kept
+	return Map(at, func(i int) T { return items[i] })
 }
 
 // Count returns for how many items holds is true.
@@ -44,14 +44,39 @@ func Sorted[T any](items []T, by func(a, b T) int) []T {
 	return items
 }
 
+// SortedLarge is Sorted for items of hundreds of bytes: it compares and moves pointers instead of copies. by must not change what it gets.
+func SortedLarge[T any](items []T, by func(a, b *T) int) []T {
+	pointers := make([]*T, len(items))
+	for i := range items {
+		pointers[i] = &items[i]
+	}
+	slices.SortFunc(pointers, by)
+	return Map(pointers, func(p *T) T { return *p })
+}
+
 // Map returns the result of convert for each item; nil if there are none.
 func Map[T, R any](items []T, convert func(T) R) []R {
-	var results []R
-	for _, item := range items {
-		results = append(results, convert(item))
+	if len(items) == 0 {
+		return nil
+	}
+	results := make([]R, len(items))
+	for i, item := range items {
+		results[i] = convert(item)
 	}
 	return results
 }
+
+// Set returns the keys of the items as a set, for lists that are long.
+func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
+	set := make(map[K]bool, len(items))
+	for _, item := range items {
+		set[key(item)] = true
+	}
+	return set
+}
+
+// Itself returns what it gets: the key of a text in Set.
+func Itself[T any](item T) T { return item }
 
 // When returns value if holds is true, and the zero value otherwise. It is for lists of alternatives in cmp.Or.
 func When[T any](holds bool, value T) T {

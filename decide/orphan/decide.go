@@ -154,7 +154,7 @@ func (f Facts) allowed() (n *int, wrong string) {
 	case err != nil:
 		return nil, `has no end, such as "5 until 2006-01-02T15:04:05Z"`
 	case end.Sub(f.Now) > maxAllowedFor:
-		return nil, fmt.Sprintf("ends more than %s from now", maxAllowedFor)
+		return nil, fmt.Sprintf("ends more than %s from now", phrase.Length(maxAllowedFor))
 	case !f.Now.Before(end):
 		return nil, ""
 	default:
@@ -187,11 +187,11 @@ func (d *Decision) collect(f Facts, orphans []group, most int) {
 // waits says what a group waits for; empty: it may be deleted.
 func waits(g group, f Facts) string {
 	if confirmed := g.last().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
-		return fmt.Sprintf("first seen at %s, and not confirmed before %s", clock(g.last()), clock(confirmed))
+		return fmt.Sprintf("first seen at %s, and not confirmed before %s", phrase.Clock(g.last(), f.Now), phrase.Clock(confirmed, f.Now))
 	}
 	for _, i := range g.members {
 		if grown := i.Created.Add(f.Settings.MinAge); !i.Created.IsZero() && f.Now.Before(grown) {
-			return fmt.Sprintf("it is too young until %s", clock(grown))
+			return fmt.Sprintf("it is too young until %s", phrase.Clock(grown, f.Now))
 		}
 	}
 	return ""
@@ -260,5 +260,3 @@ func (n notes) bounded() []string {
 	}
 	return append(slices.Clone(n[:maxNotes-1]), fmt.Sprintf("and %d more", len(n)-maxNotes+1))
 }
-
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/list"
 )
 
-// Clock returns a time in UTC, with the date unless it is today's.
+// Clock returns a time in UTC, with the date unless it is today's. A zero now is no day: the time has its date.
 func Clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	if t.Truncate(24 * time.Hour).Equal(now.Truncate(24 * time.Hour)) {
@@ -21,9 +21,39 @@ func Clock(t, now time.Time) string {
 // When returns a time and its distance from now, such as "13:51:07 UTC (in 14m)".
 func When(t, now time.Time) string {
 	if t.After(now) {
-		return fmt.Sprintf("%s (in %s)", Clock(t, now), Span(t.Sub(now)))
+		return fmt.Sprintf("%s (in %s)", Clock(t, now), distance(t.Sub(now)))
 	}
-	return fmt.Sprintf("%s (%s ago)", Clock(t, now), Span(now.Sub(t)))
+	return fmt.Sprintf("%s (%s ago)", Clock(t, now), distance(now.Sub(t)))
+}
+
+// distance is a Span whose hours are written as in a spec: "2h", not "119m", a second after a timeout of two hours has begun.
+func distance(d time.Duration) string {
+	if d < time.Hour || d >= 3*time.Hour {
+		return Span(d)
+	}
+	return Length(d.Round(time.Minute))
+}
+
+// By says who did something and why, as " by ann (lunch)". Words are those that a request records, such as "ann: lunch"; without a colon
+// they are " (lunch)".
+func By(words string) string {
+	who, why, signed := strings.Cut(words, ": ")
+	if !signed {
+		return If(words != "", " (%s)", words)
+	}
+	return fmt.Sprintf(" by %s (%s)", who, why)
+}
+
+// Length returns a duration as people write it in a spec: "20s", "5m", "1h30m". It is exact: an age is a Span.
+func Length(d time.Duration) string {
+	text := d.String() // such as "1h0m0s"
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // Span returns a duration in one or two units, as kubectl prints ages.

@@ -19,6 +19,8 @@ const (
 	ControlPlaneIsStable  = "ControlPlaneIsStable"
 	KubernetesVersionSkew = "KubernetesVersionSkew"
 	KubeadmVersionSkew    = "KubeadmVersionSkew"
+	// ControlPlaneVersionSkew runs with Settings.Strict for a control plane whose version a topology sets.
+	ControlPlaneVersionSkew = "ControlPlaneVersionSkew"
 )
 
 // ControlPlane describes the control plane that the machines of a set join.
@@ -29,8 +31,11 @@ type ControlPlane struct {
 	Replicas     int    // wanted replicas; 0: it does not count replicas
 	Available    int    // available replicas
 	Unread       bool   // it was not read yet: no check passes
+	Absent       bool   // it does not exist although the Cluster names it: no check passes
 	Provisioning bool   // it has not reported a version yet
 	Upgrading    bool   // it reports an older version than the wanted one
+	Topology     bool   // the topology of its Cluster sets its version
+	Pending      string // version that the topology will set next; empty: none
 }
 
 // Machines describes the machines that the set would create.
@@ -70,6 +75,7 @@ func Decide(o Observed) []Failure {
 		{ControlPlaneIsStable, stable(o)},
 		{KubernetesVersionSkew, kubernetesSkew(o)},
 		{KubeadmVersionSkew, kubeadmSkew(o)},
+		{ControlPlaneVersionSkew, controlPlaneSkew(o)},
 	}, func(f Failure) bool { return f.Why != "" && o.Settings.runs(f.Check) })
 	for i, f := range failures {
 		failures[i].Why = fmt.Sprintf("%s (%q preflight check failed)", f.Why, f.Check)
@@ -98,8 +104,10 @@ func stable(o Observed) string {
 	c := o.ControlPlane
 	name := c.Kind + " " + c.Name
 	return cmp.Or(
+		phrase.If(c.Absent, "%s does not exist", name),
 		phrase.If(c.Unread, "%s was not read yet", name),
 		phrase.If(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
+		phrase.If(o.Settings.Strict && c.Pending != "", "%s has a pending version upgrade to %s", name, c.Pending),
 		phrase.If(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
 		phrase.If(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),
 	)
@@ -131,6 +139,13 @@ func kubeadmSkew(o Observed) string {
 				"they are %d or more minor versions apart", widestKubeadm+1),
 		)
 	})
+}
+
+// controlPlaneSkew checks that the topology has given the machines the version of the control plane.
+func controlPlaneSkew(o Observed) string {
+	c, m := o.ControlPlane, o.Machines
+	return phrase.If(o.Settings.Strict && c.Topology && m.Version != "" && c.Version != "" && m.Version != c.Version,
+		"MachineSet version (%s) is not yet the same as the ControlPlane version (%s), waiting for version to be propagated to the MachineSet", m.Version, c.Version)
 }
 
 // compare says why the versions of machines and control plane violate a policy, or cannot be parsed. A version that is not given is

@@ -46,6 +46,11 @@ func checks(on ...string) func(*preflight.Observed) {
 func provisioning(o *preflight.Observed) { o.ControlPlane.Provisioning = true }
 func upgrading(o *preflight.Observed)    { o.ControlPlane.Upgrading = true }
 func noKubeadm(o *preflight.Observed)    { o.Machines.Kubeadm = false }
+func topology(o *preflight.Observed)     { o.ControlPlane.Topology = true }
+
+func pending(v string) func(*preflight.Observed) {
+	return func(o *preflight.Observed) { o.ControlPlane.Topology, o.ControlPlane.Pending = true, v }
+}
 
 func failed(failures []preflight.Failure) string {
 	var names []string
@@ -61,6 +66,7 @@ func failed(failures []preflight.Failure) string {
 func TestChecks(t *testing.T) {
 	const (
 		cp, kube, adm = preflight.ControlPlaneIsStable, preflight.KubernetesVersionSkew, preflight.KubeadmVersionSkew
+		same          = preflight.ControlPlaneVersionSkew
 		invalid       = "invalid " + kube + ", invalid " + adm
 	)
 	for _, row := range []struct {
@@ -78,11 +84,15 @@ func TestChecks(t *testing.T) {
 		{"PF-06: provisioning is no failure by the document, when the replicas are there", stable(provisioning), ""},
 		{"PF-07: upgrading", stable(strict, upgrading), cp},
 		{"PF-07: upgrading, one replica short: by the document", stable(upgrading, available(2)), cp},
+		{"PF-08: the topology wants another version", stable(strict, pending("v1.27.0")), cp},
+		{"PF-08: which is no failure by the document", stable(pending("v1.27.0")), ""},
+		{"PF-09: the topology is on its way to a version between", stable(strict, pending("v1.27.0"), skip(same)), cp},
 		{"PF-10: upgrading, and the check is skipped", stable(strict, upgrading, skip(cp)), ""},
 		{"PF-11: stable", stable(), ""},
 		{"PF-11: stable, strictly", stable(strict), ""},
 		{"PF-11: one that counts no replicas", stable(strict, func(o *preflight.Observed) { o.ControlPlane.Replicas, o.ControlPlane.Available = 0, 0 }), ""},
 		{"PF-11: more than it shall have, in the middle of an update", stable(available(4)), ""},
+		{"PF-12: the version that the topology wants now is reached", stable(strict, topology), ""},
 		{"PF-13: the set has no version", stable(machines("")), ""},
 		{"PF-14: the set's version makes no sense", stable(machines("v1.26.2.1")), invalid},
 		{"PF-14: nor has it a number", stable(machines("v1.x.2"), noKubeadm), "invalid " + kube},
@@ -101,6 +111,14 @@ func TestChecks(t *testing.T) {
 		{"PF-20: they do not join by kubeadm", stable(machines("v1.24.0"), strict, noKubeadm), ""},
 		{"PF-21: kubeadm differs, and the check is skipped", stable(machines("v1.24.0"), strict, skip(" "+adm+" ,Other")), ""},
 		{"PF-22: the same minor version", stable(machines("v1.26.0"), strict), ""},
+		{"PF-23: another patch version, and the check is skipped", stable(strict, topology, machines("v1.26.1"), skip(same)), ""},
+		{"PF-24: no topology", stable(strict, machines("v1.26.1")), ""},
+		{"PF-25: a topology and another patch version", stable(strict, topology, machines("v1.26.1")), same},
+		{"PF-25: a topology and another build", stable(strict, topology, machines("v1.26.2+vendor.1")), same},
+		{"PF-25: which is no failure by the document", stable(topology, machines("v1.26.1")), ""},
+		{"PF-25: the set has no version", stable(strict, topology, machines("")), ""},
+		{"PF-25: the control plane has no version", stable(strict, topology, control("")), ""},
+		{"PF-26: a topology and the same version", stable(strict, topology), ""},
 		{"PF-27: no check is turned on", stable(available(0), control("latest"), checks()), ""},
 		{"all that fail are told", stable(available(1), machines("v1.20.0")), cp + ", " + kube + ", " + adm},
 	} {
@@ -142,6 +160,8 @@ func TestSentences(t *testing.T) {
 		o    preflight.Observed
 	}{
 		{`KubeadmControlPlane ns1/cp1 has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`, stable(available(2))},
+		{`KubeadmControlPlane ns1/cp1 has a pending version upgrade to v1.27.3 ("ControlPlaneIsStable" preflight check failed)`, stable(strict, pending("v1.27.3"))},
+		{`MachineSet version (v1.26.1) is not yet the same as the ControlPlane version (v1.26.2), waiting for version to be propagated to the MachineSet ("ControlPlaneVersionSkew" preflight check failed)`, stable(strict, topology, machines("v1.26.1"))},
 		{`KubeadmControlPlane ns1/cp1 is provisioning ("ControlPlaneIsStable" preflight check failed)`, stable(strict, provisioning)},
 		{`KubeadmControlPlane ns1/cp1 is upgrading ("ControlPlaneIsStable" preflight check failed)`, stable(strict, upgrading)},
 		{`MachineSet version (1.27.0) and ControlPlane version (1.26.2) do not conform to the kubernetes version skew policy as MachineSet version is higher than ControlPlane version ("KubernetesVersionSkew" preflight check failed)`, stable(machines("v1.27.0"))},

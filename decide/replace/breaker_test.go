@@ -90,7 +90,7 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
 
 	o.Machines, o.Grants, o.Nodes = []replace.Machine{running("y")}, nil, replace.Nodes{Joined: 4, Dead: 3}
-	assert.Equal(t, replace.Decision{Why: "no machine is due; 0 replacements in progress"}, replace.Decide(o))
+	assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, replace.Decide(o))
 }
 
 // With --as-mcm, machines whose Nodes a person deletes are replaced at once, all of them.

@@ -114,7 +114,7 @@ func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 		return false, "", until
 	}
 	until = slices.MaxFunc(recent, time.Time.Compare).Add(recoveryWindow)
-	return true, fmt.Sprintf("most of the %d nodes looked dead at once, and began to report again only recently; nothing is replaced before %s, so that the others can recover", n.Joined, until.UTC().Format(time.TimeOnly+" MST")), until
+	return true, fmt.Sprintf("most of the %d nodes looked dead at once, and began to report again only recently; nothing is replaced before %s, so that the others can recover", n.Joined, phrase.Clock(until, now)), until
 }
 
 func most(dead, joined int) bool { return dead >= fewestDead && 2*dead >= joined }
@@ -165,16 +165,21 @@ func (r *records) say(format string, args ...any) {
 func review(o Observed) records {
 	r := records{gone: map[string]bool{}}
 	var gone []Grant
+	at := make(map[string]int, len(o.Machines)) // by UID
+	for i, m := range o.Machines {
+		at[m.UID] = i
+	}
 	for _, g := range o.Grants {
-		if i := slices.IndexFunc(o.Machines, func(m Machine) bool { return m.UID == g.UID }); i >= 0 {
+		if i, exists := at[g.UID]; exists {
 			r.keep(g, o.Machines[i])
 		} else {
 			gone = append(gone, g)
 		}
 	}
 	r.follow(gone, o)
+	known := uids(o.Grants)
 	for _, m := range o.Machines {
-		if m.Granted && !m.Preserved && !recorded(o.Grants, m) {
+		if m.Granted && !m.Preserved && !known[m.UID] {
 			r.grants = append(r.grants, newGrant(m, o.Now))
 			r.say("record machine %s: it was granted by a person", m.Name)
 		}
@@ -205,15 +210,21 @@ func (r *records) keep(g Grant, m Machine) {
 func (r *records) follow(gone []Grant, o Observed) {
 	// Machines that may still join. A due machine needs a grant of its own: if the grant that it substitutes waited for it, a budget of
 	// one would stay used for ever.
-	making := list.Where(o.Machines, func(m Machine) bool {
-		return !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved
-	})
+	making := map[string][]time.Time{} // when they were created, by domain
+	for _, m := range o.Machines {
+		if !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved {
+			making[m.Domain] = append(making[m.Domain], m.Created)
+		}
+	}
+	for _, created := range making {
+		slices.SortFunc(created, time.Time.Compare)
+	}
 	await := map[string]int{} // by domain, the number of grants that wait for a missing machine
 	for _, g := range slices.Backward(gone) {
-		i := slices.IndexFunc(making, func(m Machine) bool { return m.Domain == g.Domain && !m.Created.Before(g.At.Add(-clockSlack)) })
+		last := len(making[g.Domain]) - 1
 		switch {
-		case i >= 0:
-			making = slices.Delete(making, i, i+1)
+		case last >= 0 && !making[g.Domain][last].Before(g.At.Add(-clockSlack)):
+			making[g.Domain] = making[g.Domain][:last]
 		case await[g.Domain] < o.Missing:
 			await[g.Domain]++
 		default:

@@ -5,7 +5,6 @@ package replace
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -101,12 +100,14 @@ type Decision struct {
 // complete. A grant never ends by time. While the breaker is open, it grants and annotates nothing. Free machines are granted in any
 // case. The same facts in any order give the same decision.
 func Decide(o Observed) Decision {
-	o.Machines, o.Grants = list.Sorted(o.Machines, byDue), list.Sorted(o.Grants, byAge)
+	o.Machines, o.Grants = list.SortedLarge(o.Machines, byDue), list.Sorted(o.Grants, byAge)
 	r := review(o)
-	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !recorded(r.grants, m) })
+	granted := uids(r.grants)
+	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] })
 	d := Decision{Grants: r.grants}
 	steps := append(d.grantFree(o, &r, waiting), r.steps...)
-	waiting = list.Where(waiting, func(m Machine) bool { return !recorded(d.Grants, m) })
+	granted = uids(d.Grants)
+	waiting = list.Where(waiting, func(m Machine) bool { return !granted[m.UID] })
 	if open, why, until := Breaker(o.Nodes, o.Now); open {
 		if held := len(waiting) + len(r.unmarked); held > 0 {
 			d.Hold, d.HoldUntil = due(held)+"; "+why, until
@@ -118,11 +119,20 @@ func Decide(o Observed) Decision {
 	slices.SortFunc(d.Grants, byAge)
 	d.Changed = !slices.Equal(d.Grants, o.Grants) // grants that stay are copies
 	sentences := phrase.Parts(phrase.List(steps, maxSteps, "; "), phrase.If(d.Hold != "", "hold: %s", d.Hold))
-	d.Why = cmp.Or(strings.Join(sentences, "; "), fmt.Sprintf("no machine is due; %s in progress", phrase.Count(len(d.Grants), "replacement")))
+	d.Why = cmp.Or(strings.Join(sentences, "; "), underWay(d.Grants))
 	return d
 }
 
-func byDue(a, b Machine) int {
+// underWay says which machines are being replaced.
+func underWay(grants []Grant) string {
+	names := list.Map(grants, func(g Grant) string { return g.Name })
+	return cmp.Or(
+		phrase.If(len(names) > 0, "%s %s being replaced: %s", phrase.Count(len(names), "machine"), phrase.OneOf(len(names), "is", "are"), phrase.List(names, maxSteps, ", ")),
+		"no machine is due, and none is being replaced",
+	)
+}
+
+func byDue(a, b *Machine) int {
 	return cmp.Or(a.DueSince.Compare(b.DueSince), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
@@ -130,8 +140,9 @@ func byAge(a, b Grant) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-func recorded(grants []Grant, m Machine) bool {
-	return slices.ContainsFunc(grants, func(g Grant) bool { return g.UID == m.UID })
+// uids returns the UIDs of the machines of grants.
+func uids(grants []Grant) map[string]bool {
+	return list.Set(grants, func(g Grant) string { return g.UID })
 }
 
 func newGrant(m Machine, now time.Time) Grant {

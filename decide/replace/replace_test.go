@@ -203,7 +203,7 @@ func TestMarks(t *testing.T) {
 		preserved := with(x, func(m *replace.Machine) { m.Preserved = true })
 		deleting := with(y, func(m *replace.Machine) { m.Deleting = true })
 		d := replace.Decide(one(preserved, deleting))
-		assert.Equal(t, replace.Decision{Why: "no machine is due; 0 replacements in progress"}, d)
+		assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, d)
 	})
 	t.Run("a failed join", func(t *testing.T) {
 		failed := with(substitute("x", epoch), func(m *replace.Machine) { m.Failed, m.Due, m.Reason = true, true, "CreationTimeout" })

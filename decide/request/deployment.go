@@ -3,6 +3,7 @@ package request
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,17 +20,20 @@ type DeploymentFacts struct {
 	Deleting   bool
 	Invalid    string // why its spec is invalid, in one sentence; empty: it is valid
 	Paused     bool
-	Held       string // who holds the current revision, and why; empty: no hold
-	Rolling    bool   // machines of other templates exist
-	OnDelete   bool   // the strategy is OnDelete
-	Revision   int64  // of the current set, or about to be given to it; 0: the set does not exist yet
-	Revisions  []int64
-	RollbackTo *int64 // requested rollback that is not done yet; 0: the revision before; nil: none
+	Held       string           // who holds the current revision, and why; empty: no hold
+	Rolling    bool             // machines of other templates exist
+	OnDelete   bool             // the strategy is OnDelete
+	Revision   int64            // of the current set, or about to be given to it; 0: the set does not exist yet
+	Revisions  []int64          // of the former templates that can return
+	Lacking    map[int64]string // what the other former templates need and does not exist, by revision
+	RollbackTo *int64           // requested rollback that is not done yet; 0: the revision before; nil: none
 
 	Steps       int    // number of rollout steps; 0: none
 	WaitsAt     int    // the pause point, from 1; 0: none
 	Approved    int    // number of steps that people approved for this revision, counted from the first
-	RestartedAt string // time of the last start in the template; empty: none
+	RestartedAt string // time of the last start; empty: none
+	// ClusterAPI: it is a MachineDeployment of Cluster API, whose starts are not in the template.
+	ClusterAPI bool
 }
 
 func (f DeploymentFacts) object() (Kind, string) { return MachineDeployment, f.UID }
@@ -51,7 +55,7 @@ func (f DeploymentFacts) write(o Order) Decision {
 	case o.Command == Pause && f.Paused:
 		return same("deployment %s is paused already", f.Name)
 	case o.Command == Pause:
-		return Decision{Paused: new(true), Says: fmt.Sprintf("deployment %s is paused", f.Name)}
+		return Decision{Paused: new(true), Annotation: new(o.words()), Says: fmt.Sprintf("deployment %s is paused", f.Name)}
 	case o.Command == Resume:
 		return f.resume()
 	case f.Invalid != "":
@@ -88,16 +92,22 @@ func (f DeploymentFacts) resume() (d Decision) {
 func (f DeploymentFacts) start(o Order) Decision {
 	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
 	if f.Held == "" && f.busy() == "" && f.RestartedAt == at {
-		return same("the template of deployment %s says %s already", f.Name, at)
+		return same("%s of deployment %s says %s already", f.startField(), f.Name, at)
 	}
 	return unless(cmp.Or(
 		f.busy(),
 		phrase.If(f.Held != "", "%s is held (%s), and nothing is rolled out: resume or undo it first", f.rollout(), f.Held),
 	), Decision{
 		RestartedAt: &at, Annotation: new("started by " + o.words()),
-		Says: fmt.Sprintf("wrote %s into the template of deployment %s: all its machines are replaced%s", at, f.Name,
-			phrase.If(f.OnDelete, ", each when somebody deletes the old one")),
+		Says: fmt.Sprintf("wrote %s into %s of deployment %s: all its machines are replaced%s", at, f.startField(), f.Name,
+			phrase.If(f.OnDelete, ", each when somebody deletes the old one")) +
+			phrase.If(f.ClusterAPI && f.RestartedAt > at, "; the time %s, which was to come, is lost", f.RestartedAt),
 	})
+}
+
+// startField names what a start changes.
+func (f DeploymentFacts) startField() string {
+	return cmp.Or(phrase.If(f.ClusterAPI, "spec.rollout.after"), "the template")
 }
 
 // busy says why a change of the template would not be rolled out now; empty: it would.
@@ -113,14 +123,16 @@ func (f DeploymentFacts) busy() string {
 // changes if a set is created or deleted meanwhile.
 func (f DeploymentFacts) undo(o Order) Decision {
 	to := number(o.Revision)
-	if to == 0 && len(f.Revisions) > 0 {
-		to = slices.Max(f.Revisions)
+	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
+		to = slices.Max(all)
 	}
 	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.Revisions, to) {
 		return same("deployment %s was asked to return to revision %d already", f.Name, to)
 	}
 	return unless(cmp.Or(
 		f.busy(),
+		phrase.If(f.Lacking[to] != "", "revision %d of deployment %s cannot return: %s does not exist any more%s", to, f.Name, f.Lacking[to],
+			phrase.If(len(f.Revisions) > 0, "; it can go back to %s", f.former())),
 		phrase.If(len(f.Revisions) == 0, "deployment %s has no set of a former template: there is nothing to go back to", f.Name),
 		phrase.If(to == f.Revision, "revision %d is the one that deployment %s has: it can go back to %s", to, f.Name, f.former()),
 		phrase.If(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",

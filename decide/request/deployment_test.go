@@ -30,10 +30,10 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Same: true, Says: "the template of deployment shop/d says 2026-11-21T14:06:07Z already",
 		}},
 		"pause": {order(request.Pause), calm(), request.Decision{
-			Paused: new(true), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
+			Paused: new(true), Annotation: new("ann: why"), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
 		"pause of an invalid one": {order(request.Pause), rolling(invalid), request.Decision{
-			Paused: new(true), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
+			Paused: new(true), Annotation: new("ann: why"), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
 		"pause of a paused one": {order(request.Pause), calm(paused), request.Decision{Same: true, Says: "deployment shop/d is paused already"}},
 		"resume what is paused": {order(request.Resume), calm(paused), request.Decision{
@@ -105,7 +105,7 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Says: "the rollout of revision 7 of deployment shop/d passes step 3 of 3, once it is resumed",
 		}},
 		"for the deployment that is meant": {order(request.Pause, func(o *request.Order) { o.UID = "u-1" }), calm(), request.Decision{
-			Paused: new(true), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
+			Paused: new(true), Annotation: new("ann: why"), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
 		"given before": {order(request.Undo, asked), calm(func(f *request.DeploymentFacts) { f.Last = stamp + "ann requested undo: why" }), request.Decision{
 			Same: true, Says: "deployment shop/d got this request before: nothing was written",

@@ -93,7 +93,7 @@ func (f MachineFacts) unkept(o Order) string {
 		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
 			"try again when it is", f.Name, phrase.Clock(f.KeptTill, f.Now)),
 		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
-			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, f.Keeps),
+			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, phrase.Length(f.Keeps)),
 	)
 }
 
@@ -116,7 +116,7 @@ func (f MachineFacts) extend(o Order) Decision {
 		f.unfit(o),
 		phrase.If(!until.After(f.Now), "extend until %s is not in the future: it is %s", clock(until), clock(f.Now)),
 		phrase.If(!until.After(present), "extend until %s is not later than the present deadline of machine %s, %s (in %s): "+
-			"extend only gives more time", clock(until), f.Name, clock(present), present.Sub(f.Now).Truncate(time.Second)),
+			"extend only gives more time", clock(until), f.Name, clock(present), phrase.Length(present.Sub(f.Now).Truncate(time.Second))),
 	), f.write(o.stamped(until)))
 }
 

@@ -71,7 +71,7 @@ func TestRequestsForAMachineAreRefused(t *testing.T) {
 		want  string
 	}{
 		{order(request.Extend, until("2026-11-21T14:06:07Z")), going(), "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
-		{order(request.Extend, until("2026-11-21T15:06:07Z")), going(deadline(in(time.Hour))), "extend until 15:06:07 UTC is not later than the present deadline of machine shop/m-1, 15:06:07 UTC (in 1h0m0s): extend only gives more time"},
+		{order(request.Extend, until("2026-11-21T15:06:07Z")), going(deadline(in(time.Hour))), "extend until 15:06:07 UTC is not later than the present deadline of machine shop/m-1, 15:06:07 UTC (in 1h): extend only gives more time"},
 		{order(request.Extend, by("1h")), going(means(drain.Delete)), "the deadline of machine shop/m-1 has passed, its pods are deleted, and nothing is evicted again: extend comes too late"},
 		{order(request.Extend, by("1h")), going(means(drain.Kill)), "extend comes too late"},
 		{order(request.Retry), running(), "machine shop/m-1 is not being deleted: its phase is Running"},

@@ -147,7 +147,7 @@ func (o Order) checkTimes() string {
 		phrase.If((o.For == "") == (o.Until == "") || err == nil && more == 0,
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
 		phrase.If(o.For != "" && err != nil, "%s is no duration, such as 1h30m: %v", byFor, err),
-		phrase.If(more < 0, "%s %s would shorten; extend only gives more time", byFor, more),
+		phrase.If(more < 0, "%s %s would shorten; extend only gives more time", byFor, phrase.Length(more)),
 		phrase.If(o.Until != "" && unread != nil, "%s is no RFC 3339 time, such as 2026-11-21T18:00:00Z: %v", byUntil, unread),
 	)
 }

@@ -46,7 +46,7 @@ func TestOrdersThatMakeNoSense(t *testing.T) {
 		{request.Machine, order(request.Extend), "extend needs either for DURATION or until TIME"},
 		{request.Machine, order(request.Extend, by("0s")), "extend needs either for DURATION or until TIME"},
 		{request.Machine, order(request.Extend, by("1h"), until(six), flags), "extend needs either --for DURATION or --until TIME"},
-		{request.Machine, order(request.Extend, by("-1h")), "for -1h0m0s would shorten; extend only gives more time"},
+		{request.Machine, order(request.Extend, by("-1h")), "for -1h would shorten; extend only gives more time"},
 		{request.Machine, order(request.Extend, by("an hour")), `for is no duration, such as 1h30m: time: invalid duration "an hour"`},
 		{
 			request.Machine, order(request.Extend, until("tomorrow")), `until is no RFC 3339 time, such as 2026-11-21T18:00:00Z: ` +

@@ -25,8 +25,9 @@ type Resize struct {
 	Max                int // annotation max-replicas
 	// Forced: the set may delete an available machine, so that too few may be available for a short time. Only to break a
 	// deadlock.
-	Forced bool
-	Why    string
+	Forced   bool
+	Transfer Transfer `json:",omitzero"` // its annotations about machines that move between sets
+	Why      string
 }
 
 // Creation creates the set of the current template.
@@ -52,6 +53,7 @@ type Decision struct {
 	Revise     *Revise   // set the revision of the current set and of the deployment
 	Sync       []Target  // sets: copy the deployment's settings
 	Record     *Progress // its Failed has only names that are not recorded yet
+	Ask        []Target  `json:",omitempty"` // sets: ask an extension whether it can bring their machines to the current set's template
 	Resize     []Resize
 	Move       []Move   // machines: hand them over to the current set
 	Accept     []Target // machines: remove the label update-result
@@ -80,7 +82,7 @@ type Decision struct {
 
 // Acts reports whether there is anything to do now.
 func (d Decision) Acts() bool {
-	lists := len(d.Release) + len(d.Adopt) + len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
+	lists := len(d.Release) + len(d.Adopt) + len(d.Ask) + len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
 		len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
 		len(d.Unguard) + len(d.Delete)
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
@@ -110,13 +112,14 @@ func (p *planner) resizes(d *Decision) {
 			continue
 		}
 		stale := (set.size > 0 || set == p.current) && (set.Desired != p.o.Replicas || set.Max != most(p.o))
-		if stale || set.size != set.Replicas {
+		if stale || set.size != set.Replicas || set.transfer != set.Transfer {
 			add(&d.Resize, Resize{
 				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size,
-				Desired: p.o.Replicas, Max: most(p.o), Forced: set.forced, Why: set.why,
+				Desired: p.o.Replicas, Max: most(p.o), Forced: set.forced, Transfer: set.transfer, Why: set.why,
 			})
 		}
 	}
+	receiverFirst(d.Resize)
 }
 
 // unrecorded returns the part of the record that the status lacks; nil: none.
@@ -126,7 +129,8 @@ func (p *planner) unrecorded(record Progress) *Progress {
 		if record.Step == known.Step && record.Reached.Equal(known.Reached) && slices.Equal(record.Failed, known.Failed) {
 			return nil
 		}
-		record.Failed = slices.DeleteFunc(slices.Clone(record.Failed), func(name string) bool { return slices.Contains(known.Failed, name) })
+		before := list.Set(known.Failed, list.Itself)
+		record.Failed = slices.DeleteFunc(slices.Clone(record.Failed), func(name string) bool { return before[name] })
 	}
 	return &record
 }
@@ -195,6 +199,7 @@ func (d *Decision) bound() {
 	if d.Record != nil {
 		d.Record.Failed = fit(s, d.Record.Failed)
 	}
+	d.Ask = fit(s, d.Ask)
 	d.Resize = fit(s, d.Resize)
 	d.Move = fit(s, d.Move)
 	d.boundNodes(s)

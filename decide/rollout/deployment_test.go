@@ -55,7 +55,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		set.Orphaning = true
 		d := rollout.Decide(rolling(3, 3, 0, old(1, 0, 0, 0), set))
 		assert.False(t, d.Acts())
-		assert.Equal(t, "hold: set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them", d.Why)
+		assert.Equal(t, "set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them", d.Why)
 		free := going(now(2, 3, 0, 0))
 		free.Finalizer = true
 		assert.False(t, rollout.Decide(rolling(3, 3, 0, free)).Acts(), "the garbage collector is done, and the set is not gone yet")
@@ -71,7 +71,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 	})
 	t.Run("an invalid one says so, and can still go", func(t *testing.T) {
 		o := invalid(rolling(3, 1, 0, now(1, 3, 3, 3)))
-		assert.Equal(t, "hold: the selector is empty", rollout.Decide(o).Why)
+		assert.Equal(t, "the selector is empty", rollout.Decide(o).Why)
 		assert.Equal(t, "Invalid", rollout.Decide(o).HoldBy)
 		o.Deleting = true
 		assert.Len(t, rollout.Decide(o).Delete, 1)
@@ -191,6 +191,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		{"a single set takes it all", frozen(3, 2, max12(old(1, 8, 8, 8)), max12(now(2, 0, 0, 0))), map[string]int{"ms1": 3}},
 		{"out, single", frozen(9, 2, max12(old(1, 8, 8, 8)), max12(now(2, 0, 0, 0))), map[string]int{"ms1": 9}},
 		{"none is active", frozen(2, 2, max12(old(1, 0, 0, 0)), max12(old(2, 0, 0, 0))), map[string]int{"ms2": 2}},
+		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(old(1, 8, 8, 8)), with(with(max12(now(2, 4, 4, 4)), 0, first), 1, first)), map[string]int{"ms2": 2}},
 		{"what the autoscaler chose goes first", frozen(8, 2, max12(old(1, 8, 8, 8)), with(with(max12(now(2, 4, 4, 4)), 0, chosen), 1, chosen)), map[string]int{"ms2": 2}},
 		{"no set at all", frozen(2, 0), map[string]int{}},
 	} {
@@ -204,7 +205,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		o.Held = "cancelled by ann"
 		d := rollout.Decide(o)
 		assert.False(t, d.Acts())
-		assert.Equal(t, []string{"Held", "held: cancelled by ann"}, []string{d.HoldBy, d.Hold})
+		assert.Equal(t, []string{"Held", "held (cancelled by ann)"}, []string{d.HoldBy, d.Hold})
 	})
 	t.Run("a set that may make none is opened first", func(t *testing.T) {
 		d := frozen(9, 2, closed(old(1, 8, 8, 8)))

@@ -43,6 +43,7 @@ func tainted(m *rollout.Member)   { m.Tainted = true }
 func guarded(m *rollout.Member)   { m.Guard, m.Guarded = "true", true }
 func nodeless(m *rollout.Member)  { m.Node = "" }
 
+func first(m *rollout.Member)  { m.First = true }
 func chosen(m *rollout.Member) { m.Priority, m.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
 // old is the n-th set of a deployment: it wants replicas, has live machines, and so many of them are available.

@@ -193,7 +193,13 @@ type Trigger struct {
 // Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts the old
 // form to the new one. It is safe to apply twice.
 func (t Trigger) Apply(annotation string) string {
-	kept := list.Where(scaleDownRequests(annotation, t.At), func(r scaleDownRequest) bool { return !slices.Contains(t.Drop, r.name) })
+	return t.keep(scaleDownRequests(annotation, t.At))
+}
+
+// keep returns the annotation with these entries, without those to drop.
+func (t Trigger) keep(requests []scaleDownRequest) string {
+	drop := list.Set(t.Drop, list.Itself)
+	kept := list.Where(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
 	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
 }
 
@@ -204,7 +210,7 @@ type scaleDownRequest struct{ name, at string }
 // last change of the size. Entries that cannot be read are dropped, as in MCM.
 func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	var requests []scaleDownRequest
-	known := map[string]bool{}
+	known := make(map[string]bool, strings.Count(annotation, ",")+1)
 	for entry := range strings.SplitSeq(annotation, ",") {
 		name, at, found := strings.Cut(strings.TrimSpace(entry), "~")
 		if !found {
@@ -223,7 +229,7 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 func (o Observed) scaler(d *Decision) {
 	t := Trigger{At: cmp.Or(o.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.Trigger, t.At)
-	named, serving := map[string]string{}, map[string]bool{}
+	named, serving := make(map[string]string, len(requests)), map[string]bool{}
 	for _, w := range requests {
 		named[w.name] = w.at
 	}
@@ -235,7 +241,7 @@ func (o Observed) scaler(d *Decision) {
 	}
 	over := list.Where(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
 	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
-	if t.Apply(o.Trigger) != o.Trigger {
+	if t.keep(requests) != o.Trigger {
 		d.Trigger = &t
 	}
 }

@@ -78,6 +78,9 @@ type Member struct {
 	Updating     bool   // its node is selected for an in-place update that has not succeeded
 	// Candidate: its node has the label candidate-for-update.
 	Candidate bool
+	// Unacknowledged: another set moved it to this one to be updated in place, and the size of this set does not count it yet.
+	Unacknowledged bool
+	Moved          bool // another set moved it to this one, and its update in place has not begun
 }
 
 // Problem is a failure that repeats. The zero value: none.
@@ -90,6 +93,11 @@ type Set struct {
 	Created   time.Time
 	Foreign   bool // the deployment's selector does not match its labels
 	Current   bool // it matches the deployment's present template
+	// Twin: it has the deployment's present template, but another set is Current. A rollback to it would change nothing.
+	Twin bool
+	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate shop/join". No rollback
+	// returns to it. Empty: none.
+	Lacks     string
 	Deleting  bool
 	Orphaning bool // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
 	Finalizer bool // our finalizer is set
@@ -109,6 +117,9 @@ type Set struct {
 	Frozen    bool   // label freeze
 	Drift     bool   // it differs in something that the deployment copies to its current set
 	Failure   Problem
+
+	Answer   Answer   // what an extension said about its machines and the current set; zero: it was not asked
+	Transfer Transfer // as its annotations have it
 }
 
 // Thawed returns the facts as they are once the freeze has ended, also that of the sets if an annotation ends it.
@@ -147,6 +158,7 @@ type Observed struct {
 	Now         time.Time
 	Replicas    int // machines wanted
 	Strategy    Strategy
+	Extension   bool  // with RollingUpdate: machines are updated in place where an extension can do that
 	Surge       Bound // rounded up
 	Unavailable Bound // maxUnavailable, rounded down
 	Deleting    bool
@@ -154,11 +166,20 @@ type Observed struct {
 	Finalizer   bool   // our finalizer is set
 	Invalid     string // why the deployment is invalid, in one sentence; empty: it is valid
 	NoSet       string // why the last creation of the current set failed; empty: it did not fail
-	Frozen      bool   // label freeze
-	Unfreeze    bool   // annotation unfreeze: the freeze of the deployment and of its sets ends
-	Thaws       bool   // the freeze of the deployment ends with those of its sets
+	// Suspended says why nothing is done, whatever is asked for: no set is deleted either. Empty: it is not so.
+	Suspended string
+	// NoCreate is why no set is created for the template, although it has none. Zero: one is created.
+	NoCreate Problem
+	// Wake is when other facts hold although nothing changes: another set has to become the current one. Zero: never.
+	Wake time.Time
+	// Machines holds the facts from which the conditions of Cluster API are made. Nil: the conditions are those of Millwright.
+	Machines *scale.Observed
+	Frozen   bool // label freeze
+	Unfreeze bool // annotation unfreeze: the freeze of the deployment and of its sets ends
+	Thaws    bool // the freeze of the deployment ends with those of its sets
 
 	Paused   bool   // spec.paused
+	PausedBy string // who paused it, and why: "ann: lunch"; empty: not known
 	Held     string // why this revision is held, such as who cancelled it; empty: it is not
 	Steps    []Step // in order; none: all machines at once
 	Approved int    // number of steps that people approved for this revision, counted from the first
@@ -194,9 +215,9 @@ func (o Observed) Sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
 	o.Sets = list.Sorted(o.Sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
 	o.Orphans = list.Sorted(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
-	byName := func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
+	byName := func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
 	for i := range o.Sets {
-		o.Sets[i].Machines = list.Sorted(o.Sets[i].Machines, byName)
+		o.Sets[i].Machines = list.SortedLarge(o.Sets[i].Machines, byName)
 	}
 	return o
 }

@@ -48,11 +48,11 @@ func TestPending(t *testing.T) {
 		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"status late", change(calm, func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
-		{"a rollout waits", change(waits, due), attention.Rollout, "hold: step 1 of 1 has its 1 machine and waits until a person passes it"},
+		{"a rollout waits", change(waits, due), attention.Rollout, "step 1 of 1 has its 1 machine and waits until a person passes it"},
 		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Observed) {
 			o.Held = "ann"
 			o.Reported = rollout.Report(*o)
-		}), attention.Nothing, "hold: held: ann"},
+		}), attention.Nothing, "held (ann)"},
 		{"to be deleted", change(calm, goes), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released", change(calm, both(goes, bare)), attention.Nothing, "released: the API server removes it"},
 		{"machines wait to be replaced", change(calm, due), attention.Replace, "replacements: 0 in progress, 2 waiting"},
@@ -63,7 +63,8 @@ func TestPending(t *testing.T) {
 		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, rollout.Look(row.o).Pending)
+			is := rollout.Look(row.o).Pending
+			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.Decision{Need: is.Need, Why: is.Why})
 		})
 	}
 	t.Run("as time passes it is late", func(t *testing.T) {
@@ -73,8 +74,40 @@ func TestPending(t *testing.T) {
 		o.Reported.Conditions[1].Message = rollout.Report(o).Conditions[1].Message
 		plan := rollout.Look(o)
 		assert.False(t, plan.Unreported)
-		assert.Equal(t, attention.Decision{Need: scale, Why: plan.Decision.Why + "; it waits for the time to pass"}, plan.Pending)
+		assert.Equal(t, attention.Decision{Need: scale, Why: plan.Decision.Why + "; it waits for the time to pass", Waits: plan.Decision.Why}, plan.Pending)
 	})
+}
+
+// What is only a matter of writing the status is not what people wait for: the status that is written shows what comes after it.
+func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
+	calm := rolling(3, 1, 0, now(1, 3, 3, 3))
+	all := "3 machines wanted and there, all of revision 1"
+	late := func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }
+	newer := func(o *rollout.Observed) { o.Generation = 3 }
+	replacing := func(o *rollout.Observed) { o.Replacing = 1 }
+	for _, row := range []struct {
+		name     string
+		edits    []func(*rollout.Observed)
+		says     string
+		replaces bool
+	}{
+		{"calm", nil, all, false},
+		{"its status is late", []func(*rollout.Observed){late}, all, false},
+		{"its generation was not seen", []func(*rollout.Observed){newer}, all, false},
+		{"its status is late while a machine is replaced", []func(*rollout.Observed){late, replacing}, "replacements: 1 in progress, 0 waiting", true},
+		{"its generation was not seen, and a set gets another size", []func(*rollout.Observed){newer, func(o *rollout.Observed) { o.Replicas = 4 }}, "resize set ms1 3→4: room for 4 machines, 4 wanted", false},
+		{"it was held", []func(*rollout.Observed){func(o *rollout.Observed) { o.Held = "ann" }}, "held (ann)", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := reported(calm)
+			for _, edit := range row.edits {
+				edit(&o)
+			}
+			plan := rollout.Look(o)
+			assert.Equal(t, row.says, plan.Pending.Says())
+			assert.Equal(t, row.replaces, plan.Replaces)
+		})
+	}
 }
 
 // D35: a number or a condition that changed alone is reason enough to write the status. Times alone are none.

@@ -6,6 +6,7 @@ import (
 
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
 // setPlan is a set during a decision: its facts as numbers, and its new size.
@@ -17,10 +18,11 @@ type setPlan struct {
 	available   int
 	unhealthy   int // not available, and deleted before available machines
 	updating    int
-	chosen      int    // machines that the autoscaler chose to delete
+	chosen      int    // machines that the autoscaler or an operator chose to delete
 	why         string // reason of the last change of size
 	forced      bool
 	free        bool // a smaller size may be reverted at once, because no promise depends on it
+	transfer    Transfer
 }
 
 // planner is a deployment during a decision.
@@ -63,16 +65,16 @@ func read(s Set) *setPlan {
 	active := list.Where(s.Machines, func(m Member) bool { return !m.Deleting })
 	of := func(holds func(Member) bool) int { return list.Count(active, holds) }
 	set := &setPlan{
-		Set: s, size: s.Replicas, active: len(active), terminating: len(s.Machines) - len(active),
+		Set: s, size: s.Replicas, active: len(active), terminating: len(s.Machines) - len(active), transfer: s.Transfer,
 		updating:  of(func(m Member) bool { return m.Updating }),
 		available: of(func(m Member) bool { return m.Available && !m.Updating }),
 		unhealthy: of(func(m Member) bool { return m.Unhealthy && !m.Preserved && !m.Available && !m.Updating }),
-		chosen:    of(func(m Member) bool { return m.Priority <= vocabulary.PriorityChosen && m.MarkedAt != "" }),
+		chosen:    of(func(m Member) bool { return m.First || m.Priority <= vocabulary.PriorityChosen && m.MarkedAt != "" }),
 	}
 	exposed := slices.ContainsFunc(active, func(m Member) bool { // an available machine may be deleted before one that is not
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.Seen != s.Replicas { // its workflow may have chosen when other machines were unhealthy
+	if exposed || s.Seen != s.Replicas || s.Transfer.To != "" { // its workflow may have chosen when other machines were unhealthy
 		set.unhealthy = 0
 	}
 	return set
@@ -124,9 +126,20 @@ func (p *planner) room(surge int) (int, string) {
 		taken += p.terminating
 	}
 	if taken >= p.o.Replicas+surge {
-		return 0, fmt.Sprintf("%s existing or being deleted, %d allowed", machines(taken), p.o.Replicas+surge)
+		here := min(taken, p.here())
+		return 0, fmt.Sprintf("%s existing or being deleted, %d allowed", machines(here), p.o.Replicas+surge) +
+			phrase.If(taken > here, "; %d more may exist or be created", taken-here)
 	}
 	return p.o.Replicas + surge - taken, ""
+}
+
+// here returns how many machines were read that take a place. Those that a set may still create are not among them.
+func (p *planner) here() int {
+	active := sum(p.sets, func(set *setPlan) int { return set.active })
+	if p.o.FreeWhenDeleting {
+		return active
+	}
+	return active + sum(p.sets, func(set *setPlan) int { return set.terminating }) + p.terminating
 }
 
 // guaranteed returns how many machines of a set certainly stay available at size n. The set may delete available machines
@@ -157,8 +170,11 @@ func (p *planner) budget() int {
 
 // lower removes up to by machines from the size of a set, and at most budget available ones. It returns how many.
 func (p *planner) lower(set *setPlan, by int, why string) int {
-	budget := max(p.budget(), 0)
 	n := max(set.size-max(by, 0), 0)
+	if n == set.size { // the budget costs a look at every set
+		return 0
+	}
+	budget := max(p.budget(), 0)
 	if set.guaranteed(set.size)-set.guaranteed(n) > budget {
 		n = max(min(set.least(), set.active-set.unhealthy)-budget, n)
 	}

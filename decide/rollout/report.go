@@ -87,7 +87,7 @@ func (p *planner) late() bool {
 
 // Stopped says why the template is not rolled out; empty: it is.
 func (o Observed) Stopped() string {
-	return cmp.Or(phrase.If(o.Paused, "paused"), phrase.If(o.Held != "", "held: %s", o.Held))
+	return cmp.Or(phrase.If(o.Paused, "paused%s", phrase.By(o.PausedBy)), phrase.If(o.Held != "", "held%s", phrase.By(o.Held)))
 }
 
 // Status is what the deployment's status should be.
@@ -103,6 +103,9 @@ func Report(o Observed) Status { return open(o.Sorted()).report() }
 func (p *planner) report() Status {
 	optional := list.Where([]Condition{p.failure(), p.isFrozen()}, func(c Condition) bool { return c.Reason != "" })
 	s := Status{Counts: p.count(), Conditions: append([]Condition{p.isAvailable(), p.isProgressing()}, optional...)}
+	if p.o.Machines != nil {
+		s.Conditions = append(append(p.ofClusterAPI(), p.isProgressing()), optional...)
+	}
 	for _, set := range p.o.Sets {
 		for _, m := range set.Machines {
 			if m.Troubled && (!m.Failed || !m.Preserved) {
@@ -153,11 +156,14 @@ func (p *planner) state(was string) Condition {
 	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == "" // only the number of machines changed, which is no rollout
 	return cmp.Or(
 		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
+		list.When(p.o.Suspended != "", Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.Suspended}),
 		list.When(p.complete() || scaled, Condition{Status: "True", Reason: vocabulary.ReasonNewMachineSetAvailable, Message: done}),
-		list.When(p.o.Paused, Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage("paused")}),
+		list.When(p.o.Paused, Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage(p.o.Stopped())}),
 		list.When(p.o.Held != "", Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.o.Stopped())}),
 		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
+		list.When(p.o.NoCreate.Reason != "" && p.current == nil && !p.o.Deleting,
+			Condition{Status: "False", Reason: p.o.NoCreate.Reason, Message: p.o.NoCreate.Message}),
 		p.running(was, done),
 	)
 }
@@ -167,14 +173,16 @@ func (p *planner) running(was, done string) Condition {
 	_, pause := p.progress()
 	begun := p.begun(was)
 	switch {
+	case p.noAnswer() != "":
+		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.noAnswer()}
 	case begun != "" && pause == nil && !p.late(): // also if the former revision was paused, held or late
 		return Condition{Status: "True", Reason: begun, Message: fmt.Sprintf("set %s is now the current one; %s", p.current.Name, done)}
 	case was == vocabulary.ReasonDeploymentPaused || was == vocabulary.ReasonRolloutHeld:
 		return Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentResumed, Message: "the rollout resumed; " + done}
 	case pause != nil:
-		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.says()}
+		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.says(p.o.Now)}
 	case p.late():
-		message := fmt.Sprintf("no progress for %s; %s", p.o.Deadline.Round(time.Second), done)
+		message := fmt.Sprintf("no progress for %s; %s", phrase.Length(p.o.Deadline.Round(time.Second)), done)
 		return Condition{Status: "False", Reason: vocabulary.ReasonProgressDeadlineExceeded, Message: message}
 	default:
 		return Condition{Status: "True", Reason: vocabulary.ReasonMachineSetUpdated, Message: done}

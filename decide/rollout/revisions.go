@@ -14,9 +14,11 @@ import (
 
 // Rollback puts a former set's template into the deployment, and clears spec.rollbackTo.
 type Rollback struct {
-	Set       *Target // nil: no set to return to; only rollbackTo is cleared
-	Revision  int64
-	Reason    string // of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound or DeploymentRollbackTemplateUnchanged
+	Set      *Target // nil: no set to return to; only rollbackTo is cleared
+	Revision int64
+	// Reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound, DeploymentRollbackTemplateUnchanged or
+	// DeploymentRollbackTemplateNotFound.
+	Reason    string
 	Automatic bool
 	Why       string
 }
@@ -30,9 +32,12 @@ func (p *planner) asked() *Rollback {
 	case set == nil:
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.o.RollbackTo)
 		return &Rollback{Revision: *p.o.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
-	case set.Current:
+	case set.Current, set.Twin:
 		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
+	case set.Lacks != "":
+		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.Lacks)
+		return &Rollback{Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound, Why: why}
 	default:
 		return set.rollback("")
 	}
@@ -68,9 +73,9 @@ func (p *planner) automatic(failed []string) *Rollback {
 	case a.Failed && len(failed) > a.MaxFailed:
 		why = fmt.Sprintf("%s of the new template failed, %d allowed", machines(len(failed)), a.MaxFailed)
 	case a.OnDeadline && p.late():
-		why = fmt.Sprintf("no progress for %s", p.o.Deadline.Round(time.Second))
+		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
 	}
-	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current }) // not another set of the same template
+	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin || set.Lacks != "" }) // another template, and one that exists
 	if why == "" || len(old) == 0 {
 		return nil
 	}
@@ -136,9 +141,13 @@ type PausePoint struct {
 	Until   time.Time // when it ends by itself; zero: never
 }
 
-func (at *PausePoint) says() string {
-	until := cmp.Or(phrase.If(at.Approve, "a person passes it"), at.Until.UTC().Format(time.RFC3339))
-	return fmt.Sprintf("step %d of %d has its %s and waits until %s", at.Step+1, at.Of, machines(at.Size), until)
+func (at *PausePoint) says(now time.Time) string {
+	return at.Reached() + " and waits until " + cmp.Or(phrase.If(at.Approve, "a person passes it"), phrase.Clock(at.Until, now))
+}
+
+// Reached says which step has its machines, without until when it waits.
+func (at *PausePoint) Reached() string {
+	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machines(at.Size))
 }
 
 // progress returns the updated record of the revision being rolled out, and its pause point, if any. It sets target to the
@@ -192,8 +201,9 @@ func (p *planner) failures(known []string) []string {
 		return known
 	}
 	known = slices.Clone(known)
+	recorded := list.Set(known, list.Itself)
 	for _, m := range p.current.Machines {
-		if m.Failed && !slices.Contains(known, m.Name) && len(known) <= p.o.Automatic.MaxFailed {
+		if m.Failed && !recorded[m.Name] && len(known) <= p.o.Automatic.MaxFailed {
 			known = append(known, m.Name)
 		}
 	}

@@ -94,7 +94,7 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, at(time.Second), d.Recheck)
 		o.Now = at(time.Second)
-		assert.Equal(t, "return to revision 2, set ms2: no progress for 1m0s", rollout.Decide(o).Rollback.Why)
+		assert.Equal(t, "return to revision 2, set ms2: no progress for 1m", rollout.Decide(o).Rollback.Why)
 		away := o
 		away.Absent = 20 * time.Second
 		assert.Nil(t, rollout.Decide(away).Rollback, "no worker was at work for 20 s of that minute")

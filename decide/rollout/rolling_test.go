@@ -142,7 +142,7 @@ func TestRUOld_OldSets(t *testing.T) {
 			assert.Empty(t, forced(d))
 			if len(row.want) == 0 && !d.Complete {
 				assert.NotEmpty(t, d.Hold)
-				assert.Equal(t, "hold: "+d.Hold, d.Why)
+				assert.Equal(t, d.Hold, d.Why)
 			}
 		})
 	}
@@ -174,6 +174,31 @@ func TestDL_ADeadlockIsBroken(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, forced(rollout.Decide(row.in)))
+		})
+	}
+}
+
+// A set that has not said that it has seen its new size may still make machines. They take places, but they are not there.
+func TestTheReasonWhyNoMachineIsAddedSaysWhatIsThere(t *testing.T) {
+	gone := func(s rollout.Set) rollout.Set { return plus(s, machine("out", deleting)) }
+	for _, row := range []struct {
+		name, want string
+		old        rollout.Set
+	}{
+		{"all are there", "3 machines existing or being deleted, 3 allowed", gone(old(1, 1, 1, 1))},
+		{
+			"the set has not said that it has seen its size", "3 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
+			unseen(gone(old(1, 1, 1, 1)), 2),
+		},
+		{
+			"the set counts one that was not read", "2 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
+			counted(old(1, 1, 1, 1), 2),
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := rollout.Decide(rolling(2, 1, 0, row.old, now(2, 1, 1, 1)))
+			assert.Empty(t, sizes(d))
+			assert.Equal(t, row.want, d.Why)
 		})
 	}
 }

@@ -22,6 +22,7 @@ type Plan struct {
 	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
 	Thaw       bool               // the freeze is over: the label freeze and the annotation unfreeze have to be removed
 	Pending    attention.Decision // the most urgent pending work
+	Replaces   bool               // once Status is written, the most urgent pending work are replacements
 }
 
 // Look plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its own; all
@@ -35,7 +36,8 @@ func Look(o Observed) Plan {
 	plan.Thaw = o.Unfreeze || o.Thaws && o.Frozen && !slices.ContainsFunc(o.Sets, func(s Set) bool { return s.Frozen })
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
 	plan.Decision = p.decide()
-	plan.Pending = o.pending(plan)
+	left := o.left(plan.Decision)
+	plan.Pending, plan.Replaces = o.pending(plan, left), left.Need == attention.Replace
 	return plan
 }
 
@@ -63,25 +65,35 @@ func (o Observed) reports(want Status) bool {
 		return (c.Type == vocabulary.ConditionReplicaFailure || c.Type == vocabulary.ConditionFrozen) &&
 			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
+	if o.Machines != nil {
+		want.Counts.Unavailable = o.Reported.Counts.Unavailable // the status of Cluster API has no such number
+	}
 	return want.Counts == o.Reported.Counts && slices.Equal(want.Failed, o.Reported.Failed) &&
 		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
 }
 
-// pending returns the work that is pending once this plan is known.
-func (o Observed) pending(plan Plan) attention.Decision {
+// pending returns the work that is pending once this plan is known. Left is what is pending once its status is written.
+func (o Observed) pending(plan Plan, left attention.Decision) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
-		attention.If(o.Orphaning, attention.Deletion, "%s", d.Why),
+		attention.If(o.Orphaning || o.Deleting && o.Suspended != "", attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
-		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
-		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
+		attention.If(!o.Finalizer && o.Suspended == "", attention.Scale, "new: our finalizer is missing"),
+		left.After(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
+		left.After(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left,
+	)
+}
+
+// left returns the work that is pending although the status is as wanted.
+func (o Observed) left(d Decision) attention.Decision {
+	return cmp.Or(
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
-		attention.If(plan.Unreported, attention.Scale, "status is out of date"),
 		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
 		attention.If(o.Due+o.Replacing > 0, attention.Replace, "replacements: %d in progress, %d waiting", o.Replacing, o.Due),
-		attention.If(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		attention.Decision{Why: d.Why}.After(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
 		attention.Decision{Why: d.Why},
 	)
 }
@@ -112,6 +124,7 @@ func (p *planner) teardown() Decision {
 
 // resize gives each set its size, by the strategy.
 func (p *planner) resize() {
+	p.acknowledge()
 	if p.o.Stopped() != "" || p.current == nil {
 		p.followSize()
 		return
@@ -120,6 +133,9 @@ func (p *planner) resize() {
 		// Machines handed over to a set keep serving, even if the template or the strategy has changed since.
 		moved := list.Count(set.Machines, func(m Member) bool { return m.HandedOver && !m.Deleting })
 		set.raise(min(moved, set.active-set.size), "machines that were updated in place are in it now")
+	}
+	if p.o.Strategy != RollingUpdate {
+		p.directTransfers(nil)
 	}
 	switch {
 	case p.o.Strategy == Recreate:
@@ -142,6 +158,7 @@ func (p *planner) proceed() Decision {
 		Rolling: p.underway() && p.current != nil, NoSet: p.current == nil, Complete: p.complete(), Pause: pause, Late: p.late(), Recheck: p.due(),
 	}
 	d.Record = p.unrecorded(record)
+	p.ask(&d)
 	p.resizes(&d)
 	if stopped == "" {
 		p.handOver(&d)
@@ -151,9 +168,10 @@ func (p *planner) proceed() Decision {
 		d.Delete = p.cleanup()
 	}
 	d.bound()
-	if pause != nil && (d.Recheck.IsZero() || !pause.Until.IsZero() && pause.Until.Before(d.Recheck)) {
-		d.Recheck = pause.Until
+	if pause != nil {
+		d.soonest(pause.Until)
 	}
+	d.soonest(p.o.Wake)
 	p.holds(&d, stopped)
 	d.Why = p.sentence(d)
 	return d
@@ -166,9 +184,11 @@ func (p *planner) holds(d *Decision, stopped string) {
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
 		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReason)
+	case d.NoSet:
+		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.NoCreate.Message, maxReason)
 	case d.Pause != nil:
-		d.HoldBy, d.Hold = HeldByStep, d.Pause.says()
-	case p.why != "" && len(d.Select)+len(d.Move) == 0:
+		d.HoldBy, d.Hold = HeldByStep, d.Pause.says(p.o.Now)
+	case p.why != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
 		d.HoldBy, d.Hold = HeldByMachines, p.why
 	}
 }
@@ -176,6 +196,7 @@ func (p *planner) holds(d *Decision, stopped string) {
 // sentence describes a decision.
 func (p *planner) sentence(d Decision) string {
 	why := append(resizings(d.Resize), phrase.Parts(
+		phrase.If(len(d.Ask) > 0, "ask a runtime extension whether it can update the machines of %s in place", phrase.Count(len(d.Ask), "set")),
 		phrase.If(len(d.Move) > 0, "hand over %s", machines(len(d.Move))),
 		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machines(len(d.Select))),
 	)...)
@@ -186,7 +207,7 @@ func (p *planner) sentence(d Decision) string {
 	case len(why) > 0:
 		return strings.Join(why, "; ")
 	case d.Hold != "":
-		return "hold: " + d.Hold
+		return d.Hold
 	case d.Complete:
 		return fmt.Sprintf("%s wanted and there, all of revision %d", machines(p.o.Replicas), p.current.Revision)
 	default:
@@ -218,11 +239,14 @@ func resizings(resizes []Resize) []string {
 // exclusive returns a decision that must come before all others, if there is one.
 func (p *planner) exclusive() (d Decision, found bool) {
 	switch r, owned := p.asked(), p.ownership(); {
+	case p.o.Suspended != "":
+		why := phrase.Cut(p.o.Suspended, maxReason)
+		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.complete(), Why: why}, true
 	case p.o.Deleting:
 		return p.teardown(), true
 	case p.o.Invalid != "":
 		why := phrase.Cut(p.o.Invalid, maxReason)
-		return Decision{HoldBy: HeldByFault, Hold: why, Why: "hold: " + why}, true
+		return Decision{HoldBy: HeldByFault, Hold: why, Why: why}, true
 	case owned.Acts():
 		return owned, true
 	case r != nil && !p.o.Paused:
@@ -233,20 +257,11 @@ func (p *planner) exclusive() (d Decision, found bool) {
 		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machines(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
+	if d = p.align(); d.Acts() {
+		return d, true
+	}
 	if p.current == nil {
 		return p.setOfTemplate()
-	}
-	if p.allowScaleUp(&d); d.Acts() {
-		d.bound()
-		d.Why = "allow the current set to create machines, and no old set"
-		return d, true
-	}
-	if d.Revise = p.revise(); d.Revise != nil || p.current.Drift {
-		if d.Revise == nil {
-			d.Sync = []Target{p.current.target("it differs from the deployment")}
-		}
-		d.Why = fmt.Sprintf("bring set %s up to date", p.current.Name)
-		return d, true
 	}
 	record, _ := p.progress()
 	r := p.automatic(record.Failed)
@@ -261,13 +276,37 @@ func (p *planner) exclusive() (d Decision, found bool) {
 	return d, true
 }
 
+// align decides which sets may create machines, and brings the sets that follow the deployment up to date.
+func (p *planner) align() (d Decision) {
+	if p.current != nil {
+		if p.allowScaleUp(&d); d.Acts() {
+			d.bound()
+			d.Why = "allow the current set to create machines, and no old set"
+			return d
+		}
+		d.Revise = p.revise()
+	}
+	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) }) // Revise does both
+	d.Sync = targets(drifted, "it differs from the deployment")
+	d.bound()
+	if d.Revise != nil {
+		drifted = append(drifted, p.current)
+	}
+	d.Why = "bring " + phrase.If(len(drifted) != 1, "%s", phrase.Count(len(drifted), "set"))
+	if len(drifted) == 1 {
+		d.Why += "set " + drifted[0].Name
+	}
+	d.Why += " up to date"
+	return d
+}
+
 // setOfTemplate creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) setOfTemplate() (d Decision, found bool) {
-	if p.o.Stopped() != "" {
+	if p.o.Stopped() != "" || p.o.NoCreate.Reason != "" { // it follows the number of machines with the sets that it has
 		return d, false
 	}
 	if why := p.o.noCreation(); why != "" {
-		return Decision{NoSet: true, HoldBy: HeldByMachines, Hold: why, Why: "hold: " + why}, true
+		return Decision{NoSet: true, HoldBy: HeldByMachines, Hold: why, Why: why}, true
 	}
 	return p.create(), true
 }

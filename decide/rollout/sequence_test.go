@@ -38,6 +38,7 @@ type sequence struct {
 	scale                        int  // what is wanted on the way; 0: the same
 	edit                         bool // another template on the way
 	delete                       int  // machines that a person deletes at a time
+	asCAPI                       bool // the sets are those of Cluster API
 }
 
 func table() []sequence {
@@ -73,6 +74,7 @@ func table() []sequence {
 func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 	t.Helper()
 	w := newWorld(seed, rollout.Observed{Replicas: s.replicas, Strategy: s.strategy, Surge: count(s.surge), Unavailable: count(s.unavailable)})
+	w.asCAPI = s.asCAPI
 	w.create, w.remove = func() time.Duration { return time.Second }, func() time.Duration { return time.Second }
 	w.start(t)
 	var trace strings.Builder
@@ -134,6 +136,23 @@ func TestSequences(t *testing.T) {
 			for seed := range uint64(20) {
 				w, _ := s.run(t, seed, true)
 				require.Empty(t, w.broken, "seed %d", seed)
+			}
+		})
+	}
+}
+
+// The sequences of Cluster API hold with the facts that its objects have.
+func TestSequencesOfClusterAPI(t *testing.T) {
+	for _, s := range table() {
+		if s.strategy == rollout.InPlaceAuto {
+			continue
+		}
+		s.asCAPI = true
+		t.Run(s.name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				w, _ := s.run(t, seed, seed > 0)
+				require.Empty(t, w.broken, "seed %d", seed)
+				require.Zero(t, w.forced, "seed %d", seed)
 			}
 		})
 	}

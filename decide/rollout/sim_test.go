@@ -247,6 +247,45 @@ func TestP13_N17_D2_ThePromisesHoldInAnyOrder(t *testing.T) {
 	}
 }
 
+// The same with the facts and the strategies of Cluster API, also where machines fail as they come.
+func TestPromisesHoldWithTheFactsOfClusterAPI(t *testing.T) {
+	for seed := range uint64(seeds) {
+		d := new(dice(seed * 733))
+		spec := anySpec(d)
+		spec.Strategy = pick(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
+		spec.Extension = d.oneIn(2)
+		w := newWorld(seed, spec)
+		w.asCAPI = true
+		w.answers = func() rollout.Answer { return pick(&w.dice, possible, possible, impossible, failing) }
+		w.start(t)
+		w.create = func() time.Duration { return time.Duration(w.dice.below(6)) * 700 * time.Millisecond }
+		w.remove = func() time.Duration { return time.Duration(w.dice.below(6)) * 600 * time.Millisecond }
+		w.stale, w.template, w.people = seed%2 == 1, "v2", 2+w.dice.below(15)
+		if seed%3 == 0 {
+			w.doom = func() bool { return w.dice.oneIn(4) }
+		}
+		for range 1 + w.dice.below(4) {
+			for range w.dice.below(15) {
+				w.turn(true)
+			}
+			w.edited++
+			switch w.dice.below(5) {
+			case 0:
+				w.spec.Replicas = w.dice.below(13)
+			case 1:
+				w.spec.Paused = !w.spec.Paused
+			default:
+				w.rewrite(fmt.Sprintf("v%d", w.dice.below(5)))
+			}
+			w.bound()
+		}
+		w.doom = func() bool { return false }
+		w.resume()
+		require.True(t, w.finish(true, 5000), "seed %d %s: does not end:%s; %s", seed, w.spec.Strategy, w.state(), w.last.Why)
+		require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
+	}
+}
+
 // Machines fail as they come, for a while. Replacements of those that failed come on top; everything else holds, and it ends.
 func TestPromisesHoldWhereMachinesFail(t *testing.T) {
 	for seed := range uint64(seeds / 3) {

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestSteps(t *testing.T) {
 		d := rollout.Decide(at10(1, at(-10*time.Minute), 1, old(1, 5, 5, 5), now(2, 5, 5, 5)))
 		assert.Equal(t, "Step", d.HoldBy)
 		assert.Equal(t, at(50*time.Minute), d.Recheck)
-		assert.Contains(t, d.Hold, "waits until 2026-01-01T00:50:00Z")
+		assert.Contains(t, d.Hold, "waits until 00:50:00 UTC")
 	})
 	t.Run("and is over", func(t *testing.T) {
 		d := rollout.Decide(at10(1, at(-time.Hour), 1, old(1, 5, 5, 5), now(2, 5, 5, 5)))
@@ -95,7 +96,7 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
 		var held int
 		for _, s := range plan {
-			if len(s.Step) > 10 && s.Step[:10] == "hold: step" {
+			if strings.HasPrefix(s.Step, "step ") {
 				held++
 			}
 		}
@@ -144,4 +145,16 @@ func TestIdeal(t *testing.T) {
 			assert.Equal(t, row.want, took)
 		})
 	}
+}
+
+func TestIdealOfMachinesThatDiffer(t *testing.T) {
+	latencies := []time.Duration{time.Second, 5 * time.Second, 3 * time.Second}
+	took, complete := simulate.IdealOf(rolling(3, 1, 0, old(1, 3, 3, 3)), func() time.Duration {
+		next := latencies[0]
+		latencies = latencies[1:]
+		return next
+	}, time.Second)
+	assert.True(t, complete)
+	assert.Equal(t, 12*time.Second, took, "each creation and a deletion, one after the other")
+	assert.Empty(t, latencies, "IdealOf calls create once for each new machine")
 }

@@ -7,22 +7,31 @@ import (
 	"slices"
 
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 )
 
 // rolling sizes all sets of a rolling update: up where there is room, down where enough machines are available. It also follows
 // a changed number of machines.
 func (p *planner) rolling() {
-	why := p.grow(p.surge)
+	if p.waitsForAnswer() {
+		return
+	}
+	surge := p.surge
+	if p.transfers() {
+		surge = 0 // machines that are updated in place need no surplus, apart from the one that lendOne adds
+	}
+	why := p.grow(surge)
 	p.fill()
 	p.shrink()
 	p.trim()
+	p.lendOne()
 	p.breakDeadlock()
 	p.note(why)
 }
 
 // grow raises the current set as far as there is room, and returns why it gets no more; empty: it has all.
 func (p *planner) grow(surge int) string {
-	current, goal := p.current, min(p.target, p.o.Replicas)
+	current, goal := p.current, p.goal()
 	if current.size > p.o.Replicas {
 		current.put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
 	}
@@ -67,12 +76,18 @@ func (p *planner) shrink() {
 	waiting := max(p.current.size-p.current.available, 0)
 	spare := sum(p.sets, size) - p.needed - waiting - sum(old, func(set *setPlan) int { return set.updating })
 	spare = min(spare, sum(old, size)-p.left())
+	if p.transfers() {
+		spare = min(spare, p.places())
+	}
 	for _, set := range old {
 		broken := set.size - set.available - set.updating
 		spare -= p.lower(set, min(spare, broken), "it has machines that are not available")
 	}
+	why := fmt.Sprintf("%d available, %d needed", p.available(), p.needed)
 	for _, set := range old {
-		why := fmt.Sprintf("%d available, %d needed", p.available(), p.needed)
+		if spare <= 0 {
+			return
+		}
 		spare -= p.lower(set, min(spare, p.budget()), why)
 	}
 }
@@ -113,9 +128,14 @@ func (p *planner) note(why string) {
 		return
 	}
 	old := sum(p.old(), size)
+	updating := sum(p.sets, func(set *setPlan) int { return set.updating })
 	switch joining := p.current.size - p.current.available; {
+	case updating > 0 && p.transfers():
+		p.why = fmt.Sprintf("%s %s updated in place: %d available, %d needed", machines(updating), phrase.OneOf(updating, "is", "are"), p.available(), p.needed)
 	case joining > 0 && p.current.size > 0:
-		p.why = fmt.Sprintf("%s of the new template not available yet, %d available in all, %d needed", machines(joining), p.available(), p.needed)
+		kind, is := cmp.Or(phrase.If(old > 0, "new machine"), "machine"), func(n int) string { return phrase.OneOf(n, "is", "are") }
+		p.why = fmt.Sprintf("%s %s not available yet: %d %s available, %d %s needed",
+			phrase.Count(joining, kind), is(joining), p.available(), is(p.available()), p.needed, is(p.needed))
 	case why != "":
 		p.why = why
 	case old > p.left():
@@ -191,7 +211,7 @@ func (p *planner) enlarge(set *setPlan, by int) {
 }
 
 // share removes a surplus from sets in proportion to their sizes; the remainder of rounding comes from the largest. Machines
-// that the autoscaler chose go first, in whichever set. No set loses an available machine that is needed. Source of the
+// that the autoscaler or an operator chose go first, in whichever set. No set loses an available machine that is needed. Source of the
 // proportion: MCM, size times the number allowed now, divided by the number allowed when the set got its size.
 func (p *planner) share(sets []*setPlan, over int) {
 	if over <= 0 {

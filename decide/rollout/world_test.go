@@ -16,6 +16,7 @@ type unit struct {
 	goneAt   time.Time
 	doomed   bool // it fails instead of becoming ready
 	replaced bool // its set makes another one before it is gone: it had failed, or a person deleted it
+	begun    bool // its update in place by an extension has begun
 }
 
 // group is a set of the world with a workflow of its own: it looks, and acts on what it saw at its next turn.
@@ -25,6 +26,23 @@ type group struct {
 	intent   int // size that its workflow acts on
 	units    []*unit
 	saw      *scale.Decision
+
+	generation, reported int // of the spec, and the one that its status shows
+	former               int // its size when its status last showed its generation
+}
+
+// coarse returns what the status of a set of Cluster API tells: whether it has seen its generation, but not which size it has acted on.
+// Source: seen() and set() of observe/capi/deployment.
+func (g *group) coarse(s rollout.Set) rollout.Set {
+	if s.Seen = s.Replicas; g.reported < g.generation {
+		s.Seen = g.former
+	}
+	if g.live() > s.Replicas {
+		for i := range s.Machines {
+			s.Machines[i].Unhealthy = false
+		}
+	}
+	return s
 }
 
 // world is a small cluster in which rollout.Decide and scale.Decide run a deployment. Its promises are checked after every action.
@@ -41,8 +59,10 @@ type world struct {
 	create   func() time.Duration
 	remove   func() time.Duration
 	doom     func() bool
-	stale    bool // a decision may be carried out after others have acted
-	people   int  // somebody does what is left to people in one of so many turns; zero: never
+	asCAPI   bool                  // the sets are those of Cluster API
+	stale    bool                  // a decision may be carried out after others have acted
+	answers  func() rollout.Answer // what an extension says about a set
+	people   int                   // somebody does what is left to people in one of so many turns; zero: never
 	saw      *rollout.Decision
 
 	said     []string
@@ -75,7 +95,12 @@ func (w *world) observe() rollout.Observed {
 		s.Current = g.template == w.template
 		s.Machines = nil
 		for _, u := range g.units {
-			s.Machines = append(s.Machines, u.Member)
+			m := u.Member
+			m.Unacknowledged = u.Moved && !g.acknowledges(u)
+			s.Machines = append(s.Machines, m)
+		}
+		if w.asCAPI {
+			s = g.coarse(s)
 		}
 		o.Sets = append(o.Sets, s)
 	}
@@ -150,7 +175,11 @@ func (w *world) carryOut(d rollout.Decision) {
 		if r.Forced {
 			w.forced, w.forcedAt = w.forced+1, w.now
 		}
-		g.Replicas, g.Desired, g.Max = r.To, r.Desired, r.Max
+		if g.reported == g.generation {
+			g.former = g.Replicas
+		}
+		g.Replicas, g.Desired, g.Max, g.Transfer = r.To, r.Desired, r.Max, r.Transfer
+		g.generation++
 		g.write()
 	}
 	for _, t := range d.Delete {
@@ -158,13 +187,14 @@ func (w *world) carryOut(d rollout.Decision) {
 			w.sets = slices.DeleteFunc(w.sets, func(x *group) bool { return x == g })
 		}
 	}
+	w.ask(d.Ask)
 	w.atMachines(d)
 }
 
 func (w *world) addSet(template string, c rollout.Creation) *group {
 	w.names++
 	name := fmt.Sprintf("ms%d", w.names)
-	g := &group{template: template, Set: rollout.Set{
+	g := &group{template: template, generation: 1, Set: rollout.Set{
 		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.names)), Replicas: c.Replicas,
 		Revision: c.Revision, Desired: c.Desired, Max: c.Max,
 	}}

@@ -3,6 +3,7 @@ package rollout_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"millwright/decide/rollout"
@@ -14,15 +15,15 @@ func (w *world) work(g *group) {
 	if g.saw == nil {
 		g.intent = g.Replicas
 		d := scale.Decide(g.observe(w))
-		if len(d.Create)+len(d.Delete)+len(d.Remediate) > 0 {
+		if len(d.Create)+len(d.Delete)+len(d.Remediate)+len(d.Move)+len(d.Update) > 0 {
 			g.saw = &d
 			return
 		}
-		g.Seen = g.intent
+		g.Seen, g.reported = g.intent, g.generation
 		return
 	}
 	d, before := *g.saw, w.serving()
-	g.saw, g.Seen = nil, g.intent
+	g.saw, g.Seen, g.reported = nil, g.intent, g.generation // its report may see a later size, on which it has not acted
 	for _, name := range d.Create {
 		w.made++
 		w.addUnit(g, name)
@@ -33,6 +34,7 @@ func (w *world) work(g *group) {
 			w.drop(u)
 		}
 	}
+	w.moveAndUpdate(g, d)
 	w.charge(before, "set "+g.Name+": "+d.Why)
 	w.check("set " + g.Name + ": " + d.Why)
 }
@@ -52,12 +54,16 @@ func (w *world) drop(u *unit) {
 
 // observe is what the set's activity would read.
 func (g *group) observe(w *world) scale.Observed {
-	o := scale.Observed{Now: w.now, Set: g.Name, Replicas: g.Replicas, NoScaleUp: g.NoScaleUp, Seed: uint64(w.made*31 + len(g.Name))}
+	o := scale.Observed{Now: w.now, Set: g.Name, Replicas: g.Replicas, NoScaleUp: g.NoScaleUp, Seed: uint64(w.made*31 + len(g.Name)), MoveTo: g.Transfer.To}
+	if to := w.named(g.Transfer.To); o.MoveTo != "" && (to == nil || !slices.Contains(strings.Split(to.Transfer.From, ","), g.Name)) {
+		o.NoMove = "it takes none"
+	}
 	for _, u := range g.units {
 		m := scale.Member{
 			Name: u.Name, UID: u.UID, Version: "7", Created: u.Created, Matches: true, Labelled: true, UpToDate: scale.True,
-			Deleting: u.Deleting, DeletingSince: w.now, Failed: u.Failed, Replace: u.Failed, Updating: u.Updating, Updated: u.HandedOver,
-			Joined: u.Node != "", Priority: u.Priority, Phase: "Running",
+			Deleting: u.Deleting, DeletingSince: w.now, Failed: u.Failed, Replace: u.Failed, Updating: u.Updating, Updated: u.HandedOver || u.Moved,
+			UpdateDue: u.Updating && !u.begun && (!u.Moved || g.acknowledges(u)) && w.asCAPI,
+			Joined:    u.Node != "", Priority: u.Priority, Phase: "Running",
 		}
 		switch {
 		case u.Available:

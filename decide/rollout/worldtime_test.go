@@ -22,7 +22,7 @@ func (w *world) tick(d time.Duration) {
 				failed(&u.Member)
 				w.failures = append(w.failures, w.now)
 			case u.Updating:
-				u.Updating, u.Updated = false, true
+				u.Updating, u.Updated, u.begun = false, !w.asCAPI, false
 				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
 				u.Available, u.Ready, u.Unhealthy, u.Node = true, true, false, "node-"+u.Name

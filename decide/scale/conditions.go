@@ -3,7 +3,6 @@ package scale
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -34,6 +33,8 @@ func (m Member) readiness() (Answer, string) {
 	switch {
 	case m.Deleting:
 		return False, cmp.Or(m.ReadyWhy, "Deleting: Machine deletion in progress")
+	case m.Ready == True:
+		return True, ""
 	case m.Ready == "":
 		return Unknown, cmp.Or(m.ReadyWhy, "Condition Ready not yet reported")
 	default:
@@ -60,7 +61,7 @@ func upToDate(o Observed) Condition {
 func remediating(o Observed) Condition {
 	const kind = vocabulary.ConditionRemediating
 	why := map[string]string{}
-	for _, s := range postponed(o, o.active()) {
+	for _, s := range o.postponed {
 		why[s.name] = s.message
 	}
 	var replaced []said
@@ -88,6 +89,10 @@ func (t tally) add(name string, a Answer, message string) {
 	if a != True && a != False {
 		a = Unknown
 	}
+	if a == True {
+		t[a] = nil // it is there, and nobody reads what is said about it
+		return
+	}
 	t[a] = append(t[a], said{name, message})
 }
 
@@ -107,26 +112,59 @@ func (t tally) condition(kind string, why reasons) Condition {
 	)
 }
 
+// group is the machines with the same message, by name.
+type group struct {
+	message string
+	names   []string
+}
+
 // lines returns one line for each message, with the machines that it is about. The message of the most machines comes first,
 // then the one of the first machine by name.
 func lines(all []said, most int, rest string) []string {
-	names := map[string][]string{}
+	var groups []group
+	at := map[string]int{}  // by message
 	for _, s := range all { // by name
-		names[s.message] = append(names[s.message], s.name)
+		i, known := at[s.message]
+		if !known {
+			i = len(groups)
+			at[s.message] = i
+			groups = append(groups, group{message: s.message})
+		}
+		groups[i].names = append(groups[i].names, s.name)
 	}
-	messages := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(names[b]), len(names[a])), cmp.Compare(names[a][0], names[b][0]), cmp.Compare(a, b))
-	})
+	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Compare(len(b.names), len(a.names)) })
 	var result []string
 	left := len(all)
-	for _, message := range messages[:min(most, len(messages))] {
-		result = append(result, "* "+subject(names[message])+": "+strings.ReplaceAll(message, "\n", "\n  "))
-		left -= len(names[message])
+	for _, g := range groups[:min(most, len(groups))] {
+		result = append(result, "* "+subject(g.names)+":"+indented(g.message))
+		left -= len(g.names)
 	}
 	if left > 0 {
 		result = append(result, "And "+phrase.Count(left, "Machine")+" with "+rest)
 	}
 	return result
+}
+
+// indented returns a message as it follows the names of its machines: in the same line, or below it as a list. Source of the form: Cluster API.
+func indented(message string) string {
+	all := strings.Split(message, "\n")
+	item := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "* ") }
+	if len(all) == 1 && !item(message) {
+		return " " + message
+	}
+	plain := slices.ContainsFunc(all, func(line string) bool { return !item(line) })
+	var text strings.Builder
+	for _, line := range all {
+		prefix := "\n  "
+		switch {
+		case plain && item(line):
+			prefix += "  "
+		case plain:
+			prefix += "* "
+		}
+		text.WriteString(prefix + line)
+	}
+	return text.String()
 }
 
 // subject names machines: Machine a; Machines a, b; Machines a, b, c, ... (2 more).
@@ -153,7 +191,7 @@ func (o Observed) wanted() int {
 // created is False while machines are missing and cannot be created.
 func created(o Observed) Condition {
 	const kind = vocabulary.ConditionMachinesCreated
-	lacks, blocked, failed := o.wanted() > len(o.active()), strings.Join(blockers(o), "; "), o.LastFailure
+	lacks, blocked, failed := o.wanted() > len(o.live), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
 		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, vocabulary.ReasonTemplateNotFound, missing(o)}),
 		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked}),
@@ -168,7 +206,7 @@ func created(o Observed) Condition {
 // does not count as scaling.
 func scalingUp(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	active := o.active()
+	active := o.live
 	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.Failed })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
 	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 { // whatever the reason
@@ -188,7 +226,7 @@ func scalingDown(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
-		list.When(!o.Orphaning && len(o.Members) > o.wanted() && len(o.active()) >= o.wanted(), Condition{kind, True, kind, message}),
+		list.When(!o.Orphaning && len(o.Members) > o.wanted() && len(o.live) >= o.wanted(), Condition{kind, True, kind, message}),
 		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
@@ -214,9 +252,9 @@ func paused(o Observed) Condition {
 
 // staleLine names the machines whose deletion takes longer than staleAfter; empty: none.
 func staleLine(o Observed) string {
-	names := list.Map(list.Where(o.Members, func(m Member) bool {
+	names := list.Map(pointers(o.Members, func(m Member) bool {
 		return m.Deleting && !m.DeletingSince.IsZero() && !o.Now.Before(m.DeletingSince.Add(staleAfter))
-	}), func(m Member) string { return m.Name })
+	}), (*Member).name)
 	if len(names) == 0 {
 		return ""
 	}

@@ -98,11 +98,15 @@ func TestMachinesReady(t *testing.T) {
 				member("m-4", day, deleting, func(m *scale.Member) { m.ReadyWhy = "Deleting: Machine deletion in progress, stage: drain" })),
 			says{scale.False, "NotReady", "* Machine m-2: NodeHealthy: some message\n* Machine m-4: Deleting: Machine deletion in progress, stage: drain\n* Machine m-3: some unknown message"},
 		},
+		{
+			"a list below the name of its machine", set(3, member("a", 0, no("* one\n* two")), member("b", 0, no("* one")), member("c", 0, no("three:\n* four"))),
+			says{scale.False, "NotReady", "* Machine a:\n  * one\n  * two\n* Machine b:\n  * one\n* Machine c:\n  * three:\n    * four"},
+		},
 		{"ST-33: one without words", set(1, running(1, pending)...), says{scale.False, "NotReady", "* Machine m-1: phase Pending"}},
 		{"ST-33: a deleted one without words", set(0, running(1, deleting)...), says{scale.False, "NotReady", "* Machine m-1: Deleting: Machine deletion in progress"}},
 		{
 			"no more than three messages", set(9, member("a", 0, no("one")), member("b", 0, no("two")), member("c", 0, no("two\nlines")), member("d", 0, no("four")), member("e", 0, no("two")), member("f", 0, no("six")), member("g", 0, fresh), member("h", 0, fresh)),
-			says{scale.False, "NotReady", "* Machines b, e: two\n* Machine a: one\n* Machine c: two\n  lines\nAnd 2 Machines with other issues\nAnd 2 Machines with status unknown"},
+			says{scale.False, "NotReady", "* Machines b, e: two\n* Machine a: one\n* Machine c:\n  * two\n  * lines\nAnd 2 Machines with other issues\nAnd 2 Machines with status unknown"},
 		},
 		{
 			"and one more", set(9, member("a", 0, no("one")), member("b", 0, no("two")), member("c", 0, no("three")), member("d", 0, no("four"))),

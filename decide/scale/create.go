@@ -11,11 +11,15 @@ import (
 	"millwright/decide/preflight"
 )
 
-// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on, so that a cause which fails every creation
-// fails few requests. A batch is sent only after the one before had no error. It returns none for n of 0 or less.
+// largest is the largest number of creations that are sent at a time. Source: a client with the flag defaults of
+// machine-controller-manager, 20 requests a second, sends 96 requests, three for each machine of Cluster API, within 5 s.
+const largest = 32
+
+// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32, so that a cause which fails every
+// creation fails few requests. A batch is sent only after the one before had no error. It returns none for n of 0 or less.
 func Batches(n int) []int {
 	var sizes []int
-	for size := 1; n > 0; size *= 2 {
+	for size := 1; n > 0; size = min(2*size, largest) {
 		size = min(size, n)
 		sizes = append(sizes, size)
 		n -= size
@@ -29,10 +33,10 @@ func create(o Observed, active []Member) Decision {
 	if missing <= 0 || len(blockers(o)) > 0 {
 		return Decision{}
 	}
-	n := min(missing, MaxBatch)
+	n := min(missing, MaxCreate)
 	return Decision{
 		Create: names(o, n),
-		Hold:   waits(o, active),
+		Hold:   waits(o),
 		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machines(n), o.Replicas, len(active)),
 	}
 }
@@ -41,11 +45,12 @@ func create(o Observed, active []Member) Decision {
 func blockers(o Observed) []string {
 	// Something removes the labels of new machines, so the set releases each one and would create another without end. Source of the
 	// bound: MCM considers a set overshot from twice the replicas and two on.
-	runaway := o.Released > 0 && len(o.active())+o.Released >= 2*o.Replicas+2
+	runaway := o.Released > 0 && len(o.live)+o.Released >= 2*o.Replicas+2
 	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
 		phrase.If(o.frozen(), "MachineSet is frozen"),
 		phrase.If(o.NoScaleUp, "MachineSet has the label scale-up-disabled"),
+		o.Stopped,
 		phrase.If(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
 	)...)
 }
@@ -56,16 +61,16 @@ func missing(o Observed) string {
 }
 
 // stopped says which machines the set lacks and why it may not create them; empty: it lacks none, or creates them.
-func stopped(o Observed, active []Member) string {
+func stopped(o Observed) string {
 	b := blockers(o)
-	return phrase.If(len(active) < o.Replicas && len(b) > 0,
-		"%d wanted, %d there; none is created: %s", o.Replicas, len(active), strings.Join(b, "; "))
+	return phrase.If(len(o.live) < o.Replicas && len(b) > 0,
+		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.live), strings.Join(b, "; "))
 }
 
 // waits says what the set cannot do now, and why; empty: nothing waits.
-func waits(o Observed, active []Member) string {
-	why := phrase.Parts(stopped(o, active))
-	for _, s := range postponed(o, active) {
+func waits(o Observed) string {
+	why := phrase.Parts(stopped(o), cannotMove(o))
+	for _, s := range o.postponed {
 		if !slices.Contains(why, s.message) {
 			why = append(why, s.message)
 		}
@@ -80,7 +85,8 @@ const (
 	suffix  = 5
 )
 
-// names returns n names that no known machine has: the set's name, cut if it is too long, and a random end.
+// names returns n names that no known machine has: the parts of Naming with random characters between them. A name that is too long
+// is cut and ends with the random characters.
 func names(o Observed, n int) []string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that no words appear
 	taken := make(map[string]bool, len(o.Members)+len(o.Orphans))
@@ -90,17 +96,23 @@ func names(o Observed, n int) []string {
 	for _, m := range o.Orphans {
 		taken[m.Name] = true
 	}
-	prefix := o.Set + "-"
-	prefix = prefix[:min(len(prefix), maxName-suffix)]
+	parts := o.Naming
+	if len(parts) < 2 {
+		parts = []string{o.Set + "-", ""}
+	}
 	state := o.Seed
 	result := make([]string, 0, n)
 	for len(result) < n {
 		var bits uint64
 		state, bits = splitMix(state)
-		name := prefix
+		random := ""
 		for range suffix {
-			name += string(letters[bits%uint64(len(letters))])
+			random += string(letters[bits%uint64(len(letters))])
 			bits /= uint64(len(letters))
+		}
+		name := strings.Join(parts, random)
+		if len(name) > maxName {
+			name = name[:maxName-suffix] + random
 		}
 		if !taken[name] {
 			taken[name] = true
@@ -135,7 +147,7 @@ func newest(o Observed, m Member) bool {
 
 // failures returns how many generations in a row failed. It is zero once a machine created after the last of them has joined.
 func failures(o Observed) int {
-	if slices.ContainsFunc(o.Members, func(m Member) bool { return m.Joined && m.Created.After(o.Generations.Last) }) {
+	if o.joined {
 		return 0
 	}
 	return o.Generations.Failed
@@ -165,7 +177,7 @@ func record(o Observed, deleted []Member) *Generations {
 
 // notYet says why the next generation waits.
 func notYet(o Observed) string {
-	until, n := nextGeneration(o).UTC().Format(time.RFC3339), phrase.Count(failures(o), "generation")
+	until, n := phrase.Clock(nextGeneration(o), o.Now), phrase.Count(failures(o), "generation")
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
 
@@ -187,7 +199,7 @@ func recheck(o Observed) time.Time {
 		case m.Ready == True:
 			at(m.ReadyFrom.Add(o.MinReady))
 		}
-		if !m.Deleting && !ripe(o, m) && (m.toReplace() || m.marked()) {
+		if !m.Deleting && (m.toReplace() || m.marked()) && !ripe(o, m) {
 			at(nextGeneration(o))
 		}
 	}

@@ -25,7 +25,7 @@ func TestCreate(t *testing.T) {
 		{name: "U43: one that is fresh counts", o: set(1, running(1, fresh)...)},
 		{name: "one that failed and may not be replaced yet counts", o: set(1, running(1, failed, notGranted)...)},
 		{name: "one that is being deleted does not", o: set(2, append(running(1), member("z", 0, deleting))...), create: 1},
-		{name: "U42: at most one batch at a time", o: set(1000), create: scale.MaxBatch},
+		{name: "U42: at most one batch at a time", o: set(1000), create: scale.MaxCreate},
 		{name: "MS-04: members without any labels", o: set(2, running(1, func(m *scale.Member) { m.Labelled = false })...), create: 1},
 		{name: "MS-03: a set that is being deleted creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
 		{name: "MS-17: the machines could not be listed", o: with(set(3), func(o *scale.Observed) { o.ListFailed = true }), hold: "the machines could not be listed"},
@@ -69,6 +69,7 @@ func TestU54_SlowStart(t *testing.T) {
 		{"U54: one", 1, []int{1}},
 		{"U54: twice as many each time", 7, []int{1, 2, 4}},
 		{"U54: and what is left", 50, []int{1, 2, 4, 8, 16, 19}},
+		{"never more than 32", 100, []int{1, 2, 4, 8, 16, 32, 32, 5}},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, scale.Batches(row.n)) })
 	}

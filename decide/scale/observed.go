@@ -2,6 +2,7 @@ package scale
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"millwright/api/vocabulary"
@@ -59,7 +60,8 @@ type Member struct {
 	Troubled  bool // its last operation failed
 	Crashing  bool // the creation of its instance keeps failing
 	Updating  bool // it is being updated in place
-	Updated   bool // it was updated in place and handed over to this set: not deleted until the set's size counts it
+	Updated   bool // it was handed over to this set, for an update in place or after one: not deleted until the set's size counts it
+	UpdateDue bool // it was handed over to be updated in place, and the set has to begin that now
 	Joined    bool // its node has joined, or it is Available without a cluster to join
 	Node      Node
 	Ready     Answer // whether its node is ready
@@ -79,6 +81,7 @@ type Member struct {
 	Chosen      time.Time // when the autoscaler chose it; zero: it did not
 	HealthCheck Answer    // result of a health check; only False leads to a replacement, only True ends a mark
 	Marked      bool      // the health check asks the set to replace it
+	MarkedWhy   string    // what the mark says about the replacement; empty: nothing
 	Urgent      bool      // an operator asked for its replacement: it goes before other marked members
 }
 
@@ -148,17 +151,31 @@ type Observed struct {
 	ListFailed bool          // the machines could not be listed, and Members is not known
 	Invalid    string        // why the spec is invalid, such as a selector that does not match the template; empty: it is valid
 	SelectsAll bool          // the selector is empty: the set adopts nothing
+	Unsized    bool          // the number of machines is not set yet
 	Seed       uint64        // source of new names
-	Members    []Member      // in any order
-	Orphans    []Orphan      // in any order
-	Released   int           // number of machines that this set released, that have no controller and are not being deleted
+	// Naming are the parts of the name of a new machine. Its random characters stand between the parts. Fewer than two parts mean: the
+	// name of the set, "-" and the random characters.
+	Naming   []string
+	Members  []Member // in any order
+	Orphans  []Orphan // in any order
+	Released int      // number of machines that this set released, that have no controller and are not being deleted
 
 	Paused      bool   // by its own annotation
 	OwnerPaused string // kind of the owner with the annotation; empty: none
-	Freeze      Freeze
-	NoScaleUp   bool               // no machine is created, because other sets replace this one
-	Missing     []string           // kinds of objects that the template refers to and that do not exist
-	Preflight   preflight.Observed // zero: no control plane is configured, and nothing is checked
+	// ClusterAPI: members that are being deleted count as up to date, too, as Cluster API counts them.
+	ClusterAPI bool
+	// ClusterPaused: the Cluster of Cluster API that the set belongs to is paused.
+	ClusterPaused bool
+	Freeze        Freeze
+	NoScaleUp     bool               // no machine is created, because other sets replace this one
+	Stopped       string             // why else no machine is created, in one sentence; empty: no other reason
+	Missing       []string           // kinds of objects that the template refers to and that do not exist
+	Preflight     preflight.Observed // zero: no control plane is configured, and nothing is checked
+
+	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is deleted.
+	MoveTo string
+	// NoMove is why that set takes no machine now; empty: it takes them.
+	NoMove string
 
 	Scaled      time.Time // when the autoscaler last changed the size; zero: never
 	Remediation Remediation
@@ -168,6 +185,13 @@ type Observed struct {
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
 	Reported           Status // the present status
+
+	// What is asked for again and again, as sorted fills it in. The lists are not to be changed.
+	live       []Member // the members that are not being deleted
+	joined     bool     // a member created after the last of Generations has joined
+	remediable []Member // marked members that are deleted now, at most MaxBatch
+	marksLater []said   // why each of the other marked members stays for now
+	postponed  []said   // the same, and why each failed member stays that does
 }
 
 // target returns the member as it was read, for a decision.
@@ -175,15 +199,19 @@ func (m Member) target(why string) Target {
 	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: why}
 }
 
-// active returns the members that are not being deleted, as a new list.
-func (o Observed) active() []Member {
-	return list.Where(o.Members, func(m Member) bool { return !m.Deleting })
-}
+func (m *Member) name() string { return m.Name }
 
-// sorted returns a copy with members and orphans by name, and no negative size.
+// sorted returns a copy with members and orphans by name, no negative size, and what follows from them.
 func (o Observed) sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
-	o.Members = list.Sorted(o.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	o.Members = list.SortedLarge(o.Members, func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
 	o.Orphans = list.Sorted(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	o.live = o.Members
+	if deleting := func(m Member) bool { return m.Deleting }; slices.ContainsFunc(o.Members, deleting) {
+		o.live = slices.DeleteFunc(slices.Clone(o.Members), deleting)
+	}
+	o.joined = slices.ContainsFunc(o.Members, func(m Member) bool { return m.Joined && m.Created.After(o.Generations.Last) })
+	o.remediable, o.marksLater = remediation(o)
+	o.postponed = slices.Concat(o.marksLater, unripe(o))
 	return o
 }

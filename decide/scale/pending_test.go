@@ -62,7 +62,31 @@ func TestPending(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.Look(row.o)
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, plan.Pending)
+			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.Decision{Need: plan.Pending.Need, Why: plan.Pending.Why})
+		})
+	}
+}
+
+// What is only a matter of writing the status, or of the time, is not what people wait for.
+func TestWhatASetSaysThatItWaitsFor(t *testing.T) {
+	going := func(o *scale.Observed) {
+		o.Members[0].Deleting, o.Members[0].DeletingSince, o.Replicas = true, o.Now, 2
+	}
+	for _, row := range []struct {
+		name string
+		o    scale.Observed
+		says string
+	}{
+		{"its status is late", pendingOf(unwritten), "3 machines wanted, 3 there"},
+		{"its generation was not seen", pendingOf(unseen), "3 machines wanted, 3 there"},
+		{"its generation was not seen, and a machine is missing", pendingOf(unseen, busy), "create 1 machine: 4 wanted, 3 there"},
+		{"a machine is being deleted", pendingOf(going), "1 machine is being deleted: m-1"},
+		{"machines are not ready for long enough", pendingOf(rechecked), "3 machines are not available yet: m-1, m-2, m-3"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.says, scale.Look(row.o).Pending.Says())
+			row.o.Reported = scale.Look(row.o).Status
+			assert.Equal(t, row.says, scale.Look(row.o).Pending.Says(), "once that is written")
 		})
 	}
 }

@@ -82,7 +82,7 @@ func lawful(t *testing.T, o scale.Observed, d scale.Decision) {
 	for _, l := range lists {
 		require.LessOrEqual(t, len(l), scale.MaxBatch)
 	}
-	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxBatch, o.Replicas-len(live)), 0), "more than are missing")
+	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreate, o.Replicas-len(live)), 0), "more than are missing")
 	require.False(t, stuck(o) && len(d.Create) > 0, "creates although it must not")
 	for _, target := range slices.Concat(d.Release, d.Keep, d.Unmark, d.Remediate, d.Delete) {
 		require.Contains(t, live, target.UID)

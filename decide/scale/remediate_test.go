@@ -134,7 +134,7 @@ func TestGenerationsBackOff(t *testing.T) {
 	t.Run("it says why", func(t *testing.T) {
 		o := set(1, young)
 		o.Generations, o.Remediation = tried(4), policy
-		want := "Waiting until 2026-01-01T00:20:00Z because 4 generations of machines failed in a row before they had joined"
+		want := "Waiting until 00:20:00 UTC because 4 generations of machines failed in a row before they had joined"
 		assert.Equal(t, want, scale.Decide(o).Hold)
 		assert.Equal(t, "* Machine young: "+want, condition(t, o, "Remediating").Message)
 		assert.Equal(t, scale.True, condition(t, o, "Remediating").Status)

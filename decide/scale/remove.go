@@ -25,16 +25,17 @@ type said struct{ name, message string }
 // keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
 func keep(o Observed, active []Member) Decision {
 	left := o.Keep - list.Count(active, func(m Member) bool { return m.Kept })
-	failed := list.Where(active, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
-	slices.SortFunc(failed, func(a, b Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
-	d := Decision{Keep: targets(failed[:max(min(left, len(failed)), 0)], "failed")}
+	failed := pointers(active, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
+	slices.SortFunc(failed, func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	failed = first(failed[:max(min(left, len(failed)), 0)])
+	d := Decision{Keep: list.Map(failed, func(m *Member) Target { return m.target("failed") })}
 	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machines(len(d.Keep)), o.Keep)
 	return d
 }
 
 // removeFailed deletes failed members, so that the set creates substitutes.
 func removeFailed(o Observed, active []Member) Decision {
-	failed := first(ranked(o, active, func(m Member) bool { return m.toReplace() && ripe(o, m) }))
+	failed := ranked(o, active, func(m Member) bool { return m.toReplace() && ripe(o, m) })
 	d := remove(o, active, failed, " that failed")
 	d.Delete, d.Generations = targets(failed, "failed"), record(o, failed)
 	return d
@@ -42,8 +43,7 @@ func removeFailed(o Observed, active []Member) Decision {
 
 // remediate deletes unhealthy members that the health check asks the set to replace.
 func remediate(o Observed, active []Member) Decision {
-	now, _ := remediation(o, active)
-	now = first(now)
+	now := o.remediable
 	d := remove(o, active, now, " marked unhealthy")
 	d.Delete, d.Remediate = nil, targets(now, "unhealthy, and marked to be replaced by its owner")
 	d.Generations = record(o, now)
@@ -62,48 +62,66 @@ func removeChosen(o Observed, active []Member) Decision {
 // update do not count as surplus, because the set's size follows.
 func removeSurplus(o Observed, active []Member) Decision {
 	surplus := list.Count(active, func(m Member) bool { return !m.Updated }) - o.Replicas
-	if surplus <= 0 {
+	switch {
+	case surplus <= 0:
 		return Decision{}
+	case o.MoveTo != "":
+		return move(o, active, surplus)
 	}
-	return remove(o, active, ranked(o, active, func(m Member) bool { return !m.Updated })[:surplus], "")
+	all := ranked(o, active, func(m Member) bool { return !m.Updated })
+	return remove(o, active, all[:min(len(all), surplus)], "")
 }
 
-// ranked returns the members for which holds is true, the first to be deleted first.
+// ranked returns the members for which holds is true, the first to be deleted first, at most MaxBatch.
 func ranked(o Observed, active []Member, holds func(Member) bool) []Member {
-	return list.Sorted(list.Where(active, holds), ranking(o.Order))
+	all := pointers(active, holds)
+	slices.SortFunc(all, ranking(o.Order))
+	return list.Map(first(all), func(m *Member) Member { return *m })
 }
 
-// remove deletes the first of these members; which describes them in Why.
+// pointers returns pointers to the members for which holds is true: thousands of copies would take longer than the decision.
+func pointers(members []Member, holds func(Member) bool) (all []*Member) {
+	for i := range members {
+		if holds(members[i]) {
+			all = append(all, &members[i])
+		}
+	}
+	return all
+}
+
+// remove deletes these members, at most MaxBatch; which describes them in Why.
 func remove(o Observed, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
 	}
-	d := Decision{Delete: list.Map(first(from), func(m Member) Target { return m.target(m.surplus()) }), Hold: waits(o, active)}
+	d := Decision{Delete: list.Map(from, func(m Member) Target { return m.target(m.surplus()) }), Hold: waits(o)}
 	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machines(len(d.Delete)), which, o.Replicas, len(active))
 	return d
 }
 
-// remediation returns the marked members that are deleted now, and why the others wait. The members that an operator marked go
+// remediation returns the marked members that are deleted now, at most MaxBatch, and why the others wait. The members that an operator marked go
 // first, then the newest, so that proven machines stay longest. A member that is being deleted counts as in flight until it is
 // gone.
-func remediation(o Observed, active []Member) (now []Member, later []said) {
-	marked := list.Where(active, func(m Member) bool { return m.marked() && !m.protected() })
-	slices.SortFunc(marked, func(a, b Member) int {
+func remediation(o Observed) ([]Member, []said) {
+	var now []*Member
+	var later []said
+	marked := pointers(o.live, func(m Member) bool { return m.marked() && !m.protected() })
+	slices.SortFunc(marked, func(a, b *Member) int {
 		return cmp.Or(list.FalseFirst(b.Urgent, a.Urgent), list.KnownFirst(b.Created, a.Created), cmp.Compare(a.Name, b.Name))
 	})
 	left := len(marked)
 	if o.Remediation.Limited {
 		left = o.Remediation.MaxInFlight - list.Count(o.Members, func(m Member) bool { return m.Deleting && m.marked() })
 	}
-	blocked := strings.Join(blockers(o), "; ")
+	blocked, next, many := strings.Join(blockers(o), "; "), notYet(o), fmt.Sprintf(saysTooMany, o.Remediation.MaxInFlight)
 	for _, m := range marked {
 		switch {
 		case o.Remediation.Outdated:
 			later = append(later, said{m.Name, saysOutdated})
-		case !ripe(o, m):
-			later = append(later, said{m.Name, notYet(o)})
+		case !ripe(o, *m):
+			later = append(later, said{m.Name, next})
 		case left <= 0:
-			later = append(later, said{m.Name, fmt.Sprintf(saysTooMany, o.Remediation.MaxInFlight)})
+			later = append(later, said{m.Name, many})
 		case blocked != "":
 			later = append(later, said{m.Name, blocked})
 			left--
@@ -112,15 +130,15 @@ func remediation(o Observed, active []Member) (now []Member, later []said) {
 			left--
 		}
 	}
-	return now, later
+	return list.Map(first(now), func(m *Member) Member { return *m }), later
 }
 
-// postponed says of each member that is to be replaced and stays for now why it stays.
-func postponed(o Observed, active []Member) []said {
-	_, later := remediation(o, active)
-	for _, m := range active {
+// unripe says of each failed member that stays for now why it stays.
+func unripe(o Observed) (later []said) {
+	next := notYet(o)
+	for _, m := range o.live {
 		if m.toReplace() && !ripe(o, m) {
-			later = append(later, said{m.Name, notYet(o)})
+			later = append(later, said{m.Name, next})
 		}
 	}
 	return later
@@ -146,21 +164,21 @@ func (m Member) marked() bool { return m.Marked && m.HealthCheck == False }
 //
 // Sources: 1 and 3 to 5 from MCM; 2, 5 and 6 from Cluster API. So a failed machine goes before a new one and before one that is
 // being updated. Random orders healthy members by a hash, and all others by name.
-func ranking(order Order) func(a, b Member) int {
-	return func(a, b Member) int {
+func ranking(order Order) func(a, b *Member) int {
+	return func(a, b *Member) int {
 		return cmp.Or(
 			byPreservation(a, b),
 			list.FalseFirst(b.DeleteFirst, a.DeleteFirst),
 			cmp.Compare(a.Priority, b.Priority),
 			list.KnownFirst(a.Chosen, b.Chosen),
-			cmp.Compare(a.worth(), b.worth()),
+			cmp.Compare(worth(a), worth(b)),
 			byOrder(order, a, b),
 			cmp.Compare(a.Name, b.Name),
 		)
 	}
 }
 
-func byPreservation(a, b Member) int {
+func byPreservation(a, b *Member) int {
 	if !a.Preserved || !b.Preserved {
 		return list.FalseFirst(a.Preserved, b.Preserved)
 	}
@@ -168,12 +186,12 @@ func byPreservation(a, b Member) int {
 }
 
 // byOrder compares ages. A member without a creation time counts as the youngest.
-func byOrder(order Order, a, b Member) int {
+func byOrder(order Order, a, b *Member) int {
 	switch order {
 	case Oldest:
 		return list.KnownFirst(a.Created, b.Created)
 	case Random:
-		if a.worth() == worthHealthy && !a.DeleteFirst {
+		if worth(a) == worthHealthy && !a.DeleteFirst {
 			return cmp.Compare(hash(a.Name), hash(b.Name))
 		}
 		return 0
@@ -190,7 +208,7 @@ func hash(name string) uint64 {
 }
 
 // worth returns the rank of a member's worst defect. The lowest goes first.
-func (m Member) worth() int {
+func worth(m *Member) int {
 	return slices.Index([]bool{
 		m.Failed,
 		m.Crashing,
@@ -204,7 +222,7 @@ func (m Member) worth() int {
 const worthHealthy = 5 // no defect
 
 // Unhealthy reports whether a member goes before every healthy member of the same priority.
-func (m Member) Unhealthy() bool { return m.worth() < worthHealthy }
+func (m Member) Unhealthy() bool { return worth(&m) < worthHealthy }
 
 // surplus says why this member is deleted rather than another.
 func (m Member) surplus() string {

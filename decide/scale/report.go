@@ -49,8 +49,8 @@ type Status struct {
 // report returns the Status. o is sorted, and d is its decision.
 func report(o Observed, d Decision) Status {
 	s := Status{Peak: o.Reported.Peak, Seen: o.Reported.Seen}
-	failed := list.Where(o.Members, func(m Member) bool { return m.Troubled && (!m.Failed || !m.Preserved) })
-	s.Failed = Names(list.Map(failed, func(m Member) string { return m.Name }))
+	failed := pointers(o.Members, func(m Member) bool { return m.Troubled && (!m.Failed || !m.Preserved) })
+	s.Failed = Names(list.Map(failed, (*Member).name))
 	if !o.ListFailed {
 		s.Counts = new(count(o))
 		s.Peak, s.Overshoot = overshoot(o)
@@ -99,7 +99,8 @@ func (s Status) says(want Status) bool {
 	return machines && s.Peak == want.Peak && s.Overshoot == want.Overshoot && s.Seen == want.Seen && slices.Equal(s.Conditions, want.Conditions)
 }
 
-// count counts the members. Members that are being deleted or updated in place are not ready, available or up to date.
+// count counts the members. Members that are updated in place are not ready, available or up to date, and those that are being deleted are so
+// neither, apart from what Observed.ClusterAPI says.
 func count(o Observed) Counts {
 	of := func(holds func(Member) bool) int { return list.Count(o.Members, holds) }
 	serving := func(holds func(Member) bool) int {
@@ -110,7 +111,7 @@ func count(o Observed) Counts {
 		Labelled:        of(func(m Member) bool { return m.Labelled }),
 		Ready:           serving(func(m Member) bool { return m.Ready == True }),
 		Available:       serving(func(m Member) bool { return m.Available(o.Now, o.MinReady) }),
-		UpToDate:        serving(func(m Member) bool { return m.UpToDate == True }),
+		UpToDate:        of(func(m Member) bool { return (!m.Deleting || o.ClusterAPI) && !m.Updating && m.UpToDate == True }),
 		PreservedFailed: of(func(m Member) bool { return m.Failed && m.Preserved }),
 		AutoPreserved:   of(func(m Member) bool { return m.Kept && !m.Deleting }),
 	}

@@ -1,10 +1,11 @@
 // Package scale decides what a set does next to have the wanted number of machines, and what its status should be: which
-// machines to release, adopt, preserve, replace, delete, create and update. It does no I/O and knows no API type.
+// machines to release, adopt, preserve, replace, update, move, delete and create. It does no I/O and knows no API type.
 package scale
 
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"millwright/decide/attention"
@@ -16,6 +17,10 @@ import (
 // of about 180 bytes stay below 16 KiB.
 const MaxBatch = 50
 
+// MaxCreate is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64 KiB, a quarter of what
+// Temporal warns of, and a set reaches this size in one decision (ADR 0089).
+const MaxCreate = 1000
+
 // Target names a machine as it was read.
 type Target struct {
 	Name, UID string
@@ -23,7 +28,7 @@ type Target struct {
 	Why       string // one sentence, for events and history
 }
 
-// Decision says what to do next. At most one of its lists has entries, at most MaxBatch. All lists are empty if there is
+// Decision says what to do next. At most one of its lists has entries, at most MaxBatch, Create at most MaxCreate. All lists are empty if there is
 // nothing to do now.
 type Decision struct {
 	Release   []Target // remove our controller reference
@@ -32,6 +37,8 @@ type Decision struct {
 	Unmark    []Target // remove the health check's mark: they are healthy again
 	Remediate []Target // delete, because they are marked unhealthy
 	Delete    []Target
+	Update    []Target // begin their update in place
+	Move      []Target // hand over to the set MoveTo, which updates them in place
 	Create    []string // names of machines to create
 	Sync      []Target // copy the parts of the template that may change in place
 
@@ -48,7 +55,7 @@ func (d Decision) Acts() bool { return d.Acting() || d.Generations != nil }
 
 // Acting reports whether one of the lists has entries.
 func (d Decision) Acting() bool {
-	return len(d.Release)+len(d.Adopt)+len(d.Keep)+len(d.Unmark)+len(d.Remediate)+len(d.Delete)+len(d.Create)+len(d.Sync) > 0
+	return len(d.Release)+len(d.Adopt)+len(d.Keep)+len(d.Unmark)+len(d.Remediate)+len(d.Delete)+len(d.Update)+len(d.Move)+len(d.Create)+len(d.Sync) > 0
 }
 
 // Plan is the result of one evaluation of a set.
@@ -59,10 +66,13 @@ type Plan struct {
 	Thaw       bool               // the freeze is over: the label freeze and the annotation unfreeze have to be removed
 	Pending    attention.Decision // the most urgent pending work
 	Calm       bool               // no work is pending once Status is written
+	Postponed  []Target           // members that are marked to be replaced and stay for now, each with the reason
+	Outdated   bool               // they stay until the rollout removes them
 }
 
 // Look plans one step towards the wanted number. The order is: release members that do not match, adopt machines that do,
-// preserve failed machines, delete failed, unhealthy, chosen and surplus machines, create, copy the template. Machines that are
+// preserve failed machines, delete failed and unhealthy machines, begin updates in place, delete chosen machines, delete or move surplus
+// machines, create, copy the template. Machines that are
 // being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan none. A paused set does nothing. The same
 // facts in any order give the same plan.
 func Look(o Observed) Plan {
@@ -74,7 +84,20 @@ func Look(o Observed) Plan {
 	plan.Pending = o.pending(plan.Decision, plan.Unreported)
 	o.ObservedGeneration = o.Generation
 	plan.Calm = o.pending(plan.Decision, false).Calm()
+	plan.Postponed, plan.Outdated = postponedTargets(o), o.Remediation.Outdated
 	return plan
+}
+
+// postponedTargets returns the members that are marked to be replaced and stay for now, each with the reason.
+func postponedTargets(o Observed) (members []Target) {
+	at := make(map[string]int, len(o.live))
+	for i, m := range o.live {
+		at[m.Name] = i
+	}
+	for _, s := range o.marksLater {
+		members = append(members, o.live[at[s.name]].target(s.message))
+	}
+	return members
 }
 
 // Decide returns the Decision of Look.
@@ -83,19 +106,39 @@ func Decide(o Observed) Decision { return decide(o.sorted()) }
 // pending returns the work that is pending.
 func (o Observed) pending(d Decision, unreported bool) attention.Decision {
 	there := fmt.Sprintf("%s wanted, %d there", machines(o.Replicas), len(o.Members))
+	left := cmp.Or(
+		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
+		attention.Decision{Why: cmp.Or(o.underWay(), there)}.After(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", there),
+		attention.If(stopped(o) != "", attention.Scale, "%s", d.Hold),
+		attention.Decision{Why: there},
+	)
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
 		attention.If(o.Orphaning, attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(len(o.Members))),
 		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
-		attention.If(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.After(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
-		attention.If(unreported, attention.Scale, "status is out of date"),
-		attention.If(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", there),
-		attention.If(stopped(o, o.active()) != "", attention.Scale, "%s", d.Hold),
-		attention.Decision{Why: there},
+		left.After(unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left,
 	)
+}
+
+// mostNamed is how many machines a sentence names. Source: a line of a terminal.
+const mostNamed = 3
+
+// underWay says which members are being deleted, and which are not available yet; empty: none.
+func (o Observed) underWay() string {
+	names := func(holds func(Member) bool) []string {
+		return list.Map(pointers(o.Members, holds), (*Member).name)
+	}
+	says := func(names []string, one, several string) string {
+		return phrase.If(len(names) > 0, "%s %s: %s", machines(len(names)), phrase.OneOf(len(names), one, several), phrase.List(names, mostNamed, ", "))
+	}
+	return strings.Join(phrase.Parts(
+		says(names(func(m Member) bool { return m.Deleting }), "is being deleted", "are being deleted"),
+		says(names(func(m Member) bool { return !m.Deleting && !m.Available(o.Now, o.MinReady) }), "is not available yet", "are not available yet"),
+	), "; ")
 }
 
 func decide(o Observed) Decision {
@@ -110,7 +153,7 @@ func decide(o Observed) Decision {
 }
 
 func step(o Observed) Decision {
-	active := o.active()
+	active := o.live
 	switch {
 	case o.ListFailed:
 		return held("the machines could not be listed")
@@ -125,24 +168,27 @@ func step(o Observed) Decision {
 		return teardown(o, active)
 	}
 	for _, next := range []func(Observed, []Member) Decision{
-		release, adopt, keep, unmark, removeFailed, remediate, removeChosen, removeSurplus, create,
+		release, adopt, keep, unmark, removeFailed, remediate, update, removeChosen, removeSurplus, create,
 	} {
 		if d := next(o, active); d.Acting() {
 			return d
 		}
 	}
 	d := sync(o)
-	d.Hold = waits(o, active)
+	d.Hold = waits(o)
 	d.Why = cmp.Or(d.Why, d.Hold, machines(o.Replicas)+" wanted and there")
 	return d
 }
 
-func held(why string) Decision { return Decision{Hold: why, Why: "hold: " + why} }
+func held(why string) Decision { return Decision{Hold: why, Why: why} }
 
 // pauses says why the set is paused, in the words of Cluster API; empty: it is not.
 func (o Observed) pauses() []string {
 	const annotated = " has the cluster.x-k8s.io/paused annotation"
-	return phrase.Parts(phrase.If(o.OwnerPaused != "", "%s", o.OwnerPaused+annotated), phrase.If(o.Paused, "MachineSet"+annotated))
+	return phrase.Parts(
+		phrase.If(o.ClusterPaused, "Cluster spec.paused is set to true"),
+		phrase.If(o.OwnerPaused != "", "%s", o.OwnerPaused+annotated), phrase.If(o.Paused, "MachineSet"+annotated),
+	)
 }
 
 // letsGo says what a set waits for that is being deleted with --cascade=orphan.
@@ -186,7 +232,7 @@ func unmark(_ Observed, active []Member) Decision {
 func teardown(o Observed, active []Member) Decision {
 	if len(active) > 0 {
 		return Decision{
-			Delete: targets(list.Sorted(active, ranking(o.Order)), "the set is being deleted"),
+			Delete: targets(list.SortedLarge(active, ranking(o.Order)), "the set is being deleted"),
 			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machines(len(active))),
 		}
 	}
@@ -199,9 +245,9 @@ func teardown(o Observed, active []Member) Decision {
 // sync copies the parts of the template that may change in place. It comes last, so that a machine that cannot be written
 // delays nothing else.
 func sync(o Observed) Decision {
-	stale := first(list.Where(o.Members, func(m Member) bool { return m.Drift != "" }))
+	stale := first(pointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{
-		Sync: list.Map(stale, func(m Member) Target { return m.target(m.Drift) }),
+		Sync: list.Map(stale, func(m *Member) Target { return m.target(m.Drift) }),
 		Why:  phrase.If(len(stale) > 0, "copy the template to %s in place", machines(len(stale))),
 	}
 }

@@ -75,12 +75,12 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 
 // While machines are made in batches the size before is the one that was seen.
 func TestASizeIsSeenWhenTheLastBatchIsDone(t *testing.T) {
-	w := newWorld(set(120))
-	for _, alive := range []int{50, 100, 120} {
+	w := newWorld(set(2*scale.MaxCreate + 50))
+	for _, alive := range []int{scale.MaxCreate, 2 * scale.MaxCreate, 2*scale.MaxCreate + 50} {
 		require.Zero(t, w.Reported.Seen)
 		w.carryOut(scale.Decide(w.Observed))
 		w.report()
 		require.Equal(t, alive, w.alive())
 	}
-	assert.Equal(t, 120, w.Reported.Seen)
+	assert.Equal(t, 2*scale.MaxCreate+50, w.Reported.Seen)
 }

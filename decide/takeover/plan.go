@@ -69,8 +69,10 @@ func (f Facts) stop() []Step {
 func (f Facts) start() []Step {
 	says := []string{"The value clusterName is a tag of the instances, by which providers find them: it must be the one under which they were tagged. Drivers of machine-controller-manager have their cluster tags in the class."}
 	var providers []string
+	named := map[string]bool{"": true}
 	for _, c := range f.Classes {
-		if c.Exists && c.Provider != "" && !slices.Contains(providers, c.Provider) {
+		if c.Exists && !named[c.Provider] {
+			named[c.Provider] = true
 			providers = append(providers, c.Provider)
 		}
 	}

@@ -366,9 +366,11 @@ func (f Facts) machines() (all []Finding) {
 			return
 		}
 		var names, whys []string
+		said := map[string]bool{}
 		for _, m := range of {
 			names = append(names, m.Name)
-			if k.need == attention.Sync && !slices.Contains(whys, m.Why) {
+			if k.need == attention.Sync && !said[m.Why] {
+				said[m.Why] = true
 				whys = append(whys, m.Why)
 			}
 		}

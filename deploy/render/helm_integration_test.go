@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"testing"
@@ -228,8 +227,6 @@ func (c *cluster) testFlowControl(t *testing.T) {
 	require.NoError(t, err)
 	bridge := rest.AnonymousClientConfig(c.config)
 	bridge.BearerToken = token.Status.Token
-	client, err := rest.HTTPClientFor(bridge)
-	require.NoError(t, err)
 	for path, name := range map[string]string{
 		"/api/v1/nodes": "millwright", "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/millwright-bridge": "millwright-leases",
 	} {
@@ -238,15 +235,9 @@ func (c *cluster) testFlowControl(t *testing.T) {
 		level, err := c.kube.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		rig.Eventually(t, 20*time.Second, "a request is served by the flow schema "+name, func() (bool, any) {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, bridge.Host+path, http.NoBody)
-			require.NoError(t, err)
-			answer, err := client.Do(request)
-			require.NoError(t, err)
-			defer func() { _ = answer.Body.Close() }()
-			_, err = io.Copy(io.Discard, answer.Body)
-			require.NoError(t, err)
-			return answer.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(flow.UID) &&
-				answer.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID) && answer.StatusCode != http.StatusForbidden, answer.Header
+			status, header := rig.Ask(t, bridge, path)
+			return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(flow.UID) &&
+				header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID) && status != http.StatusForbidden, header
 		})
 	}
 }

@@ -92,12 +92,15 @@ func files(deploy string) ([]file, error) {
 		"existingConfigMap": "millwright", // kustomize generates it
 		"image":             map[string]any{"tag": "dev"},
 	}
+	clusterAPI := with(core, "clusterAPI", map[string]any{"watchFilter": "millwright"})
 	all := []file{
 		{"components/bootstrap-tokens/binding.yaml", namespace, core, []string{"tokens.yaml"}},
 		{"components/pod-monitor/monitor.yaml", namespace, with(core, "podMonitor", map[string]any{"enabled": true}), []string{"podmonitor.yaml"}},
 		{"components/autoscaler-guard/guard.yaml", namespace, with(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}), []string{"autoscaler.yaml"}},
 		{"base/roles.yaml", namespace, core, []string{"rbac/bridge.yaml", "rbac/provider.yaml", "rbac/worker.yaml"}},
 		{"rbac/tokens/role.yaml", noNamespace, core, []string{"rbac/tokens.yaml"}},
+		{"rbac/cluster-api/roles.yaml", noNamespace, clusterAPI, []string{"rbac/clusterapi.yaml"}},
+		{"components/cluster-api/bindings.yaml", namespace, clusterAPI, []string{"clusterapi.yaml"}},
 	}
 	for _, name := range []string{"bridge", "provider", "worker"} {
 		all = append(all, file{"rbac/" + name + ".yaml", noNamespace, core, []string{"rbac/" + name + ".yaml"}})

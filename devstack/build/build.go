@@ -70,8 +70,7 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 // this name.
 func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	return whole(entry, name, func(dir string) error {
-		_, _ = fmt.Fprintf(progress, "building %s (%s): many packages, five minutes or so on two cores, once; then cached in %s\n",
-			name, describe(name), entry)
+		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describe(name), entry)
 		began := time.Now()
 		arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{"."})
 		if err := compile(ctx, module, name, environment(name), arguments, progress); err != nil {

@@ -15,6 +15,7 @@ import (
 
 const (
 	reportEvery = 15 * time.Second // one line of progress; often enough to show that it runs
+	coldFrom    = 20               // compiled packages from which on the go command has no cache; with one, it compiles only those that changed
 	tailLines   = 40               // lines of the compiler's output in an error
 )
 
@@ -83,6 +84,16 @@ func (o *compilerOutput) read(output io.Reader) {
 	_, _ = io.Copy(io.Discard, output) // an endless line must not block the compiler
 }
 
+// line says how far the build is, and how long all of it takes if the go command has nothing of it in its cache.
+func (o *compilerOutput) line(what string, took time.Duration) string {
+	packages := o.packages.Load()
+	text := fmt.Sprintf("  %s: %s, %d packages compiled, %d modules downloaded", what, took.Round(time.Second), packages, o.downloads.Load())
+	if packages >= coldFrom && describe(what) != what {
+		text += "; all takes five minutes or so on two cores, once"
+	}
+	return text
+}
+
 // report writes a line every now and then until finished is closed.
 func (o *compilerOutput) report(what string, progress io.Writer, finished <-chan struct{}) {
 	began := time.Now()
@@ -93,8 +104,7 @@ func (o *compilerOutput) report(what string, progress io.Writer, finished <-chan
 		case <-finished:
 			return
 		case <-ticker.C:
-			_, _ = fmt.Fprintf(progress, "  %s: %s, %d packages compiled, %d modules downloaded\n",
-				what, time.Since(began).Round(time.Second), o.packages.Load(), o.downloads.Load())
+			_, _ = fmt.Fprintln(progress, o.line(what, time.Since(began)))
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package build
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,6 +19,25 @@ func TestCompilerOutputIsSorted(t *testing.T) {
 	assert.EqualValues(t, 1, out.downloads.Load())
 	assert.EqualValues(t, 2, out.packages.Load())
 	assert.Equal(t, []string{"# millwright/worker", "main.go:3:1: no"}, out.tail)
+}
+
+// How long a build takes is said only of one that compiles much: with the cache of the go command it takes seconds.
+func TestAnEstimateIsOnlyOfABuildWithoutACache(t *testing.T) {
+	var warm, cold compilerOutput
+	warm.packages.Add(coldFrom - 1)
+	assert.Equal(t, "  kubernetes: 15s, 19 packages compiled, 0 modules downloaded", warm.line(Kubernetes, 15*time.Second))
+	cold.packages.Add(800)
+	cold.downloads.Add(3)
+	assert.Equal(t, "  kubernetes: 30s, 800 packages compiled, 3 modules downloaded; all takes five minutes or so on two cores, once", cold.line(Kubernetes, 30*time.Second))
+	assert.NotContains(t, cold.line("worker", time.Minute), "minutes", "ours take seconds")
+
+	module, cache := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module small\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(module, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
+	var progress bytes.Buffer
+	require.NoError(t, compileInto(t.Context(), filepath.Join(cache, "kubernetes-1"), Kubernetes, module, nil, &progress))
+	assert.Contains(t, progress.String(), "building kubernetes (etcd, ")
+	assert.NotContains(t, progress.String(), "minutes")
 }
 
 func TestFailedBuildSaysWhyAndLeavesNothing(t *testing.T) {

@@ -45,14 +45,7 @@ func writeCertificates(l Layout, network Network) error {
 // use as clients too, and that of our processes. Who writes them again replaces the CA: a server that is started after that takes no
 // other clients.
 func WriteTemporalCertificates(l Layout) error {
-	template := certificate("temporal-ca")
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	key := l.Path("pki", "temporal-ca.key")
-	if err := (issuer{}).issue(template, l.TemporalAuthority(), key); err != nil {
-		return fmt.Errorf("make Temporal's CA: %w", err)
-	}
-	ca, err := readIssuer(l.TemporalAuthority(), key)
+	ca, err := newAuthority("temporal-ca", l.TemporalAuthority(), l.Path("pki", "temporal-ca.key"))
 	if err != nil {
 		return err
 	}
@@ -67,6 +60,21 @@ func WriteTemporalCertificates(l Layout) error {
 	return nil
 }
 
+// writeClusterAPICertificates writes a new CA, and the certificate with which Cluster API serves webhooks.
+func writeClusterAPICertificates(l Layout) error {
+	ca, err := newAuthority("cluster-api-ca", l.ClusterAPIAuthority(), l.Path("pki", "cluster-api-ca.key"))
+	if err != nil {
+		return err
+	}
+	server := certificate("cluster-api", x509.ExtKeyUsageServerAuth)
+	server.IPAddresses = []net.IP{net.ParseIP(loopback)}
+	folder := Layout(l.clusterAPIWebhooks())
+	if err := ca.issue(server, folder.Path("tls.crt"), folder.Path("tls.key")); err != nil {
+		return fmt.Errorf("make the certificate of Cluster API's webhooks: %w", err)
+	}
+	return nil
+}
+
 // issuer is a CA.
 type issuer struct {
 	certificate *x509.Certificate
@@ -76,14 +84,20 @@ type issuer struct {
 // writeAuthority returns the stack's CA; it makes one if there is none.
 func writeAuthority(l Layout) (issuer, error) {
 	if _, err := os.Stat(l.Authority()); errors.Is(err, fs.ErrNotExist) {
-		template := certificate("devstack")
-		template.IsCA, template.BasicConstraintsValid = true, true
-		template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-		if err := (issuer{}).issue(template, l.Authority(), l.authorityKey()); err != nil {
-			return issuer{}, fmt.Errorf("make the CA: %w", err)
-		}
+		return newAuthority("devstack", l.Authority(), l.authorityKey())
 	}
 	return readIssuer(l.Authority(), l.authorityKey())
+}
+
+// newAuthority makes a CA of this name and writes it.
+func newAuthority(name, certificatePath, keyPath string) (issuer, error) {
+	template := certificate(name)
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	if err := (issuer{}).issue(template, certificatePath, keyPath); err != nil {
+		return issuer{}, fmt.Errorf("make CA %s: %w", name, err)
+	}
+	return readIssuer(certificatePath, keyPath)
 }
 
 func readIssuer(certificatePath, keyPath string) (issuer, error) {

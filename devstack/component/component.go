@@ -31,17 +31,24 @@ const (
 	Prometheus        = "prometheus"      // only on demand: scrapes our processes, and evaluates the rules of deploy/alerts
 	MCMManager        = "mcm-manager"     // only on demand: machine-controller-manager, its process for deployments and sets
 	MCMMachines       = "mcm-machines"    // only on demand: the same, its process for machines
+
+	// Only on demand: Cluster API beside Millwright.
+	ClusterAPICore         = build.ClusterAPICore
+	ClusterAPIBootstrap    = build.ClusterAPIBootstrap
+	ClusterAPIControlPlane = build.ClusterAPIControlPlane
+	ClusterAPIDev          = build.ClusterAPIDev
 )
 
 // Component is what the supervisor must know about a component. Its command line is in kubernetes.go or ours.go, its
 // readiness probe in probes.go.
 type Component struct {
-	Name     string
-	Needs    []string // must be ready before; they are chosen together with this component
-	After    []string // the same, but only if they are chosen
-	Heavy    string   // name of the heavy binary that it runs from, if any
-	Folder   string   // or the folder of our own binary, if any
-	Observer bool     // or it is the program of package observers that has its name
+	Name       string
+	Needs      []string // must be ready before; they are chosen together with this component
+	After      []string // the same, but only if they are chosen
+	Heavy      string   // name of the heavy binary that it runs from, if any
+	Folder     string   // or the folder of our own binary, if any
+	Observer   bool     // or it is the program of package observers that has its name
+	ClusterAPI bool     // or it is the program of Cluster API that has its name: build.ClusterAPIPrograms
 
 	OnDemand bool // not part of "all"
 }
@@ -68,6 +75,10 @@ func All() []Component {
 		{Name: Prometheus, Needs: []string{Alertmanager}, Observer: true, OnDemand: true},
 		{Name: MCMManager, Needs: []string{Bootstrap}, Heavy: build.MCM, OnDemand: true},
 		{Name: MCMMachines, Needs: []string{Bootstrap, VirtualCloud}, Heavy: build.MCM, OnDemand: true},
+		{Name: ClusterAPICore, Needs: []string{Bootstrap, ControllerManager}, ClusterAPI: true, OnDemand: true}, // which collects what clusters leave
+		{Name: ClusterAPIBootstrap, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
+		{Name: ClusterAPIControlPlane, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
+		{Name: ClusterAPIDev, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
 	}
 }
 

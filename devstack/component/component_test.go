@@ -35,7 +35,7 @@ func TestNobodyNeedsALaterComponent(t *testing.T) {
 		}
 		seen[c.Name] = true
 		binaries := 0
-		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.Observer} {
+		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.Observer, c.ClusterAPI} {
 			if has {
 				binaries++
 			}

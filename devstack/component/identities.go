@@ -26,10 +26,17 @@ const (
 	ProviderIdentity = "millwright-provider"
 	IncusIdentity    = "millwright-provider-incus"
 	MCMIdentity      = "machine-controller-manager"
+
+	ClusterAPIIdentity = "cluster-api" // of all its programs
 )
 
 // SecretsRole is the ClusterRole of the product that lets a provider's worker read Secrets.
 const SecretsRole = "millwright-provider-secrets"
+
+// Users returns the users of the product's own processes.
+func Users() []string {
+	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity}
+}
 
 // UsersOf returns the users that have a role of the product (deploy/rbac) in the stack: none for other roles. The worker may read
 // Secrets because it serves the queue of the virtual provider, too. Of the providers' workers only that of Incus may from the start.
@@ -39,6 +46,10 @@ func UsersOf(role string) []string {
 		return []string{role}
 	case ProviderIdentity:
 		return []string{ProviderIdentity, IncusIdentity}
+	case "millwright-cluster-api-worker":
+		return []string{WorkerIdentity}
+	case "millwright-cluster-api-bridge":
+		return []string{BridgeIdentity}
 	case SecretsRole:
 		return []string{WorkerIdentity, IncusIdentity}
 	}
@@ -69,6 +80,7 @@ func identities() []identity {
 		{IncusIdentity, IncusIdentity, ""},
 		{Incusd, Incusd, ""},
 		{MCMIdentity, MCMIdentity, masters},
+		{ClusterAPIIdentity, ClusterAPIIdentity, masters},
 		{StarterUser, StarterUser, masters},
 		{Test, Test, masters},
 	}

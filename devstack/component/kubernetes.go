@@ -186,6 +186,9 @@ type nodeTimes struct{ lease, grace time.Duration }
 // to be out of date for a while after the API server was away: a node that flaps leaves pods that never become ready again,
 // because kwok makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
+	if p.NodeLease > 0 {
+		return nodeTimes{lease: p.NodeLease, grace: p.NodeLease + p.NodeLease/4}
+	}
 	if p.Quiet {
 		return nodeTimes{lease: 240 * time.Second, grace: 300 * time.Second}
 	}

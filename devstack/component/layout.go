@@ -60,6 +60,12 @@ func (l Layout) temporalServerKey() string { return l.Path("pki", "temporal.key"
 func (l Layout) kubeletClient() string    { return l.Path("pki", "kubelet-client.crt") }
 func (l Layout) kubeletClientKey() string { return l.Path("pki", "kubelet-client.key") }
 
+// ClusterAPIAuthority is the certificate of the CA of the webhooks of Cluster API.
+func (l Layout) ClusterAPIAuthority() string { return l.Path("pki", "cluster-api-ca.crt") }
+
+// clusterAPIWebhooks is the folder of the certificate and its key with which Cluster API serves webhooks, under the names that it expects.
+func (l Layout) clusterAPIWebhooks() string { return l.Path("pki", "cluster-api") }
+
 // Incusd is the folder of real machines.
 func (l Layout) Incusd() string { return l.Path(Incusd) }
 
@@ -71,7 +77,7 @@ func (l Layout) Kubeconfig(identity string) string {
 // folders must exist before anything starts. They are private, because they contain the stack's tokens.
 func (l Layout) folders() []string {
 	return []string{
-		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"),
+		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooks(),
 		l.Path(Etcd), l.Path(Kwok), l.Path(Temporal), l.Path(VirtualCloud), l.Path(Prometheus), l.Path(Alertmanager),
 	}
 }

@@ -114,11 +114,12 @@ func (p Plan) Command(name string) []string {
 	case Bootstrap:
 		flags = p.bootstrapFlags()
 	case Worker, SecondWorker:
-		flags = p.workerFlags(name, WorkerIdentity)
+		flags = append(p.workerFlags(name, WorkerIdentity), p.clusterAPIFilters()...)
 	case ProviderWorker:
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
-		flags = p.processFlags(name, BridgeIdentity)
+		flags = append(p.processFlags(name, BridgeIdentity), p.clusterAPIFilters()...)
+		flags = append(flags, "--identity", name) // one that starts again leads at once, as in its pod
 	case IncusWorker:
 		flags = p.processFlags(name, IncusIdentity)
 	case Incusd:
@@ -131,6 +132,8 @@ func (p Plan) Command(name string) []string {
 		flags = p.alertmanagerFlags()
 	case Prometheus:
 		flags = p.prometheusFlags()
+	case ClusterAPICore, ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev:
+		flags = p.clusterAPIFlags(name)
 	default:
 		flags = p.kubernetesCommand(name)
 	}

@@ -13,10 +13,13 @@ type Plan struct {
 	Env        map[string][]string `json:"env,omitempty"`
 	Args       map[string][]string `json:"args,omitempty"`
 	Quiet      bool                `json:"quiet,omitempty"`
+	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // of virtual nodes; zero: as Quiet says
 	Timeout    time.Duration       `json:"timeout"`
 	// TemporalTLS makes Temporal's frontend demand certificates.
 	TemporalTLS bool    `json:"temporalTLS,omitempty"`
 	Network     Network `json:"network,omitzero"` // of real machines, if there are some
+	// ClusterAPI is the folder of Cluster API's programs and manifests, if there are some: build.ClusterAPIPrograms.
+	ClusterAPI string `json:"clusterAPI,omitempty"`
 }
 
 // Layout returns the folder of the stack.

@@ -63,14 +63,17 @@ func portTable() []port {
 	for i := 1; i < temporalInternalPorts; i++ {
 		table = append(table, port{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
 	}
+	for i, name := range ClusterAPI() {
+		table = append(table, port{name, name, 16501 + i, 28 + i}, port{webhooksPort(name), name, 16505 + i, 32 + i}) // the first: health
+	}
 	return table
 }
 
 // Free blocks are also lower than the range of outgoing connections.
 const (
 	firstBlock = 20000
-	blockSize  = 28
-	blockCount = 400
+	blockSize  = 36
+	blockCount = 350
 )
 
 // StandardPorts returns the documented ports of the chosen components, or an error with the first one in use.

@@ -20,15 +20,8 @@ func Prepare(ctx context.Context, plan Plan) error {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
-	if slices.Contains(plan.Components, Prometheus) {
-		if err := writeObservers(plan); err != nil {
-			return err
-		}
-	}
-	if plan.TemporalTLS {
-		if err := WriteTemporalCertificates(l); err != nil {
-			return err
-		}
+	if err := prepareExtras(plan); err != nil {
+		return err
 	}
 	if plan.Kubectl == "" {
 		return nil // only Temporal
@@ -55,6 +48,24 @@ func Prepare(ctx context.Context, plan Plan) error {
 	return writeKubectl(plan)
 }
 
+// prepareExtras writes what only stacks with more than the usual need.
+func prepareExtras(plan Plan) error {
+	if slices.Contains(plan.Components, Prometheus) {
+		if err := writeObservers(plan); err != nil {
+			return err
+		}
+	}
+	if plan.TemporalTLS {
+		if err := WriteTemporalCertificates(plan.Layout()); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(ClusterAPI(), func(name string) bool { return slices.Contains(plan.Components, name) }) {
+		return writeClusterAPICertificates(plan.Layout())
+	}
+	return nil
+}
+
 // writeStages writes how KWOK plays nodes and pods.
 func writeStages(ctx context.Context, plan Plan) error {
 	stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
@@ -67,11 +78,12 @@ func writeStages(ctx context.Context, plan Plan) error {
 	return nil
 }
 
-// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl.
+// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. The kubeconfig is in the environment,
+// and no flag: kubectl looks for a plugin only if the plugin's name comes first, and the plugin reads the environment, too.
 func writeKubectl(plan Plan) error {
 	l := plan.Layout()
-	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s exec %s kubectl --kubeconfig %s \"$@\"\n",
-		quote(l.Path("kubectl-cache")), quote(plan.Kubectl), quote(l.Kubeconfig(Admin)))
+	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
+		quote(l.Path("kubectl-cache")), quote(l.Kubeconfig(Admin)), quote(plan.Kubectl))
 	if err := os.WriteFile(l.Kubectl(), []byte(script), 0o700); err != nil {
 		return fmt.Errorf("write kubectl script: %w", err)
 	}
@@ -85,7 +97,7 @@ func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // the API server, and none of Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it
 // starts (ResponseStarted) and when it ends.
 func writeAuditPolicy(l Layout) error {
-	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity, VirtualCloud, MCMIdentity, StarterUser, Admin, Test}
+	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity, VirtualCloud, MCMIdentity, ClusterAPIIdentity, StarterUser, Admin, Test}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
 		"kind":       "Policy",

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -63,11 +65,18 @@ func TestPreparingAgainKeepsTheServiceAccountKey(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
+// The name of a plugin is the first word that kubectl gets. The kubeconfig is that of the stack, also where the user has another one.
 func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
-	out, err := exec.Command(prepared(t).Kubectl(), "get", "a b").Output()
+	dir := t.TempDir()
+	kubectl := filepath.Join(dir, "it's")
+	require.NoError(t, os.WriteFile(kubectl, []byte("#!/bin/sh\nprintf '%s\\n' \"$KUBECONFIG\" \"$@\"\n"), 0o700))
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: kubectl}
+	require.NoError(t, writeKubectl(plan))
+	script := exec.Command(plan.Layout().Kubectl(), "millwright", "top", "a b")
+	script.Env = []string{"KUBECONFIG=/another", "PATH=" + os.Getenv("PATH")}
+	out, err := script.Output()
 	require.NoError(t, err)
-	assert.Contains(t, string(out), "kubectl --kubeconfig")
-	assert.Contains(t, string(out), "get a b")
+	assert.Equal(t, []string{plan.Layout().Kubeconfig(Admin), "kubectl", "millwright", "top", "a b"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
 	assert.Equal(t, `'it'\''s'`, quote("it's"))
 }
 

@@ -11,6 +11,11 @@ func Versions(plan Plan) map[string]string {
 		Scheduler:         "k8s.io/kubernetes",
 		Kwok:              "sigs.k8s.io/kwok",
 		Temporal:          "go.temporal.io/server",
+
+		ClusterAPICore:         "sigs.k8s.io/cluster-api",
+		ClusterAPIBootstrap:    "sigs.k8s.io/cluster-api",
+		ClusterAPIControlPlane: "sigs.k8s.io/cluster-api",
+		ClusterAPIDev:          "sigs.k8s.io/cluster-api/test",
 	}
 	found := map[string]string{}
 	read := map[string]*buildinfo.BuildInfo{}
@@ -26,9 +31,9 @@ func Versions(plan Plan) map[string]string {
 			}
 			read[binary] = info
 		}
-		for _, dependency := range read[binary].Deps {
-			if dependency.Path == module {
-				found[name] = dependency.Version
+		for _, part := range append(read[binary].Deps, &read[binary].Main) { // Cluster API's main packages are of its own module
+			if part.Path == module {
+				found[name] = part.Version
 			}
 		}
 	}

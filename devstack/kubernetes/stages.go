@@ -16,10 +16,9 @@ import (
 var ownStages embed.FS
 
 // stages prints, as one stream of YAML documents for kwok --config, the stages of KWOK's own module that we use as they
-// are, its node stage with two repairs, and ours (the files in stages/).
+// are, its node stages with repairs, and ours (the files in stages/).
 func stages() int {
 	documents := []string{
-		nodeheartbeat.DefaultNodeHeartbeatWithLease,
 		podfast.DefaultPodReady,
 		podfast.DefaultPodComplete,
 	}
@@ -28,7 +27,12 @@ func stages() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	documents = append(documents, initialize)
+	heartbeat, err := nodeHeartbeat(nodeheartbeat.DefaultNodeHeartbeatWithLease)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	documents = append(documents, initialize, heartbeat)
 	files, err := fs.Glob(ownStages, "stages/*.yaml")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -64,4 +68,15 @@ func nodeInitialize(upstream string) (string, error) {
       - 'true'
 `, 1)
 	return strings.Replace(healed, transition, "{{ $lastTransitionTime := $now }}", 1), nil
+}
+
+// nodeHeartbeat repairs KWOK's heartbeat of a node, which comes ten minutes after the last one: like a kubelet's, it must leave the transition
+// times of the conditions. The stage would set them to the node's creation time, which is a change of state that never happened. The template is
+// a strategic merge patch, so what it leaves out stays.
+func nodeHeartbeat(upstream string) (string, error) {
+	const transition = "        lastTransitionTime: {{ $lastTransitionTime | Quote }}\n"
+	if strings.Count(upstream, transition) != 1 {
+		return "", fmt.Errorf("stage node-heartbeat-with-lease of this KWOK version has another form: review devstack/kubernetes/stages.go")
+	}
+	return strings.Replace(upstream, transition, "", 1), nil
 }

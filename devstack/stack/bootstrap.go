@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"millwright/devstack/component"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,29 +31,11 @@ import (
 // fieldManager is the field manager of bootstrap's server-side apply.
 const fieldManager = "devstack"
 
-// applyProduct applies the product's CRDs and RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens), binds its roles to the users
-// of our worker and bridge, and waits until the CRDs are served. With real machines it also applies what they need to join. It
-// may be called again.
+// applyProduct applies what the product needs in the API server, and waits until its CRDs are served. It may be called again.
 func applyProduct(ctx context.Context, p component.Plan) error {
-	var objects []*unstructured.Unstructured
-	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
-	if p.Network != (component.Network{}) {
-		folders = append(folders, "devstack/nodes/rbac")
-	}
-	for _, folder := range folders {
-		found, err := readManifests(filepath.Join(p.Repo, folder))
-		if err != nil {
-			return err
-		}
-		objects = append(objects, found...)
-	}
-	bindings, err := bindUsers(objects)
-	if err != nil {
+	objects, err := product(p)
+	if err != nil || len(objects) == 0 {
 		return err
-	}
-	objects = append(objects, bindings...)
-	if len(objects) == 0 {
-		return nil
 	}
 	a, err := newApplier(p)
 	if err != nil {
@@ -70,6 +54,58 @@ func applyProduct(ctx context.Context, p component.Plan) error {
 		}
 	}
 	return nil
+}
+
+// product returns the product's CRDs, RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) and priority at the API server, with bindings of its
+// roles to the users of our worker and bridge. With real machines there is also what they need to join, and with Cluster API its CRDs and
+// webhooks, and a policy of what its core may change.
+func product(p component.Plan) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
+	if p.Network != (component.Network{}) {
+		folders = append(folders, "devstack/nodes/rbac")
+	}
+	if p.ClusterAPI != "" {
+		folders = append(folders, "deploy/rbac/cluster-api")
+	}
+	for _, folder := range folders {
+		found, err := readManifests(filepath.Join(p.Repo, folder))
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	nameCore(objects)
+	bindings, err := bindUsers(objects)
+	if err != nil {
+		return nil, err
+	}
+	flows, err := flowControl(p.Repo)
+	if err != nil {
+		return nil, err
+	}
+	upstream, err := clusterAPIObjects(p)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(objects, bindings, flows, upstream), nil
+}
+
+// nameCore puts the stack's user of Cluster API's core into the admission policies.
+func nameCore(objects []*unstructured.Unstructured) {
+	for _, o := range objects {
+		if o.GetKind() != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		validations, _, _ := unstructured.NestedSlice(o.Object, "spec", "validations") // an error: there is none
+		for _, v := range validations {
+			if fields, isMap := v.(map[string]any); isMap {
+				expression, _ := fields["expression"].(string)
+				fields["expression"] = strings.ReplaceAll(expression, component.ClusterAPICoreUser, component.ClusterAPIIdentity)
+			}
+		}
+		_ = unstructured.SetNestedSlice(o.Object, validations, "spec", "validations") // the path exists
+	}
 }
 
 // readManifests returns all objects of a folder's YAML files, in the order of the file names, without those that only kustomize
@@ -143,6 +179,43 @@ func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructur
 		bindings = append(bindings, &unstructured.Unstructured{Object: content})
 	}
 	return bindings, nil
+}
+
+// flowControl returns the product's priority at the API server. Its flow schemas match the users of the stack's processes, where an installation
+// has the ServiceAccounts of its namespace, and the namespace in which the stack has the Leases.
+func flowControl(repo string) ([]*unstructured.Unstructured, error) {
+	objects, err := readManifest(filepath.Join(repo, "deploy", "base", "flowcontrol.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var subjects []flowcontrolv1.Subject
+	for _, user := range component.Users() {
+		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
+	}
+	for _, object := range objects {
+		if object.GetKind() != "FlowSchema" {
+			continue
+		}
+		var schema flowcontrolv1.FlowSchema
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &schema); err != nil {
+			return nil, fmt.Errorf("read FlowSchema %s: %w", object.GetName(), err)
+		}
+		for i := range schema.Spec.Rules {
+			rule := &schema.Spec.Rules[i]
+			rule.Subjects = subjects
+			for j := range rule.ResourceRules {
+				if on := &rule.ResourceRules[j]; !slices.Contains(on.Namespaces, flowcontrolv1.NamespaceEvery) {
+					on.Namespaces = []string{metav1.NamespaceDefault}
+				}
+			}
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&schema)
+		if err != nil {
+			return nil, fmt.Errorf("write FlowSchema %s: %w", object.GetName(), err)
+		}
+		object.Object = content
+	}
+	return objects, nil
 }
 
 // applier applies objects of any kind as the admin.

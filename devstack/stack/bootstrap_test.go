@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 func TestManifestsAreReadWithoutKustomizeFiles(t *testing.T) {
@@ -60,4 +62,30 @@ func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
 	subjects, _, err = unstructured.NestedSlice(bindings[2].Object, "subjects")
 	require.NoError(t, err)
 	assert.Len(t, subjects, 2, "all workers of providers")
+}
+
+func TestFlowSchemasOfTheProductMatchOurUsers(t *testing.T) {
+	objects, err := flowControl("../..")
+	require.NoError(t, err)
+	var schemas []string
+	for _, o := range objects {
+		if o.GetKind() != "FlowSchema" {
+			continue
+		}
+		schemas = append(schemas, o.GetName())
+		var schema flowcontrolv1.FlowSchema
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &schema))
+		require.Len(t, schema.Spec.Rules, 1)
+		rule := schema.Spec.Rules[0]
+		var users []string
+		for _, s := range rule.Subjects {
+			require.Equal(t, flowcontrolv1.SubjectKindUser, s.Kind)
+			users = append(users, s.User.Name)
+		}
+		assert.Equal(t, component.Users(), users)
+		require.Len(t, rule.ResourceRules, 1)
+		want := map[string][]string{"millwright": {flowcontrolv1.NamespaceEvery}, "millwright-leases": {"default"}}[o.GetName()]
+		assert.Equal(t, want, rule.ResourceRules[0].Namespaces, o.GetName())
+	}
+	assert.Equal(t, []string{"millwright", "millwright-leases"}, schemas)
 }

@@ -93,7 +93,7 @@ func (s *supervisor) spawn(name string) (*child, error) {
 	if name == component.APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
 		command.Env = append(command.Env, apiServerCollection...)
 	}
-	command.Env = append(command.Env, s.plan.Env[name]...)
+	command.Env = slices.Concat(command.Env, s.plan.Environment(name), s.plan.Env[name])
 	log, err := os.OpenFile(s.plan.Layout().Log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -37,6 +37,9 @@ type Options struct {
 	// Observe adds Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts, and Alertmanager.
 	// Both come from Debian's packages.
 	Observe bool
+	// ClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm providers, and the
+	// development provider, whose workload clusters are in its memory.
+	ClusterAPI bool
 	// Output receives progress; nil means none.
 	Output io.Writer
 	// Attached ends the stack together with this process, even when that is killed: for tests.
@@ -52,6 +55,9 @@ type Options struct {
 	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks, where
 	// 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
 	Quiet bool
+	// NodeLease is how long the lease of a virtual node is valid. It is renewed after a quarter of it, and a dead node is found after one
+	// and a quarter. Zero: 40 s, or 240 s if Quiet. For fleets: 10,000 nodes with a lease of 240 s send 167 renewals a second.
+	NodeLease time.Duration
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration
 	// Supervisor is the path of a binary with the command "run" (the devstack command uses itself). Empty means that devstack
@@ -101,6 +107,12 @@ func (o Options) withDefaults() (Options, error) {
 			o.Components = component.Names()
 		}
 		o.Components = append(slices.Clone(o.Components), component.Prometheus)
+	}
+	if o.ClusterAPI {
+		if len(o.Components) == 0 {
+			o.Components = component.Names()
+		}
+		o.Components = append(slices.Clone(o.Components), component.ClusterAPI()...)
 	}
 	o.Components, err = component.WithNeeds(o.Components)
 	return o, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"millwright/devstack/build"
@@ -17,7 +18,7 @@ import (
 func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
 		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
-		Env: o.Env, Args: o.Args, Quiet: o.Quiet, Timeout: o.Timeout, TemporalTLS: o.TemporalTLS,
+		Env: o.Env, Args: o.Args, Quiet: o.Quiet, NodeLease: o.NodeLease, Timeout: o.Timeout, TemporalTLS: o.TemporalTLS,
 	}
 	heavy, folders, err := sources(o.Components)
 	if err != nil {
@@ -43,7 +44,7 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 			plan.Kubectl = path
 		}
 	}
-	if err := addObservers(ctx, plan, o.Output); err != nil {
+	if err := addReleased(ctx, &plan, o.Output); err != nil {
 		return plan, "", err
 	}
 	if len(folders) == 0 {
@@ -65,17 +66,22 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	return plan, ours[build.Devstack], nil
 }
 
-// addObservers adds Prometheus and Alertmanager to the binaries of a plan, if they are chosen.
-func addObservers(ctx context.Context, plan component.Plan, output io.Writer) error {
+// addReleased adds to a plan the chosen programs of others that are no heavy binaries: Prometheus and Alertmanager, and those of Cluster API
+// with their manifests.
+func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) error {
 	for _, name := range plan.Components {
 		c, err := component.Named(name)
 		if err != nil {
 			return err
 		}
-		if !c.Observer {
-			continue
+		switch {
+		case c.Observer:
+			plan.Binaries[name], err = observers.Program(ctx, name, output)
+		case c.ClusterAPI:
+			plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output) // only the first call takes time
+			plan.Binaries[name] = filepath.Join(plan.ClusterAPI, name)
 		}
-		if plan.Binaries[name], err = observers.Program(ctx, name, output); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -93,7 +99,7 @@ func sources(chosen []string) (heavy, folders map[string][]string, err error) {
 		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the starter
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
-		case c.Observer: // nothing to build
+		case c.Observer, c.ClusterAPI: // not from this clone
 		default:
 			folders[c.Folder] = append(folders[c.Folder], name)
 		}

@@ -10,9 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/observe/capi"
 )
 
 // Gauges is a collector of gauges that are computed from the caches at each scrape. Make it with NewGauges.
@@ -22,12 +24,19 @@ type Gauges struct {
 	sets        []gauge[*v1alpha1.MachineSet]
 	deployments []gauge[*v1alpha1.MachineDeployment]
 	waits       waits
+
+	api                 *capi.Cache // nil: none of Cluster API
+	upstreamDeployments []gauge[*clusterv1.MachineDeployment]
+	upstreamSets        []gauge[*clusterv1.MachineSet]
+	upstreamMachines    []gauge[*clusterv1.Machine]
 }
 
-// NewGauges returns the gauges of the objects in a cluster's caches. The cluster is only read at a scrape.
-func NewGauges(cluster *cache.Cluster) *Gauges {
+// NewGauges returns the gauges of the objects in a cluster's caches, and of those of Cluster API that Millwright reconciles; a nil api has
+// none. The caches are only read at a scrape.
+func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
 		cluster: cluster, machines: machineGauges(), sets: setGauges(), deployments: deploymentGauges(), waits: newWaits(),
+		api: api, upstreamDeployments: upstreamDeploymentGauges(), upstreamSets: upstreamSetGauges(), upstreamMachines: upstreamMachineGauges(),
 	}
 }
 
@@ -36,6 +45,9 @@ func (g *Gauges) Describe(descs chan<- *prometheus.Desc) {
 	describe(descs, g.machines)
 	describe(descs, g.sets)
 	describe(descs, g.deployments)
+	describe(descs, g.upstreamDeployments)
+	describe(descs, g.upstreamSets)
+	describe(descs, g.upstreamMachines)
 	g.waits.describe(descs)
 }
 
@@ -47,7 +59,11 @@ func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
 	collect(samples, g.machines, machines)
 	collect(samples, g.sets, sets)
 	collect(samples, g.deployments, deployments)
-	g.waits.collect(samples, machines, sets, deployments)
+	moving := inMotion(machines, sets, deployments)
+	if g.api != nil {
+		moving = append(moving, g.collectClusterAPI(samples)...)
+	}
+	g.waits.collect(samples, moving)
 }
 
 // emit sends one sample; labels are in the order of the gauge.

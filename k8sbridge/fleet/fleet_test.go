@@ -59,7 +59,7 @@ func gauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]f
 	t.Helper()
 	cluster, _ := filled(t, objects...)
 	registry := prometheus.NewPedanticRegistry() // compares samples with what Describe promised
-	registry.MustRegister(fleet.NewGauges(cluster))
+	registry.MustRegister(fleet.NewGauges(cluster, nil))
 	got := map[string]float64{}
 	for name, v := range scrape(t, registry) {
 		if rest, has := strings.CutPrefix(name, prefix); has {

@@ -45,33 +45,46 @@ func (w waits) describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-func (w waits) collect(samples chan<- prometheus.Metric, machines []machine, sets []set, deployments []deployment) {
-	open, blocked := groups{}, groups{}
-	count := func(kind string, o *v1alpha1.Operation, reason string, since time.Time) {
-		if reason != "" {
-			blocked.add(since, kind, reason)
-		}
-		if o != nil {
-			open.add(o.Since.Time, kind, orNone(o.Step), orNone(reason))
-		}
-	}
+// moving is an object that may have work in progress.
+type moving struct {
+	kind      string
+	operation *v1alpha1.Operation // nil: it has none
+	reason    string              // of its condition Blocked; empty: it is not blocked
+	since     time.Time           // it is blocked
+}
+
+// inMotion returns what the objects of Millwright do.
+func inMotion(machines []machine, sets []set, deployments []deployment) (all []moving) {
 	for _, m := range machines {
 		reason, since := blockedBy(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
-		count("Machine", m.Status.CurrentOperation, reason, since)
+		all = append(all, moving{"Machine", m.Status.CurrentOperation, reason, since})
 	}
 	for _, s := range sets {
 		reason, since := blockedBy(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
-		count("MachineSet", s.Status.CurrentOperation, reason, since)
+		all = append(all, moving{"MachineSet", s.Status.CurrentOperation, reason, since})
 	}
 	for _, d := range deployments {
 		reason, since := blockedBy(d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineDeploymentBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
-		count("MachineDeployment", d.Status.CurrentOperation, reason, since)
+		all = append(all, moving{"MachineDeployment", d.Status.CurrentOperation, reason, since})
+	}
+	return all
+}
+
+func (w waits) collect(samples chan<- prometheus.Metric, all []moving) {
+	open, blocked := groups{}, groups{}
+	for _, m := range all {
+		if m.reason != "" {
+			blocked.add(m.since, m.kind, m.reason)
+		}
+		if m.operation != nil {
+			open.add(m.operation.Since.Time, m.kind, orNone(m.operation.Step), orNone(m.reason))
+		}
 	}
 	open.send(samples, w.operations, w.oldest)
 	blocked.send(samples, w.blocked, w.longest)

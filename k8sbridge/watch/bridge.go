@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"millwright/observe/cache"
+	"millwright/observe/capi"
 	"millwright/workflows/run"
 )
 
@@ -72,6 +73,7 @@ type Bridge struct {
 	backoff      workqueue.TypedRateLimiter[key]
 	limiter      flowcontrol.RateLimiter
 	orphans      *sweeps
+	api          *capi.Cache                                             // of the objects of Cluster API; nil: none is watched
 	pollers      func(ctx context.Context, provider string) (int, error) // nil: nobody is asked
 
 	mu          sync.Mutex
@@ -107,6 +109,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	defer b.queue.ShutDown()
 	for _, resource := range []cache.Resource{
 		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets, cache.ControlPlanes,
+		capi.ClustersResource, capi.DeploymentsResource, capi.SetsResource, capi.MachinesResource,
 	} {
 		informer := b.cluster.Informer(resource)
 		if informer == nil {
@@ -118,12 +121,16 @@ func (b *Bridge) Run(ctx context.Context) error {
 		}
 		defer func() { _ = informer.RemoveEventHandler(registration) }()
 	}
+	if b.api != nil {
+		b.followTemplates(ctx)
+	}
 	var group sync.WaitGroup
 	for range senders {
 		group.Go(func() { b.send(ctx) })
 	}
 	group.Go(func() { b.resync(ctx) })
 	group.Go(func() { b.watchPollers(ctx) })
+	group.Go(func() { b.watchCalls(ctx) })
 	b.orphans.run(ctx, &group)
 	<-ctx.Done()
 	b.queue.ShutDown()

@@ -80,7 +80,7 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 		})},
 		{fact: "Unguarded", before: []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), changed(aClass(), refersTo("other"))}, change: replace(other)},
 		{fact: "Unused", change: replace(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
-	}, map[string]string{"Asked": "the bridge asks itself", "Unserved": "the bridge asks itself", "SaidSo": "written by the class's own workflow"})
+	}, map[string]string{"Asked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Said": "written by the class's own workflow", "SaidSo": "written by the class's own workflow"})
 }
 
 // The bridge asks Temporal who serves the providers. A class is woken when its status says something else, and then its machines that are
@@ -105,6 +105,26 @@ func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 		workers.Store(1)
 		w.pass(25 * time.Second)
 		assert.Contains(t, w.asked(), awake(aClass()), "there is a worker, and the status says that there is none")
+	})
+}
+
+// A class that was never without a worker says so, too: the bridge wakes it until it does, and its machines have nothing to do with it.
+func TestAProviderWithAWorkerWakesAClassThatDoesNotSaySo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, aClass(), aSecret())
+		w.prepare = func(b *Bridge) {
+			b.AskPollers(func(context.Context, string) (int, error) { return 1, nil })
+		}
+		w.lead()
+		w.pass(3 * time.Second)
+		w.took()
+		w.pass(25 * time.Second)
+		assert.Equal(t, []string{awake(aClass())}, w.asked(), "its status does not say that it is served")
+		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) {
+			c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: "WorkerPolls"}}
+		}))
+		w.pass(65 * time.Second)
+		assert.Empty(t, w.asked(), "the status says it")
 	})
 }
 

@@ -8,10 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	observecache "millwright/observe/cache"
+	capideployment "millwright/observe/capi/deployment"
 	"millwright/observe/class"
 	"millwright/observe/deployment"
 	observedrain "millwright/observe/drain"
@@ -84,13 +86,17 @@ func (b *Bridge) handle(e event) {
 			b.enqueueMachinesOf(object, e.wake(), c.health)
 		}
 	case *unstructured.Unstructured: // the control plane: sets may wait for it
-		if b.compare(e, fingerprints{spec: hash(object.GetUID(), object.GetGeneration(), object.Object["status"])}).spec {
+		if e.resource != observecache.ControlPlanes {
+			b.handleClusterAPI(e)
+		} else if b.compare(e, fingerprints{spec: hash(object.GetUID(), object.GetGeneration(), object.Object["status"])}).spec {
 			for _, item := range b.cluster.Informer(observecache.Sets).GetStore().List() {
 				enqueueAll(b, run.KindMachineSet, []*v1alpha1.MachineSet{item.(*v1alpha1.MachineSet)}, e.wake(), 0)
 			}
 		}
 	case *metav1.PartialObjectMetadata:
 		b.handleSecret(e, object)
+	default:
+		b.handleClusterAPI(e)
 	}
 }
 
@@ -124,10 +130,10 @@ func enqueueAll[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w wake, 
 	}
 }
 
-// enqueueNamespace enqueues the deployments and sets of a namespace.
+// enqueueNamespace enqueues the deployments and sets of a namespace to which a RolloutPolicy may apply.
 func (b *Bridge) enqueueNamespace(namespace string, w wake) {
 	b.each(func(k key) bool {
-		if k.namespace == namespace && (k.kind == run.KindMachineDeployment || k.kind == run.KindMachineSet) {
+		if k.namespace == namespace && slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment}, k.kind) {
 			b.enqueue(k, w, 0)
 		}
 		return true
@@ -181,8 +187,8 @@ func (b *Bridge) wakeQueue(w wake) {
 }
 
 // handleSecret enqueues what may wait for a Secret: the machines of its classes for its data, the classes for its finalizer. A
-// change of the finalizer changes no data. The minimum versions of machines do not include Secrets: activities read Secrets
-// live.
+// change of the finalizer changes no data. The minimum versions of machines do not include Secrets: a call of the cloud that fails compares the
+// Secret that it used with the API server's.
 func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 	c := b.compare(e, secretFingerprints(secret))
 	for _, class := range class.ClassesOfSecret(b.cluster, secret.Namespace, secret.Name) {
@@ -212,8 +218,8 @@ func (b *Bridge) handleOwned(e event, kind, parentKind run.Kind, now fingerprint
 	switch {
 	case e.deleted:
 		gone := deleted{uid: string(e.object.GetUID()), workflows: []string{b.installation.ID(kind, refOf(e.object))}}
-		if d, ok := e.object.(*v1alpha1.MachineDeployment); ok && deployment.Named(d) != "" {
-			gone.workflows = []string{deployment.Named(d), gone.workflows[0]}
+		if rollout := rolloutNamed(e.object); rollout != "" {
+			gone.workflows = []string{rollout, gone.workflows[0]}
 		}
 		w.deleted, w.notBefore = []deleted{gone}, time.Now().Add(goneAfter)
 		b.enqueue(k, w, goneAfter)
@@ -221,6 +227,18 @@ func (b *Bridge) handleOwned(e event, kind, parentKind run.Kind, now fingerprint
 		b.enqueue(k, w, 0)
 	}
 	return c
+}
+
+// rolloutNamed returns the workflow ID of the rollout that a deployment names; empty: none, or the object is no deployment.
+func rolloutNamed(o metav1.Object) string {
+	switch o := o.(type) {
+	case *v1alpha1.MachineDeployment:
+		return deployment.Named(o)
+	case *clusterv1.MachineDeployment:
+		return capideployment.Named(o)
+	default:
+		return ""
+	}
 }
 
 // change says which fingerprints of an object differ from those seen before. For a new or deleted object all of them do.

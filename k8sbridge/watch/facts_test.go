@@ -20,9 +20,12 @@ import (
 	"millwright/observe/machine"
 )
 
-// fields lists the facts of a struct of facts; those of a nested struct as Outer.Inner.
+// fields lists the facts of a struct of facts, its exported fields; those of a nested struct as Outer.Inner.
 func fields(t reflect.Type, prefix string) (names []string) {
 	for f := range t.Fields() {
+		if !f.IsExported() {
+			continue
+		}
 		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() && f.Type != reflect.TypeFor[preserve.Annotation]() {
 			names = append(names, fields(f.Type, prefix+f.Name+".")...)
 			continue

@@ -79,7 +79,7 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
 		parentDebounced: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, machine.ReadySince(m),
 			drain.Priority(m), blocked, standsStill(m), machine.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
-			m.Annotations[v1alpha1.AnnotationMachineJoinDuration]),
+			machine.HasJoined(m)),
 		parent:     controller(m),
 		class:      m.Spec.Class.Name,
 		node:       cmp.Or(nodeOf(m), cache.UnnamedInstanceOf(m)),

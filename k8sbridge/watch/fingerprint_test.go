@@ -88,13 +88,13 @@ func TestMachineFingerprints(t *testing.T) {
 		{"last known state", func(m *v1alpha1.Machine) { m.Status.LastKnownState = "disk-7" }, none},
 		{"our notes", func(m *v1alpha1.Machine) {
 			for _, key := range v1alpha1.OwnMetadataKeys() {
-				if key != v1alpha1.AnnotationMarkedForDeletionTime && key != v1alpha1.AnnotationMachineJoinDuration {
+				if key != v1alpha1.AnnotationMarkedForDeletionTime {
 					m.Annotations[key] = "noted"
 				}
 			}
 		}, none},
 		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"parentDebounced", "deployment"}},
-		{"how long it took to join", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"), []string{"parentDebounced"}},
+		{"when it joined", func(m *v1alpha1.Machine) { m.Status.JoinedAt = &born }, none},
 		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"spec", "parentDebounced"}},
 		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"spec", "parentDebounced"}},
 		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"parentDebounced"}},

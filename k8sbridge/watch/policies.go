@@ -13,6 +13,7 @@ const (
 	retryMost   = time.Minute
 	resyncEach  = time.Minute      // Source: docs/adr/0007-resync.md
 	pollersEach = 20 * time.Second // interval of the questions who serves a provider. Source: a missing worker is to be named within a minute
+	callsEach   = 10 * time.Second // interval of the looks for calls of a provider that have been open for long. Source: a twelfth of the shortest such time
 	drainsWoken = 5                // machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
 )
 

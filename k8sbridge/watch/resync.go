@@ -8,18 +8,34 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	observecache "millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/machine"
 	"millwright/workflows/run"
 )
 
-// each calls do with every object that has a workflow, until do returns false.
-func (b *Bridge) each(do func(key) bool) {
+// watched returns the caches of the objects that have a workflow, by its kind. Without Cluster API there are none of its kinds.
+func (b *Bridge) watched() map[run.Kind]cache.SharedIndexInformer {
+	informers := map[run.Kind]cache.SharedIndexInformer{}
 	for kind, resource := range map[run.Kind]observecache.Resource{
 		run.KindMachine: observecache.Machines, run.KindMachineSet: observecache.Sets,
 		run.KindMachineDeployment: observecache.Deployments, run.KindMachineClass: observecache.Classes,
+		run.KindClusterAPISet: capi.SetsResource, run.KindClusterAPIDeployment: capi.DeploymentsResource, run.KindClusterAPIDrain: capi.MachinesResource,
 	} {
-		for _, id := range b.cluster.Informer(resource).GetStore().ListKeys() {
+		if informer := b.cluster.Informer(resource); informer != nil {
+			informers[kind] = informer
+		}
+	}
+	return informers
+}
+
+// each calls do with every object that has a workflow, until do returns false.
+func (b *Bridge) each(do func(key) bool) {
+	for kind, informer := range b.watched() {
+		for _, id := range informer.GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
 			if err == nil && !do(key{kind, namespace, name}) {
 				return
@@ -51,6 +67,7 @@ func (b *Bridge) resync(ctx context.Context) {
 			return
 		case <-time.After(resyncEach + rand.N(resyncEach/10)):
 			b.each(func(k key) bool { return b.ensure(ctx, k) })
+			b.wakeClusterAPIQueues()
 			b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
 		}
 	}
@@ -60,7 +77,7 @@ func (b *Bridge) resync(ctx context.Context) {
 // the pending work should have been done within a second, or the status does not name what blocks the object, the object is signaled instead: an open run may have missed a signal.
 // It returns false when ctx has ended.
 func (b *Bridge) ensure(ctx context.Context, k key) bool {
-	s, found := b.subject(k)
+	s, found := b.subject(ctx, k)
 	if !found || s.decision.Calm() {
 		return ctx.Err() == nil
 	}
@@ -81,4 +98,25 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 		b.log.Warn("resync: start failed, will try again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
 	}
 	return ctx.Err() == nil
+}
+
+// watchCalls looks until ctx ends for calls of a provider that have been open for long, and signals their machines, whose status does not say it
+// yet. No event tells of that, and a timer in each creation would cost more.
+func (b *Bridge) watchCalls(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(callsEach + rand.N(callsEach/10)):
+			for _, m := range observecache.All[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
+				o := m.Status.CurrentOperation
+				if o == nil || len(o.BlockedBy) > 0 {
+					continue
+				}
+				if waits := machine.Explained(m, b.cluster.ClassOf(m), time.Now()).WaitsFor(); slices.Contains(waits.Blockers, vocabulary.BlockedCall) {
+					b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, wake{}, 0)
+				}
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,9 +11,11 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/observe/cache"
 	"millwright/workflows/run"
 )
@@ -35,6 +38,39 @@ func TestResync(t *testing.T) {
 			awake(unhealthy), awake(aSet()), // must have been done at once: an open run may have missed the signal
 			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining), // a run must be open; a start changes nothing if one is
 		}, w.asked())
+	})
+}
+
+// A call of a provider that has been open for two minutes is named within ten seconds. One that is over, or that the status names already, needs
+// no signal.
+func TestAnOpenCallIsNamed(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		calling := func(since time.Duration, by ...string) func(*v1alpha1.Machine) {
+			return func(m *v1alpha1.Machine) {
+				uncreated(m)
+				m.Status.CurrentOperation = &v1alpha1.Operation{Step: vocabulary.StepCreateInstance, Since: metav1.NewTime(time.Now().Add(-since)), BlockedBy: by}
+			}
+		}
+		w.pass(20 * time.Second) // the second minute of the calls does not end with a resync
+		hangs, quick := changed(machineNamed("hangs"), calling(0)), changed(machineNamed("quick"), calling(0))
+		w.put(hangs)
+		w.put(quick)
+		w.put(changed(machineNamed("named"), calling(time.Hour, vocabulary.BlockedCall)))
+		signals := func() []string {
+			return slices.DeleteFunc(slices.Compact(w.asked()), func(asked string) bool { return !strings.HasPrefix(asked, "signal") })
+		}
+		w.pass(115 * time.Second)
+		signals()
+		w.put(changed(machineNamed("quick"), inPhase(v1alpha1.MachinePending)))
+		w.pass(4 * time.Second)
+		signals()
+		w.pass(12 * time.Second)
+		assert.Equal(t, []string{awake(hangs)}, signals())
+		w.put(changed(machineNamed("hangs"), calling(131*time.Second, vocabulary.BlockedCall)))
+		w.settle()
+		signals()
+		w.pass(time.Minute)
+		assert.Empty(t, signals(), "its status names the call")
 	})
 }
 
@@ -154,13 +190,21 @@ func TestShutdown(t *testing.T) {
 
 // A run whose object vanished while no bridge led is open for ever unless somebody signals it.
 func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
-	ref := func(name string) cache.Ref { return cache.Ref{Namespace: "ns", Name: name, UID: "uid-gone"} }
+	ref := goneRef
 	strays := []string{
 		garden.ID(run.KindMachine, ref("m")), // a machine of that name exists, with another UID
 		garden.ID(run.KindMachineClass, ref("x")), garden.ID(run.KindMachineSet, ref("x")), garden.ID(run.KindRollout, ref("d"), 3),
 	}
 	others := []string{idOf(aMachine()), run.Installation("shoot").ID(run.KindMachine, ref("x")), garden.MarkID(), "somebody-elses"}
-	objects := []runtime.Object{aMachine(), nodeNamed("n"), aDeployment()}
+	proveStrays(t, []runtime.Object{aMachine(), nodeNamed("n"), aDeployment()}, strays, others)
+}
+
+// goneRef names an object that does not exist.
+func goneRef(name string) cache.Ref { return cache.Ref{Namespace: "ns", Name: name, UID: "uid-gone"} }
+
+// proveStrays checks that of these open runs the strays are signaled, and the others are not.
+func proveStrays(t *testing.T, objects []runtime.Object, strays, others []string) {
+	t.Helper()
 	inWorld(t, objects, func(w *world) {
 		w.took()
 		w.runs = slices.Concat(others, strays)

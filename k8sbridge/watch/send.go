@@ -47,7 +47,7 @@ func (b *Bridge) deliver(ctx context.Context, k key, w wake) {
 // evaluate signals the workflow of an object that is not calm, and those of deleted objects with its name. It reports whether a
 // request was sent to Temporal.
 func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err error) {
-	s, found := b.subject(k)
+	s, found := b.subject(ctx, k)
 	if tooEarly := time.Until(w.notBefore); !found && tooEarly > 0 {
 		b.enqueue(k, w, tooEarly)
 		return false, nil

@@ -48,7 +48,8 @@ func (b *Bridge) askPollers(ctx context.Context) {
 	b.served = answers
 	b.mu.Unlock()
 	for _, of := range classes {
-		if unserved := answers[of.ProviderName()] == 0; unserved != (class.Unserved(of) != "") {
+		silent := of.DeletionTimestamp == nil && !class.SaysServed(of) // one that is being deleted has other work
+		if unserved := answers[of.ProviderName()] == 0; silent || unserved != (class.Unserved(of) != "") {
 			b.enqueue(key{run.KindMachineClass, of.Namespace, of.Name}, wake{}, 0)
 		}
 	}

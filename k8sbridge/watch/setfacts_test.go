@@ -144,7 +144,7 @@ func statusRows() []factRow {
 		{name: "no instance can be made", fact: "Unreported", change: replace(aMachine(), crashing)},
 		{name: "for another reason", fact: "Unreported", before: objects(crashed, sizedSet(1, nil, crashed)), change: replace(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" })},
 		{name: "what it waits for", fact: "Unreported", before: ofPending, change: replace(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" })},
-		{name: "it had joined", fact: "Unreported", before: ofPending, change: replace(pending, annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachineJoinDuration, "1m"))},
+		{name: "it had joined", fact: "Unreported", before: ofPending, change: replace(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &born })},
 		{name: "preserved", fact: "Unreported", before: failedBefore(), change: replace(failedBefore()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &born
 		})},

@@ -33,7 +33,7 @@ func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
 		w.put(changed(aMachine(), func(m *v1alpha1.Machine) {
 			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", born
 			m.Status.Conditions = aNode().Status.Conditions
-			m.Annotations[v1alpha1.AnnotationMachineJoinDuration] = "1m"
+			m.Status.JoinedAt = &born
 		}))
 		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation, s.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"

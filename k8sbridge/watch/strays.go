@@ -3,13 +3,19 @@ package watch
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.temporal.io/api/workflowservice/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/observe/cache"
 	"millwright/workflows/run"
 )
+
+// rolloutsOf returns the kinds of rollouts by the kinds of their deployments.
+func rolloutsOf() map[run.Kind]run.Kind {
+	return map[run.Kind]run.Kind{run.KindMachineDeployment: run.KindRollout, run.KindClusterAPIDeployment: run.KindClusterAPIRollout}
+}
 
 // strayPage is the number of open runs in a page of Temporal's list. Source: the largest page that Temporal's server returns.
 const strayPage = 1000
@@ -17,33 +23,39 @@ const strayPage = 1000
 // wakeStrays signals each open run whose object does not exist any more. A deletion that no leader has seen is in no cache, and a
 // run that waits without a timer would stay open for ever. The run itself finds out that its object is gone.
 func (b *Bridge) wakeStrays(ctx context.Context) error {
-	known := map[string]bool{}
-	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes} {
-		for _, item := range b.cluster.Informer(resource).GetStore().List() {
+	known, kinds := map[string]bool{}, []string{}
+	for kind, informer := range b.watched() {
+		for _, item := range informer.GetStore().List() {
 			known[string(item.(metav1.Object).GetUID())] = true
 		}
+		kinds = append(kinds, string(kind))
+		if rollout := rolloutsOf()[kind]; rollout != "" {
+			kinds = append(kinds, string(rollout))
+		}
 	}
-	query := fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN ('%s', '%s', '%s', '%s', '%s')",
-		run.KindMachine, run.KindMachineSet, run.KindMachineDeployment, run.KindMachineClass, run.KindRollout)
+	slices.Sort(kinds)
+	query := fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN ('%s')", strings.Join(kinds, "', '"))
 	var page []byte
 	for {
-		list, err := b.starter.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPage, NextPageToken: page})
+		answer, err := b.starter.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPage, NextPageToken: page})
 		if err != nil {
 			return fmt.Errorf("list open runs: %w", err)
 		}
-		for _, open := range list.GetExecutions() {
+		for _, open := range answer.GetExecutions() {
 			id := open.GetExecution().GetWorkflowId()
 			kind, ref, ours := b.installation.ParseID(id)
 			if !ours || known[ref.UID] {
 				continue
 			}
-			if kind == run.KindRollout { // its object is the deployment
-				kind = run.KindMachineDeployment
+			for of, rollout := range rolloutsOf() {
+				if kind == rollout { // its object is the deployment
+					kind = of
+				}
 			}
 			b.log.Info("a run is open whose object is gone", "workflow", id)
 			b.enqueue(key{kind, ref.Namespace, ref.Name}, wake{deleted: []deleted{{uid: ref.UID, workflows: []string{id}}}}, 0)
 		}
-		if page = list.GetNextPageToken(); len(page) == 0 {
+		if page = answer.GetNextPageToken(); len(page) == 0 {
 			return nil
 		}
 	}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -36,7 +37,7 @@ type subject struct {
 }
 
 // subject reads an object from the caches and decides whether it is calm.
-func (b *Bridge) subject(k key) (s subject, found bool) {
+func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
 	id := k.namespace + "/" + k.name
 	switch k.kind {
 	case run.KindMachine:
@@ -46,6 +47,18 @@ func (b *Bridge) subject(k key) (s subject, found bool) {
 	case run.KindMachineSet:
 		if s, found := b.cluster.Set(id); found {
 			return b.set(s), true
+		}
+	case run.KindClusterAPISet:
+		if s, found := b.api.Set(id); found {
+			return b.clusterAPISet(ctx, s), true
+		}
+	case run.KindClusterAPIDeployment:
+		if d, found := b.api.OwnDeployment(id); found {
+			return b.clusterAPIDeployment(ctx, d), true
+		}
+	case run.KindClusterAPIDrain:
+		if m, found := b.api.Machine(id); found {
+			return b.clusterAPIDrain(m), true
 		}
 	case run.KindMachineClass:
 		if c, found := b.cluster.Class(id); found {

@@ -32,11 +32,14 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	kubetesting "k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
 	"millwright/decide/preflight"
 	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
 	"millwright/workflows/run"
 )
 
@@ -96,12 +99,16 @@ func (f *temporal) ListWorkflow(_ context.Context, request *workflowservice.List
 	if f.answer != nil {
 		return nil, f.answer
 	}
+	runs := slices.DeleteFunc(slices.Clone(f.runs), func(id string) bool { // of the types that the query names, or of nobody knows which type
+		kind, _, known := run.InstallationIn(id).ParseID(id)
+		return known && !strings.Contains(request.GetQuery(), fmt.Sprintf("'%s'", kind))
+	})
 	n := len(request.GetNextPageToken()) // one run on each page
 	answer := &workflowservice.ListWorkflowExecutionsResponse{}
-	if n < len(f.runs) {
-		answer.Executions = []*workflowpb.WorkflowExecutionInfo{{Execution: &commonpb.WorkflowExecution{WorkflowId: f.runs[n]}}}
+	if n < len(runs) {
+		answer.Executions = []*workflowpb.WorkflowExecutionInfo{{Execution: &commonpb.WorkflowExecution{WorkflowId: runs[n]}}}
 	}
-	if n+1 < len(f.runs) {
+	if n+1 < len(runs) {
 		answer.NextPageToken = make([]byte, n+1)
 	}
 	return answer, nil
@@ -143,8 +150,11 @@ type world struct {
 	target   *kubefake.Clientset
 	meta     *metadatafake.FakeMetadataClient
 	control  *dynamicfake.FakeDynamicClient
+	provider *capitest.Server // of the objects of Cluster API; nil without them
+	api      *capi.Cache
 	cluster  *cache.Cluster
 	bridge   *Bridge
+	metrics  *prometheus.Registry // of the present bridge
 	version  int
 	stop     func()
 	prepare  func(*Bridge) // a bridge before it runs; may be nil
@@ -161,7 +171,8 @@ func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	})
 }
 
-// newWorld fills caches with objects; lead starts a bridge. A control plane among them is watched.
+// newWorld fills caches with objects; lead starts a bridge. A control plane among them is watched, and with a Cluster the objects of
+// Cluster API.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
@@ -169,6 +180,10 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		temporal: &temporal{open: map[string]int{}}, t: t, version: 100,
 		machines: fake.NewSimpleClientset(), target: kubefake.NewClientset(), meta: metadatafake.NewSimpleMetadataClient(scheme),
 		control: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"}),
+	}
+	withClusterAPI := slices.ContainsFunc(objects, func(o runtime.Object) bool { _, is := o.(*clusterv1.Cluster); return is })
+	if withClusterAPI {
+		w.provider = capitest.NewServer()
 	}
 	for _, o := range objects {
 		w.put(o)
@@ -183,6 +198,10 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.cluster = cluster
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
+	if withClusterAPI {
+		w.api, err = capi.Watch(ctx, cluster, w.provider.Client, capitest.Settings)
+		require.NoError(t, err)
+	}
 	require.NoError(t, cluster.Start(ctx))
 	return w
 }
@@ -193,7 +212,11 @@ func (w *world) lead() {
 		w.stop()
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	w.bridge = New(garden, w.cluster, w.temporal, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	w.metrics = prometheus.NewRegistry()
+	w.bridge = New(garden, w.cluster, w.temporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
+	if w.api != nil {
+		w.bridge.WatchClusterAPI(w.api)
+	}
 	if w.prepare != nil {
 		w.prepare(w.bridge)
 	}
@@ -220,7 +243,15 @@ func (w *world) settle() { w.pass(debounce + time.Millisecond) }
 
 // tracker returns the fake API server that holds objects of this type.
 func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
-	switch o.(type) {
+	switch o := o.(type) {
+	case *clusterv1.MachineSet:
+		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machinesets")
+	case *clusterv1.Machine:
+		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machines")
+	case *clusterv1.MachineDeployment:
+		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machinedeployments")
+	case *clusterv1.Cluster:
+		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("clusters")
 	case *v1alpha1.Machine:
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
 	case *v1alpha1.MachineSet:
@@ -232,6 +263,9 @@ func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.Gro
 	case *v1alpha1.RolloutPolicy:
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("rolloutpolicies")
 	case *unstructured.Unstructured:
+		if capitest.ResourceOf(o) != controlPlanes() {
+			return w.provider.Objects.Tracker(), capitest.ResourceOf(o)
+		}
 		return w.control.Tracker(), controlPlanes()
 	case *corev1.Node:
 		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")

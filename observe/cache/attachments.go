@@ -35,10 +35,23 @@ func (c *Cluster) WatchDrains() error {
 	if c.target == nil {
 		return nil
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(strip))
 	rules := externalversions.NewSharedInformerFactoryWithOptions(c.client, 0, externalversions.WithTransform(strip))
-	c.factories = append(c.factories, factory, rules)
+	c.factories = append(c.factories, rules)
 	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
+	return c.watchTarget()
+}
+
+// NewTarget prepares the caches of a cluster that has nodes, and no machine objects: its disruption budgets and volume attachments. Start
+// fills them.
+func NewTarget(target kubernetes.Interface) (*Cluster, error) {
+	c := &Cluster{target: target, Informers: map[Resource]cache.SharedIndexInformer{}, evictions: evictions{asking: make(chan struct{}, 1)}}
+	return c, c.watchTarget()
+}
+
+// watchTarget also caches the disruption budgets and volume attachments of the target.
+func (c *Cluster) watchTarget() error {
+	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(strip))
+	c.factories = append(c.factories, factory)
 	c.Informers[Budgets] = factory.Policy().V1().PodDisruptionBudgets().Informer()
 	c.attaching = &link{}
 	c.Informers[Attachments] = factory.InformerFor(&storagev1.VolumeAttachment{}, c.attaching.attachments)

@@ -5,17 +5,16 @@ package cache
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/generated/informers/externalversions"
@@ -55,6 +54,7 @@ const (
 	byClass     = "class"     // namespace/name of the class of a machine, or of a set's template
 	byNode      = "node"      // name of a machine's node
 	byInstance  = "instance"  // provider ID of a node, or of a machine the name of whose node is not known
+	byCall      = "call"      // why a machine calls the cloud, and the UID of its set; see MachinesCalling
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All methods are
@@ -65,6 +65,7 @@ type Cluster struct {
 	metadata  metadata.Interface // nil: Secrets are not watched
 	factories []interface{ Start(<-chan struct{}) }
 	Informers map[Resource]cache.SharedIndexInformer
+	tracked   sync.Map // Resource → cache.SharedIndexInformer, added after Start
 
 	Preflight Preflight
 	attaching *link // watches of volume attachments; nil when they are not watched
@@ -117,7 +118,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
 		ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf),
 		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  index(NodeNameOf), byInstance: index(UnnamedInstanceOf),
+		byNode:  index(NodeNameOf), byInstance: index(UnnamedInstanceOf), byCall: index(callOf),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
@@ -132,14 +133,26 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 // ends first. It does not wait for the control plane, whose kind may not be installed yet, nor for the disruption budgets of a
 // target that serves none. Call it once.
 func (c *Cluster) Start(ctx context.Context) error {
+	c.Begin(ctx)
+	return c.AwaitFilled(ctx)
+}
+
+// Begin keeps the caches current until ctx ends, without waiting until they are filled. Call it once, instead of Start.
+func (c *Cluster) Begin(ctx context.Context) {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
 	}
+	if informer := c.Informers[ControlPlanes]; informer != nil {
+		go informer.RunWithContext(ctx)
+	}
+}
+
+// AwaitFilled waits until the caches that Start waits for are filled, and returns an error if ctx ends first.
+func (c *Cluster) AwaitFilled(ctx context.Context) error {
 	for resource, informer := range c.Informers {
 		filled := true
 		switch resource {
 		case ControlPlanes:
-			go informer.RunWithContext(ctx)
 		case Budgets:
 			filled = c.awaitBudgets(ctx, informer)
 		default:
@@ -173,7 +186,15 @@ func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexIn
 }
 
 // Informer returns the cache of a resource; nil when the resource is not watched.
-func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer { return c.Informers[resource] }
+func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer {
+	if informer := c.Informers[resource]; informer != nil {
+		return informer
+	}
+	if informer, found := c.tracked.Load(resource); found {
+		return informer.(cache.SharedIndexInformer)
+	}
+	return nil
+}
 
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
@@ -183,131 +204,6 @@ func (c *Cluster) Client() versioned.Interface { return c.client }
 func (c *Cluster) Target(namespace string) kubernetes.Interface {
 	_ = namespace // for several targets, later
 	return c.target
-}
-
-// Machine returns a machine from the cache.
-func (c *Cluster) Machine(key string) (*v1alpha1.Machine, bool) {
-	return get[*v1alpha1.Machine](c.Informers[Machines], key)
-}
-
-// Set returns a MachineSet from the cache.
-func (c *Cluster) Set(key string) (*v1alpha1.MachineSet, bool) {
-	return get[*v1alpha1.MachineSet](c.Informers[Sets], key)
-}
-
-// Deployment returns a MachineDeployment from the cache.
-func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
-	return get[*v1alpha1.MachineDeployment](c.Informers[Deployments], key)
-}
-
-// Class returns a MachineClass from the cache.
-func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
-	return get[*v1alpha1.MachineClass](c.Informers[Classes], key)
-}
-
-// Node returns a Node of the target from the cache.
-func (c *Cluster) Node(name string) (*corev1.Node, bool) {
-	return get[*corev1.Node](c.Informers[Nodes], name)
-}
-
-// MachinesOf returns the machines that the object with this UID controls, in no order.
-func (c *Cluster) MachinesOf(ownerUID string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
-}
-
-// MachinesOfClass returns the machines that refer to a class (key namespace/name), in no order.
-func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
-}
-
-// MachinesOfNode returns the machines whose label names this node. More than one is a mistake of a user or of the cloud.
-func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
-}
-
-// MachinesAwaiting returns the machines that wait for a node with this provider ID, because they do not know its name.
-func (c *Cluster) MachinesAwaiting(providerID string) []*v1alpha1.Machine {
-	if providerID == "" {
-		return nil
-	}
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byInstance, providerID)
-}
-
-// NodeToName returns the node with a machine's provider ID, if the machine does not know the name of its node; nil for none, and for
-// several, of which the cloud must remove all but one.
-func (c *Cluster) NodeToName(m *v1alpha1.Machine) *corev1.Node {
-	id := UnnamedInstanceOf(m)
-	if id == "" || c.Informers[Nodes] == nil {
-		return nil
-	}
-	if nodes := Indexed[*corev1.Node](c.Informers[Nodes], byInstance, id); len(nodes) == 1 {
-		return nodes[0]
-	}
-	return nil
-}
-
-// SetsOf returns the sets that the object with this UID controls, in no order.
-func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
-	return Indexed[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
-}
-
-// MembersOf returns the machines that several sets control, in no order.
-func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
-	var members []*v1alpha1.Machine
-	for _, set := range sets {
-		members = append(members, c.MachinesOf(string(set.UID))...)
-	}
-	return members
-}
-
-// FreeMachines returns the machines that a set may adopt if it selects them, in no order; see IsFree.
-func (c *Cluster) FreeMachines(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
-	return free[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
-}
-
-// FreeSets returns the sets that a deployment may adopt if it selects them, in no order; see IsFree.
-func (c *Cluster) FreeSets(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
-	return free[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
-}
-
-// free returns the objects of a cache that IsFree for this owner.
-func free[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Object, kind string) []T {
-	list := Indexed[T](informer, ByOwner, OrphansOf(owner.GetNamespace()))
-	for _, o := range Indexed[T](informer, byOwnerName, ownerName(kind, owner.GetNamespace(), owner.GetName())) {
-		if IsFree(o, owner, kind) {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
-// LiveSetsOf reads the sets that a deployment controls from the API server, and those that it may adopt.
-func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) (owned, free []*v1alpha1.MachineSet, err error) {
-	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
-	}
-	for _, set := range Pointers(list.Items) {
-		switch {
-		case metav1.IsControlledBy(set, d):
-			owned = append(owned, set)
-		case IsFree(set, d, KindDeployment):
-			free = append(free, set)
-		}
-	}
-	return owned, free, nil
-}
-
-// EachMachine reads the machines of a namespace from the API server, past its caches, in pages of 500, and calls do for
-// each. After an error it has called do for some of them only.
-func EachMachine(ctx context.Context, client versioned.Interface, namespace string, do func(*v1alpha1.Machine)) error {
-	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return client.MachineV1alpha1().Machines(namespace).List(ctx, options)
-	})
-	return list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		do(o.(*v1alpha1.Machine))
-		return nil
-	})
 }
 
 func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
@@ -363,6 +259,9 @@ func index[T any](key func(T) string) cache.IndexFunc {
 		return nil, nil
 	}
 }
+
+// OwnerIndex returns the index ByOwner for a cache of objects of any kind.
+func OwnerIndex() cache.Indexers { return cache.Indexers{ByOwner: index(ownerOf)} }
 
 func ownerOf(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
@@ -420,6 +319,14 @@ func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
 }
 
 var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
+
+// Secret returns the metadata of a Secret from the cache; found is false, too, if Secrets are not watched.
+func (c *Cluster) Secret(key string) (secret *metav1.PartialObjectMetadata, found bool) {
+	if c.Informers[Secrets] == nil {
+		return nil, false
+	}
+	return get[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
+}
 
 // stripSecret keeps only the identity, version and finalizers of a Secret: kubectl apply leaves a copy of its data in an
 // annotation.

@@ -21,12 +21,5 @@ const LinkSettles = time.Second
 // client-go after a failure (800 ms).
 const linkRenewed = 500 * time.Millisecond
 
-// Intervals of the check whether an API server was restored to a former state. Source: a restart of an API server takes two seconds or
-// more, and its first seconds write less than a restore takes away; so the first check after an outage follows it closely.
-const (
-	rewindCheck = 10 * time.Second
-	rewindRetry = time.Second // after a check that failed
-)
-
-// versionRequest bounds the requests of one such check. Source: each of them reads one object.
+// versionRequest bounds the requests of one check whether an API server was restored to a former state. Source: each of them reads one object.
 const versionRequest = 5 * time.Second

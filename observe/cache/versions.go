@@ -43,7 +43,7 @@ func (c *Cluster) Await(ctx context.Context, versions MinVersions, limit time.Du
 
 func (c *Cluster) reached(versions MinVersions) bool {
 	for resource, version := range versions {
-		if c.Informers[resource] != nil && Newer(version, c.Applied(resource)) {
+		if c.Informer(resource) != nil && Newer(version, c.Applied(resource)) {
 			return false
 		}
 	}
@@ -58,33 +58,6 @@ func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, erro
 	maps.DeleteFunc(ahead, func(resource Resource, version string) bool { return c.reached(MinVersions{resource: version}) })
 	resource, err := c.older(ctx, ahead)
 	return resource != "", err
-}
-
-// AwaitRewind returns an error when an API server is older than the caches: it was restored to a former state. Their watches show no
-// change until the API server has reached their versions, and what the restore changed they never show. The process has to end: its
-// next start fills the caches anew. It returns nil when ctx ends. An API server that does not answer is asked again.
-//
-// A cache whose watch the API server refused while it started was listed anew, and is not older. A restore remains unnoticed if, before the first check after it, as much was written as the restore took away.
-func (c *Cluster) AwaitRewind(ctx context.Context) error {
-	for pause := rewindCheck; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		versions := MinVersions{}
-		for resource := range c.Informers {
-			versions[resource] = c.Applied(resource) // read before the API server's version, which only grows
-		}
-		resource, err := c.older(ctx, versions)
-		if resource != "" {
-			return fmt.Errorf("the API server was restored to a former state: it is older than version %s in the cache of %s", versions[resource], resource)
-		}
-		pause = rewindCheck
-		if err != nil {
-			pause = rewindRetry
-		}
-	}
 }
 
 // older returns a resource of which the API server has not reached the version; empty if it has reached all of them.
@@ -118,7 +91,7 @@ func (c *Cluster) older(ctx context.Context, versions MinVersions) (Resource, er
 
 // Applied returns the version that the cache of a resource has reached; empty when the resource is not watched.
 func (c *Cluster) Applied(resource Resource) string {
-	informer := c.Informers[resource]
+	informer := c.Informer(resource)
 	if informer == nil {
 		return ""
 	}

@@ -2,20 +2,14 @@ package cache_test
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/generated/clientset/versioned/fake"
-	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 	"millwright/observe/observetest"
 )
@@ -87,60 +81,6 @@ func TestAwait(t *testing.T) {
 		touch(t, client, "m-2", "102")
 		assert.True(t, <-reached)
 	})
-}
-
-// The API server answers with version 1000 as long as it has not been restored, and at first not at all.
-func TestAwaitRewind(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		after func(cancel context.CancelFunc, version *atomic.Value)
-		want  string
-	}{
-		{"a restored API server is noticed", func(_ context.CancelFunc, version *atomic.Value) { version.Store("99") }, "older than version 100 in the cache of machines"},
-		{"an API server that is not restored is not", func(cancel context.CancelFunc, _ *atomic.Value) { cancel() }, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var version atomic.Value
-				version.Store("")
-				client := fake.NewSimpleClientset()
-				cluster, err := cache.NewCluster(client, nil, nil)
-				require.NoError(t, err)
-				require.NoError(t, cluster.Start(ctx))
-				client.PrependReactor("list", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-					if version.Load() == "" {
-						return true, nil, errors.New("away")
-					}
-					if action.GetResource().Resource != "machines" {
-						return false, nil, nil
-					}
-					return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{ResourceVersion: version.Load().(string)}}, nil
-				})
-				touch(t, client, "m-1", "100")
-				ended := make(chan error, 1)
-				go func() { ended <- cluster.AwaitRewind(ctx) }()
-				time.Sleep(time.Minute)
-				version.Store("1000")
-				time.Sleep(time.Hour)
-				require.Empty(t, ended, "nothing is older than the caches")
-				row.after(cancel, &version)
-				select {
-				case err = <-ended:
-				case <-time.After(time.Minute):
-					require.Fail(t, "it goes on")
-				}
-				if row.want == "" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, row.want)
-				}
-				cancel()
-				synctest.Wait()
-			})
-		})
-	}
 }
 
 // touch creates a machine with this resource version.

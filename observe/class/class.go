@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/api/v1alpha1"
@@ -68,6 +69,7 @@ func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 		Machines:  n.machines(class.Name),
 		Unguarded: len(n.Unguarded(class)),
 		Unused:    len(n.Unused()),
+		Said:      SaysServed(class),
 		SaidSo:    Unserved(class) != "",
 	}
 }
@@ -78,6 +80,11 @@ func Unserved(class *v1alpha1.MachineClass) string {
 		return c.Message
 	}
 	return ""
+}
+
+// SaysServed reports whether the status of a class says whether a worker serves its provider, be it yes or no.
+func SaysServed(class *v1alpha1.MachineClass) bool {
+	return meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed) != nil
 }
 
 // Class returns the class with this UID; nil when there is none.
@@ -170,13 +177,41 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// refersTo reports whether one of the two references of a class names a Secret. A reference without a namespace means that
-// of the class.
-func refersTo(class *v1alpha1.MachineClass, namespace, name string) bool {
+// SecretsOf returns the Secrets that a class names, each once, whether they exist or not. A reference without a namespace means that of the
+// class. One without a name is returned, too.
+func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
-		if ref != nil && cmp.Or(ref.Namespace, class.Namespace) == namespace && ref.Name == name {
-			return true
+		if ref == nil {
+			continue
+		}
+		key := types.NamespacedName{Namespace: cmp.Or(ref.Namespace, class.Namespace), Name: ref.Name}
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
 		}
 	}
-	return false
+	return keys
+}
+
+// Versions returns the versions of a class and of the Secrets that it names, as the caches have them: two calls with the same text need read
+// them once. It is empty if a Secret is not in the caches.
+func Versions(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
+	versions := VersionOf(class)
+	for _, key := range SecretsOf(class) {
+		secret, found := c.Secret(key.String())
+		if !found {
+			return ""
+		}
+		versions += VersionOf(secret)
+	}
+	return versions
+}
+
+// VersionOf returns the part of Versions that is of one object.
+func VersionOf(o metav1.Object) string {
+	return string(o.GetUID()) + "/" + o.GetResourceVersion() + " "
+}
+
+// refersTo reports whether one of the two references of a class names a Secret.
+func refersTo(class *v1alpha1.MachineClass, namespace, name string) bool {
+	return slices.Contains(SecretsOf(class), types.NamespacedName{Namespace: namespace, Name: name})
 }

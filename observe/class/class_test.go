@@ -66,6 +66,13 @@ func startWithSecrets(t *testing.T, secrets []runtime.Object, objects ...runtime
 	return cluster, client
 }
 
+// served is a class whose status says whether a worker serves its provider.
+func served(as metav1.ConditionStatus) *v1alpha1.MachineClass {
+	return observetest.Class("small", func(c *v1alpha1.MachineClass) {
+		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: as, Message: "as asked"}}
+	})
+}
+
 func TestClassFacts(t *testing.T) {
 	small := observetest.Class("small", naming("shop", "keys"))
 	going := observetest.Class("small", naming("shop", "keys"), goingClass)
@@ -115,6 +122,8 @@ func TestClassFacts(t *testing.T) {
 		{"but not one that goes as well: neither would release it", going, class.Neighbours{
 			Classes: []*v1alpha1.MachineClass{observetest.Class("large", naming("", "keys"), goingClass)}, Secrets: secrets{secret("keys", guarded)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
+		{"a worker serves its provider", served(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Said: true}},
+		{"no worker does", served(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Said: true, SaidSo: true}},
 		{"U170: a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", guarded), secret("former", guarded)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

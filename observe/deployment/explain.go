@@ -24,12 +24,14 @@ func Explained(f Family, plan rollout.Plan, hold string, now time.Time) explain.
 		Of:        max(len(f.Members), int(d.Spec.Replicas)),
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
-		e.Until = p.Until
+		e.Step, e.Until = p.Reached(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
-		e.Conditions = append(e.Conditions, explain.Condition{
-			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: sinceOf(d, c.Type, c.Status, now),
-		})
+		since := c.Updated // of Progressing: it changes with the reason, and the transition time does not if both reasons have one status
+		if since.IsZero() {
+			since = sinceOf(d, c.Type, c.Status, now)
+		}
+		e.Conditions = append(e.Conditions, explain.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: since})
 	}
 	sets := slices.SortedFunc(slices.Values(f.Sets), func(a, b *v1alpha1.MachineSet) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // the newest first

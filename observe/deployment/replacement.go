@@ -49,7 +49,7 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 // ReplaceObserved returns the facts from which the replacements of a deployment are decided. Members are the machines of its
 // sets.
 func ReplaceObserved(c *cache.Cluster, d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
-	o := replace.Observed{Budget: bound(c.PolicyOf(d).PolicySpec().EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
+	o := replace.Observed{Budget: Number(c.PolicyOf(d).PolicySpec().EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)

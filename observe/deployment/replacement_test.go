@@ -90,7 +90,7 @@ func TestMachinesToReplace(t *testing.T) {
 		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered", LastTransitionTime: observetest.Ago(5)}}
 	}
 	joinedOnce := func(m *v1alpha1.Machine) {
-		m.Annotations = map[string]string{v1alpha1.AnnotationMachineJoinDuration: "1m30s"}
+		m.Status.JoinedAt = new(observetest.Ago(9))
 	}
 	cluster, _ := observetest.Start(t, nil)
 	for _, row := range []struct {

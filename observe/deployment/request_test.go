@@ -142,8 +142,11 @@ func TestRequestPatch(t *testing.T) {
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x"}},"spec":{"paused":true}}`: {
 			request.MachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true)},
 		},
-		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":null}},"spec":{"paused":false}}`: {
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":null,"rollout.machine.sapcloud.io/paused-by":null}},"spec":{"paused":false}}`: {
 			request.MachineDeployment, request.Resume, request.Decision{Record: "x", Paused: new(false), Annotation: new("")},
+		},
+		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/paused-by":"ann: why"}},"spec":{"paused":true}}`: {
+			request.MachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true), Annotation: new("ann: why")},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":"7 ann: why"}}}`: {
 			request.MachineDeployment, request.Cancel, request.Decision{Record: "x", Annotation: new("7 ann: why")},

@@ -65,10 +65,11 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Replicas:   int(d.Spec.Replicas),
 		Deleting:   d.DeletionTimestamp != nil,
 		Orphaning:  cache.IsOrphaning(d),
-		Invalid:    cmp.Or(invalid(d), invalidSteps(f.Policy)),
+		Invalid:    cmp.Or(invalid(d), InvalidSteps(f.Policy)),
 		Frozen:     cache.IsFrozen(d),
 		Thaws:      f.AsMCM,
 		Paused:     d.Spec.Paused,
+		PausedBy:   strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
 		Guard:      f.Guard,
 		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
@@ -81,9 +82,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		Reported:           reportedRollout(&d.Status),
 	}
 	_, o.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
-	if r := d.Status.Rollout; r != nil {
-		o.Progress = rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
-	}
+	o.Progress = Progress(d.Status.Rollout)
 	for _, c := range o.Reported.Conditions {
 		if c.Type == string(v1alpha1.MachineDeploymentProgressing) {
 			o.Absent = f.Absences.Between(c.Updated, now)
@@ -91,7 +90,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	}
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Strategy)
 	applySpec(&o, &d.Spec)
-	applyPolicy(&o, f.Policy.PolicySpec())
+	ApplyPolicy(&o, f.Policy.PolicySpec())
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
 		if machine.IsWaiting(m) {
@@ -110,21 +109,43 @@ func Observed(f Family, now time.Time) rollout.Observed {
 			Released: s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID),
 		})
 	}
-	current := currentRevision(o.Sets)
-	if kept := RecordedSteps(&d.Status, current); kept != nil {
-		o.Steps = steps(kept)
+	current := CurrentRevision(o.Sets)
+	if kept := RecordedSteps(d.Status.Rollout, current); kept != nil {
+		o.Steps = Steps(kept)
 	}
-	o.Held, o.Approved = requests(d, current)
+	o.Held, o.Approved = Requests(d, current)
 	return o
 }
 
 // RecordedSteps returns the steps that the rollout to a revision began with and keeps; nil when none are recorded, because the
 // record is of another revision or of a version of Millwright that recorded no steps. A rollout without steps has an empty list.
-func RecordedSteps(s *v1alpha1.MachineDeploymentStatus, revision int64) []v1alpha1.RolloutStep {
-	if s.Rollout == nil || s.Rollout.Revision != revision {
+func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.RolloutStep {
+	if r == nil || r.Revision != revision {
 		return nil
 	}
-	return s.Rollout.Steps
+	return r.Steps
+}
+
+// Progress returns the progress that a record of a rollout has; nil: none is recorded.
+func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
+	if r == nil {
+		return rollout.Progress{}
+	}
+	return rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
+}
+
+// Record returns the record of a progress. Of the same revision it keeps the steps that were recorded; a new revision gets those of the
+// policy.
+func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
+	steps := RecordedSteps(was, p.Revision)
+	if steps == nil {
+		steps = append([]v1alpha1.RolloutStep{}, policy.PolicySpec().Steps...)
+	}
+	r := &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), Steps: steps, FailedMachines: p.Failed}
+	if !p.Reached.IsZero() {
+		r.ReachedAt = new(metav1.NewTime(p.Reached))
+	}
+	return r
 }
 
 // applySpec reads the parts of the spec beside the strategy that control a rollout.
@@ -140,10 +161,10 @@ func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	}
 }
 
-// applyPolicy reads what a policy says about a rollout.
-func applyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
+// ApplyPolicy adds what a policy says about a rollout to its facts.
+func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
-	o.Steps = steps(policy.Steps)
+	o.Steps = Steps(policy.Steps)
 	if auto := policy.AutomaticRollback; auto != nil {
 		o.Automatic.OnDeadline = auto.OnProgressDeadline
 		if auto.MaxFailedMachines != nil {
@@ -152,10 +173,10 @@ func applyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	}
 }
 
-// steps reads the steps of a rollout.
-func steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
+// Steps reads the steps of a rollout.
+func Steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 	for _, s := range of {
-		step := rollout.Step{Size: bound(s.Replicas), Approve: s.Approve}
+		step := rollout.Step{Size: Number(s.Replicas), Approve: s.Approve}
 		if s.Wait != nil {
 			step.Wait = s.Wait.Duration
 		}
@@ -181,12 +202,12 @@ func strategy(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, sur
 	default:
 		kind = rollout.RollingUpdate
 	}
-	return kind, bound(maxSurge), bound(maxUnavailable)
+	return kind, Number(maxSurge), Number(maxUnavailable)
 }
 
-// bound reads a number of machines or a percentage. A string without a percent sign is a percentage too, as in MCM.
+// Number reads a number of machines or a percentage. A string without a percent sign is a percentage too, as in MCM.
 // Admission rejects every other string.
-func bound(v intstr.IntOrString) rollout.Bound {
+func Number(v intstr.IntOrString) rollout.Bound {
 	if v.Type == intstr.Int {
 		return rollout.Bound{Value: int(v.IntVal)}
 	}
@@ -228,9 +249,9 @@ func orchestrated(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
 	return u != nil && (u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
 }
 
-// invalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps within
+// InvalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps within
 // its cost limit.
-func invalidSteps(policy *v1alpha1.RolloutPolicy) string {
+func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	for i, s := range policy.PolicySpec().Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
 		if s.Replicas.Type == intstr.String && (err != nil || percent < 0) {
@@ -249,9 +270,9 @@ func Revision(o metav1.Object) int64 {
 	return max(n, 0)
 }
 
-// currentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0 when
+// CurrentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0 when
 // there is none.
-func currentRevision(sets []rollout.Set) int64 {
+func CurrentRevision(sets []rollout.Set) int64 {
 	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
 		return 0
@@ -260,16 +281,16 @@ func currentRevision(sets []rollout.Set) int64 {
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how many of
+// Requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how many of
 // its steps are approved. Requests about another revision are ignored.
-func requests(d *v1alpha1.MachineDeployment, revision int64) (held string, approved int) {
+func Requests(d metav1.Object, revision int64) (held string, approved int) {
 	if revision == 0 {
 		return "", 0
 	}
-	if which, words, _ := strings.Cut(d.Annotations[v1alpha1.AnnotationRolloutHold], " "); which != "" && which == strconv.FormatInt(revision, 10) {
+	if which, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutHold], " "); which != "" && which == strconv.FormatInt(revision, 10) {
 		held = cmp.Or(strings.TrimSpace(words), "no reason given")
 	}
-	which, _, _ := strings.Cut(d.Annotations[v1alpha1.AnnotationRolloutApprove], " ")
+	which, _, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutApprove], " ")
 	which, steps, _ := strings.Cut(which, "/")
 	if n, err := strconv.Atoi(steps); err == nil && which == strconv.FormatInt(revision, 10) {
 		approved = max(n, 0)
@@ -318,8 +339,8 @@ func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine,
 		Seen:     int(set.Status.ObservedReplicas),
 		Revision: Revision(set),
 		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
-		Desired:  numberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
-		Max:      numberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
+		Desired:  NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
+		Max:      NumberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
 		Frozen:   cache.IsFrozen(set),
 	}
 	_, s.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
@@ -345,8 +366,8 @@ func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine,
 	return s
 }
 
-// numberIn reads the value of an annotation as a number; -1 when it is none.
-func numberIn(text string) int {
+// NumberIn reads the value of an annotation as a number; -1 when it is none, or negative.
+func NumberIn(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
 		return n
 	}
@@ -381,6 +402,9 @@ func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector label
 		r.Updated = done && !seen.Updating
 		r.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]
 		r.Guarded = r.Guard != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
+		if r.Guard == "" && !machine.HasJoined(m) { // the first sync of the node writes it
+			r.Guard = v1alpha1.ValueLowerTrue
+		}
 		r.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
 	}
 	r.Available = !r.Deleting && !r.Updating && seen.Available(now, minReady)

@@ -106,6 +106,7 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
 		{fact: "Deleting", deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, want: true},
+		{fact: "PausedBy", deployment: noteDeployment(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"), want: "ann: lunch"},
 		{fact: "Orphaning", deployment: func(d *v1alpha1.MachineDeployment) {
 			d.DeletionTimestamp, d.Finalizers = observetest.Now(), []string{"orphan"}
 		}, want: true},
@@ -205,6 +206,9 @@ func TestRolloutObserved(t *testing.T) {
 		"Sets":   {nil},         // see TestRolloutSet
 		"Thaws":  {true},        // see TestAsMCM
 		"NoSet":  {"refused"},   // from its workflow: see TestReportDeploymentWhoseSetIsRefused
+
+		"Suspended": {"of Cluster API: see observe/capi/deployment"}, "Wake": {"the same"}, "Machines": {"the same"},
+		"Extension": {"the same"}, "NoCreate.Reason": {"the same"}, "NoCreate.Message": {"the same"},
 	}
 	for _, row := range rows {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {

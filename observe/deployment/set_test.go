@@ -35,7 +35,13 @@ func TestRolloutSet(t *testing.T) {
 	const desired, most = v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas
 	numbered := func(d *v1alpha1.MachineDeployment) { noteDeployment(v1alpha1.AnnotationRevision, "7")(d) }
 	minReady := func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }
-	told := map[string][]any{"Machines": {nil}} // see TestRolloutMember
+	// See TestRolloutMember, and observe/capi/deployment.
+	told := map[string][]any{"Machines": {nil}}
+	for _, name := range []string{
+		"Twin", "Lacks", "Answer.Set", "Answer.Possible", "Answer.Failed", "Answer.Why", "Answer.At", "Transfer.To", "Transfer.From", "Transfer.Acknowledged",
+	} {
+		told[name] = []any{"of Cluster API"}
+	}
 	for _, row := range []struct {
 		name       string
 		fact       string
@@ -130,7 +136,7 @@ func TestRolloutMember(t *testing.T) {
 	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 }
 	troubled := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	handed := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" }
-	told := map[string][]any{}
+	told := map[string][]any{"Moved": {"of Cluster API"}, "Unacknowledged": {"of Cluster API"}}
 	for _, row := range []struct {
 		name    string
 		fact    string
@@ -180,6 +186,9 @@ func TestRolloutMember(t *testing.T) {
 		{name: "with another one", fact: "Tainted", node: observetest.Critical, want: false},
 		{fact: "Guard", node: ours, want: "true"},
 		{name: "as others wrote it", fact: "Guard", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
+		{name: "of a machine that has not joined: its first sync writes it", fact: "Guard", machine: is(v1alpha1.MachinePending), node: labelNode("os", "linux"), want: "true"},
+		{name: "of one that has", fact: "Guard", machine: is(v1alpha1.MachineUnknown), node: labelNode("os", "linux"), want: ""},
+		{name: "that is not written yet is not ours", fact: "Guarded", machine: is(v1alpha1.MachinePending), node: labelNode("os", "linux"), want: false},
 		{name: "by us", fact: "Guarded", node: ours, want: true},
 		{name: "by others", fact: "Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"), want: false},
 		{name: "a marker alone", fact: "Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), want: false},

@@ -18,7 +18,7 @@ var notCopied = []string{
 	v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas,
 	v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze, v1alpha1.AnnotationTriggerDeletion,
 	v1alpha1.AnnotationPaused, v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove, v1alpha1.AnnotationLastRequest,
-	v1alpha1.AnnotationAutomaticRollbackTo,
+	v1alpha1.AnnotationRolloutPausedBy, v1alpha1.AnnotationAutomaticRollbackTo,
 }
 
 // FollowDeployment copies from a deployment to a set what changes existing machines in place or concerns the set alone, and

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,15 @@ func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 		}
 	}
 	return ""
+}
+
+// Held returns who holds the deletion or the drain of a machine, and why, such as "ann: lunch"; empty: nobody does.
+func Held(m *v1alpha1.Machine) string {
+	words, held := m.Annotations[v1alpha1.AnnotationHold]
+	if !held {
+		return ""
+	}
+	return cmp.Or(phrase.Cut(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
 // Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it, or the pods run no
@@ -61,12 +71,23 @@ func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Nod
 		Retries: m.Spec.EvictRetries(),
 		Grace:   grace,
 	}
+	if OfClusterAPI(m) {
+		l.Setting, l.Endless = "nodeDrainTimeoutSeconds", l.Timeout == Forever
+	}
 	if record != nil {
 		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
 	}
 	l.Force, l.Extended = Forced(m, node), Extended(m)
 	l.Unusable, l.UnusableSince = unusable(node)
 	return l
+}
+
+// Forever is the drainTimeout of a machine whose drain has no end. Only the facts about machines of Cluster API have it.
+const Forever = time.Duration(math.MaxInt64)
+
+// OfClusterAPI reports whether facts are about a Machine of Cluster API, in the form of a Machine of Millwright.
+func OfClusterAPI(m *v1alpha1.Machine) bool {
+	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
 }
 
 // Extended returns until when an operator wants evictions to continue; zero when no annotation asks for it or its time
@@ -151,7 +172,7 @@ func InDrain(m *v1alpha1.Machine) bool {
 		return false
 	}
 	if d.Drain == nil {
-		return AnnotationReason(m, v1alpha1.AnnotationHold) == ""
+		return Held(m) == ""
 	}
 	return d.Drain.Result == ""
 }

@@ -43,3 +43,12 @@ func TestPriority(t *testing.T) {
 	}
 	assert.Equal(t, 3, drain.Priority(observetest.Machine("m")), "no annotation")
 }
+
+func TestWhoHoldsADrain(t *testing.T) {
+	m := observetest.Machine("m")
+	assert.Empty(t, drain.Held(m))
+	for words, want := range map[string]string{"ann: lunch": "ann: lunch", " ": "no reason given", "": "no reason given"} {
+		m.Annotations = map[string]string{v1alpha1.AnnotationHold: words}
+		assert.Equal(t, want, drain.Held(m))
+	}
+}

@@ -131,10 +131,22 @@ type Filter struct {
 	Attachment func(node, volume string) bool // volume is empty when the attachment names no persistent volume
 }
 
+// Sources are the caches whose changes matter to a drain; nil: not watched.
+type Sources map[observecache.Resource]cache.SharedIndexInformer
+
+// SourcesOf returns the caches of a control cluster and its target.
+func SourcesOf(c *observecache.Cluster) Sources {
+	sources := Sources{}
+	for _, resource := range []observecache.Resource{observecache.Rules, observecache.Machines, observecache.Budgets, observecache.Attachments} {
+		sources[resource] = c.Informer(resource)
+	}
+	return sources
+}
+
 // Subscribe notifies a drain of changes of any drain rule, of the machine with this UID, and of the disruption budgets and volume
 // attachments that the filter selects. A notification does not say what changed. After the filter has changed, read the caches:
 // they hold what it did not select before. The caller must call stop.
-func Subscribe(c *observecache.Cluster, machineUID string, of Filter) (changed <-chan struct{}, stop func(), err error) {
+func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan struct{}, stop func(), err error) {
 	pending := make(chan struct{}, 1)
 	notify := func(any) {
 		select {
@@ -144,7 +156,7 @@ func Subscribe(c *observecache.Cluster, machineUID string, of Filter) (changed <
 	}
 	matters := map[observecache.Resource]func(object any) bool{
 		observecache.Rules:    func(any) bool { return true },
-		observecache.Machines: func(object any) bool { return string(object.(*v1alpha1.Machine).UID) == machineUID },
+		observecache.Machines: func(object any) bool { return string(object.(metav1.Object).GetUID()) == machineUID },
 		observecache.Budgets: func(object any) bool {
 			return of.Budget != nil && of.Budget(object.(*policyv1.PodDisruptionBudget).Namespace)
 		},
@@ -160,7 +172,7 @@ func Subscribe(c *observecache.Cluster, machineUID string, of Filter) (changed <
 		}
 	}
 	for resource, matters := range matters {
-		informer := c.Informer(resource)
+		informer := sources[resource]
 		if informer == nil {
 			continue
 		}
@@ -183,10 +195,10 @@ func Subscribe(c *observecache.Cluster, machineUID string, of Filter) (changed <
 }
 
 // Rules are the drain rules of a machine, sorted by name. The zero value has none.
-type Rules []rule
+type Rules []Rule
 
-// rule is a drain rule with its selectors parsed.
-type rule struct {
+// Rule is a drain rule with its selectors parsed.
+type Rule struct {
 	says *drain.Rule
 	pods []podSelector
 }
@@ -207,29 +219,51 @@ func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
 		if !speaks {
 			continue
 		}
-		rule := rule{says: &drain.Rule{Name: r.Name, Behavior: string(r.Spec.Drain.Behavior)}}
-		if order := r.Spec.Drain.Order; order != nil {
-			rule.says.Order = *order
-		}
+		var pods []PodSelector
 		for _, p := range r.Spec.Pods {
-			var s podSelector
-			if s.pod, err = selector(p.Selector); err == nil {
-				s.namespace, err = selector(p.NamespaceSelector)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
-			}
-			rule.pods = append(rule.pods, s)
+			pods = append(pods, PodSelector{p.Selector, p.NamespaceSelector})
+		}
+		rule, err := NewRule(r.Name, string(r.Spec.Drain.Behavior), r.Spec.Drain.Order, pods)
+		if err != nil {
+			return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
 		}
 		found = append(found, rule)
 	}
-	slices.SortFunc(found, func(x, y rule) int { return cmp.Compare(x.says.Name, y.says.Name) })
-	return found, nil
+	return SortedRules(found), nil
+}
+
+// PodSelector selects pods by their labels and those of their namespace; nil: any.
+type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
+
+// NewRule returns a drain rule that selects the pods which one of the selectors selects; without selectors, all pods. An error means that
+// a selector is invalid.
+func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, err error) {
+	r.says = &drain.Rule{Name: name, Behavior: behavior}
+	if order != nil {
+		r.says.Order = *order
+	}
+	for _, p := range pods {
+		var s podSelector
+		if s.pod, err = Selector(p.Pod); err == nil {
+			s.namespace, err = Selector(p.Namespace)
+		}
+		if err != nil {
+			return Rule{}, err
+		}
+		r.pods = append(r.pods, s)
+	}
+	return r, nil
+}
+
+// SortedRules sorts rules by name: the first that selects a pod applies.
+func SortedRules(rules Rules) Rules {
+	slices.SortFunc(rules, func(x, y Rule) int { return cmp.Compare(x.says.Name, y.says.Name) })
+	return rules
 }
 
 func ofMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) {
 	for _, entry := range r.Spec.Machines {
-		s, err := selector(entry.Selector)
+		s, err := Selector(entry.Selector)
 		if err != nil {
 			return false, err
 		}
@@ -240,8 +274,8 @@ func ofMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) 
 	return len(r.Spec.Machines) == 0, nil
 }
 
-// selector parses a selector; nil for one that is not set.
-func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+// Selector parses a selector; nil for one that is not set.
+func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -250,7 +284,7 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 
 // Namespaces reports whether a rule selects by the labels of namespaces.
 func (d Rules) Namespaces() bool {
-	return slices.ContainsFunc(d, func(r rule) bool {
+	return slices.ContainsFunc(d, func(r Rule) bool {
 		return slices.ContainsFunc(r.pods, func(s podSelector) bool { return s.namespace != nil })
 	})
 }

@@ -19,7 +19,7 @@ func TestN14_DrainNewsOfRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, _ := observetest.Watching(t)
 		synctest.Wait() // until the fake's watches have begun
-		news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
 		require.NoError(t, err)
 		defer stop()
 		heard(news)

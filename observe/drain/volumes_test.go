@@ -109,9 +109,9 @@ func TestN14_DrainNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t, budget("web", nil), observetest.Attachment("a", "n", "pv-1"))
 		synctest.Wait() // until the fake's watches have begun
-		news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
 		require.NoError(t, err)
-		other, stopOther, err := observe.Subscribe(cluster, "uid-m", concerned)
+		other, stopOther, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
 		require.NoError(t, err)
 		defer stopOther()
 		heard(news)
@@ -172,7 +172,7 @@ func TestN14_WhoCaresForNoBudgetHearsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
-		news, stop, err := observe.Subscribe(cluster, "uid-m", observe.Filter{Attachment: concerned.Attachment})
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", observe.Filter{Attachment: concerned.Attachment})
 		require.NoError(t, err)
 		defer stop()
 		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{})))
@@ -186,7 +186,7 @@ func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
-		news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
@@ -204,7 +204,7 @@ func TestU98_WithoutATargetThereAreNoNews(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := observe.Subscribe(cluster, "uid-m", concerned)
+	news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
@@ -221,7 +221,7 @@ func TestDrainNewsFailWhereTheCachesHaveEnded(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = observe.Subscribe(cluster, "uid-m", concerned)
+		_, _, err = observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

@@ -67,7 +67,7 @@ func TestDeletionFacts(t *testing.T) {
 				f.Skip = "annotation " + v1alpha1.AnnotationSkipDrain + ": alice: it is empty"
 			}),
 		},
-		"a person holds it": {observetest.Annotated(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "annotation " + v1alpha1.AnnotationHold + " is set" })},
+		"a person holds it": {observetest.Annotated(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "no reason given" })},
 		"a person abandons it": {observetest.Annotated(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
 			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
 		})},

@@ -24,6 +24,9 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 		Owned: len(m.OwnerReferences) > 0, Deleting: m.DeletionTimestamp != nil,
 		Step: o.Step, Cause: o.Cause, BlockedBy: o.BlockedBy, Since: o.Since.Time, Now: now,
 	}
+	if stopped := m.Status.CreationStopped; stopped != nil {
+		f.Stopped = cache.TimeOf(stopped.Since)
+	}
 	if of != nil {
 		f.Unserved = class.Unserved(of)
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {

@@ -36,3 +36,15 @@ func TestWhenADrainThatIsBlockedGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// A creation that waits for a person is tried again an hour after it stopped.
+func TestSinceWhenACreationWaits(t *testing.T) {
+	stopped := metav1.NewTime(time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC))
+	m := &v1alpha1.Machine{}
+	m.Status.CurrentOperation = &v1alpha1.Operation{Step: "create-instance", BlockedBy: []string{"Unauthenticated"}}
+	assert.Zero(t, observe.Explained(m, nil, stopped.Time).Stopped)
+	m.Status.CreationStopped = &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: time.Hour}}
+	assert.Zero(t, observe.Explained(m, nil, stopped.Time).Stopped, "it goes on")
+	m.Status.CreationStopped.Since = &stopped
+	assert.Equal(t, stopped.Time, observe.Explained(m, nil, stopped.Time).Stopped)
+}

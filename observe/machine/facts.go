@@ -64,22 +64,8 @@ func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 	if owner == nil {
 		return 0
 	}
-	n := 0
-	for _, other := range c.MachinesOf(string(owner.UID)) {
-		if other.UID != m.UID && (other.DeletionTimestamp != nil) == (m.DeletionTimestamp != nil) && isCalling(other) {
-			n++
-		}
-	}
-	return n
-}
-
-// isCalling reports whether a machine is at the step in which the cloud creates or deletes its instance.
-func isCalling(m *v1alpha1.Machine) bool {
-	if m.DeletionTimestamp != nil {
-		return m.Status.Deletion != nil && m.Status.Deletion.Stage == v1alpha1.MachineDeletionInstance
-	}
-	return m.Spec.ProviderID == "" && m.Status.LastOperation.Type == v1alpha1.MachineOperationCreate &&
-		m.Status.LastOperation.State == v1alpha1.MachineStateProcessing // after a failure it waits, and calls nothing
+	others := slices.DeleteFunc(c.MachinesCalling(string(owner.UID), m.DeletionTimestamp != nil), func(other *v1alpha1.Machine) bool { return other.UID == m.UID })
+	return len(others)
 }
 
 // Facts returns the facts from which a machine is planned. Now is the time to decide for; with zero no timeout is judged.
@@ -262,7 +248,7 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, don
 			f.Result = d.Drain.Result
 		}
 	}
-	f.Hold, f.Abandon = drain.AnnotationReason(m, v1alpha1.AnnotationHold), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
+	f.Hold, f.Abandon = drain.Held(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
 	f.Skip = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
 	f.SkipDetach = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
 	return f
@@ -283,8 +269,13 @@ func hooks(m *v1alpha1.Machine, prefix string) []string {
 func HasJoined(m *v1alpha1.Machine) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineTerminating:
-		return m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
+		return IsJoinRecorded(m)
 	default:
 		return true
 	}
+}
+
+// IsJoinRecorded reports whether it is on record that the node of a machine has joined, whatever its phase is by now.
+func IsJoinRecorded(m *v1alpha1.Machine) bool {
+	return m.Status.JoinedAt != nil || m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
 }

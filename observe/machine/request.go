@@ -26,6 +26,7 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 	},
 	request.MachineDeployment: {
 		request.Start:   v1alpha1.AnnotationChangeCause,
+		request.Pause:   v1alpha1.AnnotationRolloutPausedBy,
 		request.Resume:  v1alpha1.AnnotationRolloutHold,
 		request.Cancel:  v1alpha1.AnnotationRolloutHold,
 		request.Approve: v1alpha1.AnnotationRolloutApprove,
@@ -84,7 +85,9 @@ func RequestPatch(kind request.Kind, command request.Command, d request.Decision
 		annotations[v1alpha1.AnnotationLastRequest] = d.Record
 	}
 	if d.Paused != nil {
-		spec["paused"] = *d.Paused
+		if spec["paused"] = *d.Paused; !*d.Paused {
+			annotations[v1alpha1.AnnotationRolloutPausedBy] = nil
+		}
 	}
 	if d.RollbackTo != nil {
 		spec["rollbackTo"] = map[string]any{"revision": *d.RollbackTo}

@@ -164,8 +164,9 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 		v1alpha1.AnnotationHold:        {request.Hold, request.Resume},
 		v1alpha1.AnnotationPreserve:    {request.Preserve, request.Unpreserve},
 		v1alpha1.AnnotationChangeCause: {request.Start}, v1alpha1.AnnotationRolloutApprove: {request.Approve},
-		v1alpha1.AnnotationRolloutHold: {request.Resume, request.Cancel},
-		"":                             {request.Pause, request.Undo},
+		v1alpha1.AnnotationRolloutHold:     {request.Resume, request.Cancel},
+		v1alpha1.AnnotationRolloutPausedBy: {request.Pause},
+		"":                                 {request.Undo},
 	}, of)
 	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
 }

@@ -278,9 +278,12 @@ func Fact(of any, name string) any {
 	return v.Interface()
 }
 
-// Facts lists the names of the fields of a struct, nested ones as Outer.Inner.
+// Facts lists the names of the exported fields of a struct, nested ones as Outer.Inner. Other fields follow from these.
 func Facts(of reflect.Type, prefix string) (names []string) {
 	for f := range of.Fields() {
+		if !f.IsExported() {
+			continue
+		}
 		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() {
 			names = append(names, Facts(f.Type, prefix+f.Name+".")...)
 			continue

@@ -31,7 +31,8 @@ func ExplainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeploy
 func explainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, conditions []scale.Condition, there int, now time.Time) explain.Set {
 	s := explain.Set{
 		Namespace: set.Namespace, Name: set.Name, Class: set.Spec.Template.Spec.Class.Name,
-		Busy: set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.IsFrozen(set),
+		Deleting: set.DeletionTimestamp != nil,
+		Busy:     set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.IsFrozen(set),
 	}
 	if deployment != nil {
 		if _, paused := deployment.Annotations[v1alpha1.AnnotationPaused]; paused {

@@ -90,7 +90,8 @@ func TestWhatASetHasPending(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := row.set.DeepCopy()
-			assert.Equal(t, row.want, scale.Look(set.Observed(row.set, row.around, row.now, 0)).Pending)
+			is := scale.Look(set.Observed(row.set, row.around, row.now, 0)).Pending
+			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.set, "what is looked at stays as it is")
 		})
 	}
@@ -228,4 +229,12 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 			assert.Equal(t, row.want, planned(d), d.Why)
 		})
 	}
+}
+
+func TestASetThatIsPausedAndGoesSaysBoth(t *testing.T) {
+	s, around := caredFor(1, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet), observetest.Members(running("a"))
+	plan := scale.Look(set.Observed(s, around, observetest.Noon, 0))
+	blocked := set.Explained(s, around, plan.Status.Conditions, observetest.Noon).Blocked(observetest.Noon)
+	assert.Contains(t, blocked.Message, "set s is being deleted, and waits because it is paused: ")
+	assert.Equal(t, "Paused", blocked.Reason)
 }

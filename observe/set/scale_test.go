@@ -156,6 +156,12 @@ func TestScaleObserved(t *testing.T) {
 	}, map[string]string{
 		"Members":              "TestObservedMember",
 		"ListFailed":           "an activity that cannot read fails",
+		"ClusterAPI":           "only sets of Cluster API",
+		"ClusterPaused":        "only sets of Cluster API",
+		"Stopped":              "only sets of Cluster API",
+		"Naming":               "only sets of Cluster API",
+		"MoveTo":               "only sets of Cluster API",
+		"NoMove":               "only sets of Cluster API",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",
 
@@ -165,6 +171,7 @@ func TestScaleObserved(t *testing.T) {
 		"Preflight.Settings.Checks":  "TestPreflightOfASet",
 		"Preflight.Settings.Strict":  "TestPreflightOfASet",
 		"Preflight.Settings.Skip":    "TestPreflightOfASet",
+		"Unsized":                    "a deployment of Cluster API: see observe/capi/deployment",
 	})
 }
 

@@ -132,10 +132,12 @@ func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 		change(spec)
 	}
 	t.Cleanup(func() { // names of instances are unique on the network, too
-		names, err := server.Run(context.Background(), "list", "--project", project, "--format=csv", "--columns=n")
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // a server that hangs fails the test, not the whole run
+		defer cancel()
+		names, err := server.Run(ctx, "list", "--project", project, "--format=csv", "--columns=n")
 		assert.NoError(t, err)
 		if all := strings.Fields(string(names)); len(all) > 0 {
-			_, err = server.Run(context.Background(), append([]string{"delete", "--force", "--project", project}, all...)...)
+			_, err = server.Run(ctx, append([]string{"delete", "--force", "--project", project}, all...)...)
 			assert.NoError(t, err)
 		}
 	})

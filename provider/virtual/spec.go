@@ -21,6 +21,7 @@ type Spec struct {
 
 	// How the cloud behaves for instances of this class. Left out means the cloud's run-time setting.
 	CreateLatency *Duration `json:"createLatency,omitempty"` // until the create call answers; the instance is pending
+	CreateSpread  *Duration `json:"createSpread,omitempty"`  // by how much more or less createLatency an instance has, evenly, by its name; left out means none
 	BootLatency   *Duration `json:"bootLatency,omitempty"`   // from the instance running until its Node registers
 	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // from the delete call until the instance is gone
 
@@ -77,7 +78,7 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 func (s *Spec) fields() map[string]any {
 	return map[string]any{
 		"region": &s.Region, "zone": &s.Zone, "instanceType": &s.InstanceType, "image": &s.Image, "capacity": &s.Capacity,
-		"createLatency": &s.CreateLatency, "bootLatency": &s.BootLatency, "deleteLatency": &s.DeleteLatency,
+		"createLatency": &s.CreateLatency, "createSpread": &s.CreateSpread, "bootLatency": &s.BootLatency, "deleteLatency": &s.DeleteLatency,
 		"neverBoots": &s.NeverBoots, "initialize": &s.Initialize, "quota": &s.Quota,
 	}
 }

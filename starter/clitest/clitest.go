@@ -21,11 +21,15 @@ import (
 	"go.temporal.io/sdk/converter"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/observe/capi/capitest"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -162,7 +166,9 @@ type World struct {
 	Temporal *FakeTemporal
 	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
 	Cluster  kubernetes.Interface // its nodes, Leases and Deployments; nil: nobody reads them
+	Upstream *capitest.Server     // the objects of Cluster API; nil: it is not installed
 	In       string               // what the user types
+	Asked    int                  // how often it was asked whether Cluster API is installed
 }
 
 // NewWorld returns a world with these objects.
@@ -170,11 +176,26 @@ func NewWorld(machines ...runtime.Object) *World {
 	return &World{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
 
+// served is the discovery of Cluster API.
+type served struct{ *World }
+
+// ServerResourcesForGroupVersion finds Cluster API if the world has it.
+func (s served) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+	s.Asked++
+	if s.Upstream == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, version)
+	}
+	return &metav1.APIResourceList{GroupVersion: version}, nil
+}
+
 // Environment connects commands to the world, at the time Now.
 func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
-			clients := kubecli.Clients{Machines: w.Machines}
+			clients := kubecli.Clients{Machines: w.Machines, Upstream: kubecli.NewClusterAPI(nil, served{w})}
+			if w.Upstream != nil {
+				clients.Upstream = kubecli.NewClusterAPI(w.Upstream.Client, served{w})
+			}
 			if w.Cluster != nil {
 				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()
 			}

@@ -14,11 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
@@ -42,9 +45,12 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
-		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, or FAILED with what to do: API server and
-CRDs, the user's rights, the clock, the heartbeats of worker and bridge, Temporal, its namespace and search attributes, and who polls the
-queues. It changes nothing. The exit code is 1 if a check has failed.`,
+		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, or FAILED or WARNING with what to do: API
+server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, and who
+polls the queues. What others need comes first: without Temporal, for example, no worker has a heartbeat. It changes nothing.
+
+The exit code is 1 if a check has failed. A warning does not change it: a heartbeat is overdue, and it is not sure yet that its process is
+down.`,
 		Example: `  starter doctor`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
@@ -60,6 +66,7 @@ type finding struct {
 	what string
 	bad  string // what is wrong; empty: nothing
 	do   string // what to do against it
+	mild bool   // a warning: nothing has failed yet
 }
 
 func (x *command) run(ctx context.Context, out io.Writer) error {
@@ -74,16 +81,34 @@ func (x *command) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer temporal.Close()
-	findings, classes := x.objects(ctx, clients)
-	findings = append(findings, x.temporal(ctx, temporal, cmp.Or(run.Installation(x.cluster), clients.Installation(ctx)), classes)...)
+	findings, classes, reached := x.objects(ctx, clients)
+	server, ready := x.server(ctx, temporal)
+	findings = append(findings, server...)
+	if reached && clients.Leases != nil {
+		findings = append(findings, x.heartbeats(ctx, clients, ready)...)
+	}
+	if ready {
+		installation := cmp.Or(run.Installation(x.cluster), clients.Installation(ctx))
+		findings = append(findings, x.queues(ctx, temporal, installation, classes)...)
+	}
+	return say(out, findings)
+}
+
+// say prints the findings. It returns an error if a check has failed.
+func say(out io.Writer, findings []finding) error {
 	failed := 0
 	for _, f := range findings {
-		if f.bad == "" {
+		word, tone := "FAILED ", kubecli.Bad
+		switch {
+		case f.bad == "":
 			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.Good, "ok"), f.what)
 			continue
+		case f.mild:
+			word, tone = "WARNING", kubecli.Stuck
+		default:
+			failed++
 		}
-		failed++
-		_, _ = fmt.Fprintf(out, "%s  %s: %s\n        %s\n", kubecli.Paint(out, kubecli.Bad, "FAILED"), f.what, f.bad, f.do)
+		_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", kubecli.Paint(out, tone, word), f.what, f.bad, f.do)
 	}
 	if failed > 0 {
 		return fmt.Errorf("%s failed", phrase.Count(failed, "check"))
@@ -91,12 +116,12 @@ func (x *command) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// objects checks the control cluster, and returns the classes in it.
-func (x *command) objects(ctx context.Context, clients kubecli.Clients) (findings []finding, classes []v1alpha1.MachineClass) {
+// objects checks the control cluster, and returns the classes in it. It reports whether the API server answers.
+func (x *command) objects(ctx context.Context, clients kubecli.Clients) (findings []finding, classes []v1alpha1.MachineClass, reached bool) {
 	const api = "API server and CRDs"
 	resources, err := clients.Machines.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if err != nil {
-		return []finding{{api, kubecli.OneLine(err.Error()), "check --kubeconfig and --context; install the CRDs: kubectl apply -k deploy/crds"}}, nil
+		return []finding{{what: api, bad: kubecli.OneLine(err.Error()), do: "check --kubeconfig and --context; install the CRDs: kubectl apply -k deploy/crds"}}, nil, false
 	}
 	missing := []string{"machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies"}
 	for _, r := range resources.APIResources {
@@ -107,21 +132,48 @@ func (x *command) objects(ctx context.Context, clients kubecli.Clients) (finding
 		f.bad = "no " + strings.Join(missing, ", ")
 	}
 	findings = append(findings, f)
-	list, err := clients.Machines.MachineV1alpha1().MachineClasses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	found, err := clients.Machines.MachineV1alpha1().MachineClasses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		findings = append(findings, finding{"rights", kubecli.OneLine(err.Error()), "ask for the right to list the objects of " + v1alpha1.GroupName})
+		findings = append(findings, finding{what: "rights", bad: kubecli.OneLine(err.Error()), do: "ask for the right to list the objects of " + v1alpha1.GroupName})
 	} else {
-		classes = list.Items
+		classes = found.Items
 	}
-	findings = append(findings, x.self(ctx, clients)...)
-	silent := explain.Heartbeats(ctx, clients.Leases, x.Now())
-	if clients.Leases != nil && len(silent) == 0 {
-		findings = append(findings, finding{what: "heartbeats of worker and bridge"})
+	findings = append(findings, upstream(clients)...)
+	return append(findings, x.self(ctx, clients)...), classes, true
+}
+
+// upstream says how kubectl tells the two API groups apart, if the cluster has Cluster API, too.
+func upstream(clients kubecli.Clients) []finding {
+	f := finding{what: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's"}
+	switch served, err := clients.Upstream.Served(); {
+	case err != nil:
+		f.what, f.bad, f.do, f.mild = "Cluster API", kubecli.OneLine(err.Error()), "repeat the command; commands that need no object of Cluster API work", true
+	case !served:
+		return nil
 	}
-	for _, line := range silent {
-		findings = append(findings, finding{"heartbeats", line, "look at its log, and at its Lease: kubectl get leases --all-namespaces"})
-	}
-	return findings, classes
+	return []finding{f}
+}
+
+// heartbeats checks who is at work. Workers renew their Lease only while Temporal answers.
+func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, temporal bool) []finding {
+	return list.Map(explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now()), func(h explain.Heartbeat) finding {
+		f := finding{what: "heartbeat of the " + h.Process}
+		switch {
+		case h.Err != nil:
+			f.bad, f.do, f.mild = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
+		case h.Missing != "":
+			f.what, f.bad, f.do = "heartbeats", h.Missing, "look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime"
+			if !temporal && h.Process == explain.Worker {
+				f.do = "mend Temporal first: a worker has a heartbeat only while Temporal answers"
+			}
+		case h.Late:
+			f.bad = fmt.Sprintf("the last one was %s ago, and one is due each %s", kubecli.Age(h.At, x.Now()), phrase.Span(h.Each))
+			f.do, f.mild = fmt.Sprintf("the %s may be down; after %s it counts as down: repeat the command then, or look at its log", h.Process, phrase.Span(h.Silent)), true
+		default:
+			f.what += ": " + kubecli.Age(h.At, x.Now()) + " ago"
+		}
+		return f
+	})
 }
 
 // mostSkew is how far the clock of this machine may be from that of the API server. Source: its time comes in whole seconds, and an answer
@@ -135,14 +187,14 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 	}
 	self, err := clients.Self(ctx)
 	if err != nil {
-		return []finding{{"identity", kubecli.OneLine(err.Error()), "check the credentials of the kubeconfig"}}
+		return []finding{{what: "identity", bad: kubecli.OneLine(err.Error()), do: "check the credentials of the kubeconfig"}}
 	}
 	var may []string
 	for _, right := range [][2]string{{"patch", "machines"}, {"patch", "machinedeployments"}, {"patch", "machineclasses"}} {
 		allowed, err := clients.May(ctx, right[0], right[1])
 		switch {
 		case err != nil:
-			return []finding{{"rights", kubecli.OneLine(err.Error()), "check the credentials of the kubeconfig"}}
+			return []finding{{what: "rights", bad: kubecli.OneLine(err.Error()), do: "check the credentials of the kubeconfig"}}
 		case allowed:
 			may = append(may, right[1])
 		}
@@ -155,16 +207,38 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 	return append(findings, clock)
 }
 
-// temporal checks Temporal, and who polls the queues of the installation.
-func (x *command) temporal(ctx context.Context, temporal client.Client, installation run.Installation, classes []v1alpha1.MachineClass) (findings []finding) {
-	const server = "Temporal and its namespace"
-	_, err := temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: x.temporalAt.Namespace})
+// temporalTimeout bounds the first request to Temporal. Source: a third of timeout, so that the other checks have their time.
+const temporalTimeout = timeout / 3
+
+// server checks Temporal, its namespace and the search attributes. It reports whether Temporal answers and has the namespace.
+func (x *command) server(ctx context.Context, temporal client.Client) (findings []finding, ready bool) {
+	server := finding{what: "Temporal and its namespace"}
+	first, cancel := context.WithTimeout(ctx, temporalTimeout)
+	defer cancel()
+	_, err := temporal.WorkflowService().DescribeNamespace(first, &workflowservice.DescribeNamespaceRequest{Namespace: x.temporalAt.Namespace})
 	if err != nil {
-		return []finding{{server, kubecli.OneLine(err.Error()), "check --temporal-address; make the namespace: starter bootstrap"}}
+		server.bad, server.do = kubecli.OneLine(err.Error()), x.remedy(err)
+		return []finding{server}, false
 	}
-	findings = append(findings, finding{what: server}, x.attributes(ctx, temporal))
+	return []finding{server, x.attributes(ctx, temporal)}, true
+}
+
+// remedy says what to do against an error of the first request to Temporal.
+func (x *command) remedy(err error) string {
+	switch serviceerror.ToStatus(err).Code() {
+	case codes.NotFound:
+		return fmt.Sprintf("check --temporal-namespace (%s), or make the namespace: starter bootstrap", x.temporalAt.Namespace)
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return "check the API key, --temporal-api-key-path, or the certificate, --temporal-tls-cert-path"
+	default:
+		return fmt.Sprintf("does a Temporal server run at %s? --temporal-address sets the address, else the variable TEMPORAL_ADDRESS", x.temporalAt.Address)
+	}
+}
+
+// queues checks who polls the queues of the installation.
+func (x *command) queues(ctx context.Context, temporal client.Client, installation run.Installation, classes []v1alpha1.MachineClass) (findings []finding) {
 	if err := installation.Check(); err != nil {
-		return append(findings, finding{"queues", "the installation is not known", "give --cluster-name"})
+		return []finding{{what: "queues", bad: "the installation is not known", do: "give --cluster-name"}}
 	}
 	for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
 		findings = append(findings, x.queue(ctx, temporal, installation.Queue(name), "start a worker; see its log"))

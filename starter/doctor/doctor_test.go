@@ -2,12 +2,14 @@ package doctor
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,7 +20,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/capi/capitest"
 	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
 )
 
 // installed is a cluster with the CRDs and one class.
@@ -69,8 +73,21 @@ func TestDoctor(t *testing.T) {
 			fails: "2 checks failed",
 		},
 		"Temporal is down": {
-			kinds: all, args: []string{"--cluster-name", "garden"}, temporal: func(f *clitest.FakeTemporal) { f.Err = errors.New("connection refused") },
-			says:  "ok      API server and CRDs\nFAILED  Temporal and its namespace: connection refused\n        check --temporal-address; make the namespace: starter bootstrap\n",
+			kinds: all, args: []string{"--temporal-address", "temporal:7233"}, temporal: func(f *clitest.FakeTemporal) { f.Err = serviceerror.NewUnavailable("connection refused") },
+			says: "ok      API server and CRDs\nFAILED  Temporal and its namespace: connection refused\n" +
+				"        does a Temporal server run at temporal:7233? --temporal-address sets the address, else the variable TEMPORAL_ADDRESS\n",
+			fails: "1 check failed",
+		},
+		"Temporal has no such namespace": {
+			kinds: all, args: []string{"--temporal-namespace", "prod"}, temporal: func(f *clitest.FakeTemporal) { f.Err = serviceerror.NewNamespaceNotFound("prod") },
+			says: "ok      API server and CRDs\nFAILED  Temporal and its namespace: Namespace prod is not found.\n" +
+				"        check --temporal-namespace (prod), or make the namespace: starter bootstrap\n",
+			fails: "1 check failed",
+		},
+		"Temporal refuses the credentials": {
+			kinds: all, temporal: func(f *clitest.FakeTemporal) { f.Err = serviceerror.NewPermissionDenied("Request unauthorized.", "") },
+			says: "ok      API server and CRDs\nFAILED  Temporal and its namespace: Request unauthorized.\n" +
+				"        check the API key, --temporal-api-key-path, or the certificate, --temporal-tls-cert-path\n",
 			fails: "1 check failed",
 		},
 		"the installation is not named": {
@@ -110,21 +127,95 @@ func known(behind time.Duration, may ...string) *kubefake.Clientset {
 	return kube
 }
 
-// The Leases say that worker and bridge are at work, and of which installation they are.
-func TestDoctorReadsTheLeases(t *testing.T) {
-	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
-	lease := func(name string) *coordinationv1.Lease {
-		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "millwright", Name: name, Annotations: map[string]string{v1alpha1.AnnotationInstallation: "garden"},
-		}}
-		l.Spec.RenewTime = new(metav1.NewMicroTime(clitest.Now))
-		return l
+// lease is a Lease of the installation garden that was renewed so long ago.
+func lease(name string, ago time.Duration) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "millwright", Name: name, Annotations: map[string]string{v1alpha1.AnnotationInstallation: "garden"}},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(clitest.Now.Add(-ago)))},
 	}
-	w.Cluster = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers), lease("millwright-bridge"))
-	out, err := w.Run(t.Context(), Command(w.Environment()))
+}
+
+// The Leases say whether worker and bridge are at work, and of which installation they are. A heartbeat that is overdue is a warning.
+// With both API groups, names of kinds are ambiguous.
+func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
+	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
-	assert.Contains(t, out, "ok      heartbeats of worker and bridge\n")
-	assert.Contains(t, out, "ok      queue garden/machines: 1 worker\n")
+	assert.NotContains(t, out, "Cluster API")
+	assert.Equal(t, 1, w.Asked)
+	w.Upstream = capitest.NewServer()
+	out, err = w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
+	require.NoError(t, err)
+	assert.Contains(t, out, "ok      Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's\n")
+}
+
+func TestDoctorReadsTheLeases(t *testing.T) {
+	const look = "        look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime\n"
+	for name, row := range map[string]struct {
+		worker, bridge time.Duration
+		temporal       error
+		says           string
+		fails          string
+	}{
+		"both are at work": {20 * time.Second, 20 * time.Second, nil, "ok      heartbeat of the worker: 20s ago\nok      heartbeat of the bridge: 20s ago\nok      queue garden/machines: 1 worker\n", ""},
+		"those of both are overdue": {
+			21 * time.Second, 21 * time.Second, nil, "WARNING heartbeat of the worker: the last one was 21s ago, and one is due each 15s\n" +
+				"        the worker may be down; after 45s it counts as down: repeat the command then, or look at its log\n" +
+				"WARNING heartbeat of the bridge: the last one was 21s ago, and one is due each 17s\n" +
+				"        the bridge may be down; after 45s it counts as down: repeat the command then, or look at its log\n", "",
+		},
+		"none is at work": {
+			15 * time.Minute, 15 * time.Minute, nil,
+			"FAILED  heartbeats: No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n" + look +
+				"FAILED  heartbeats: No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is.\n" + look, "2 checks failed",
+		},
+		"Temporal is down, and that comes first": {
+			15 * time.Minute, time.Second, serviceerror.NewUnavailable("connection refused"),
+			"FAILED  Temporal and its namespace: connection refused\n" +
+				"        does a Temporal server run at 127.0.0.1:7233? --temporal-address sets the address, else the variable TEMPORAL_ADDRESS\n" +
+				"FAILED  heartbeats: No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n" +
+				"        mend Temporal first: a worker has a heartbeat only while Temporal answers\nok      heartbeat of the bridge: 1s ago\n", "2 checks failed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+			w.Cluster, w.Temporal.Err = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, row.worker), lease("millwright-bridge", row.bridge)), row.temporal
+			out, err := w.Run(t.Context(), Command(w.Environment()), "--temporal-address", "127.0.0.1:7233")
+			assert.Contains(t, out, row.says)
+			if row.fails == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, row.fails)
+		})
+	}
+}
+
+// Leases that cannot be read say nothing: that is no heartbeat.
+func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
+	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	cluster := kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, time.Second), lease("millwright-bridge", time.Second))
+	cluster.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+	w.Cluster = cluster
+	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
+	require.NoError(t, err)
+	assert.Contains(t, out, "WARNING heartbeat of the worker: read Lease millwright-worker: forbidden\n        ask for the right to list Leases\n")
+	assert.NotContains(t, out, "ok      heartbeat")
+}
+
+// A port on which nobody listens: the answer comes fast, and the advice is one that helps.
+func TestDoctorWithoutATemporalServer(t *testing.T) {
+	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	e := w.Environment()
+	e.Temporal = kubecli.Dial
+	out, err := w.Run(t.Context(), Command(e), "--cluster-name", "garden", "--temporal-address", address)
+	require.EqualError(t, err, "1 check failed")
+	assert.Regexp(t, "FAILED  Temporal and its namespace: .*connection refused.*\n        does a Temporal server run at "+address+"\\?", out)
+	assert.NotContains(t, out, "starter bootstrap")
 }
 
 func TestDoctorChecksTheUser(t *testing.T) {

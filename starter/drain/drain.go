@@ -2,13 +2,8 @@
 package drain
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 
-	"millwright/api/generated/clientset/versioned"
-	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/starter/kubecli"
 )
@@ -29,6 +24,9 @@ func Command(d kubecli.Environment) *cobra.Command {
 that are drained although their machines stay, for an in-place update or a preservation. Requests (extend, hold and so on)
 are annotations on a Machine, with actor and reason; kubectl annotate does the same.
 
+The Machines of Cluster API whose nodes Millwright drains are shown, too, as far as their drain; if a namespace has Machines of both
+kinds with one name, Millwright's is meant.
+
 A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
 		Example: `  starter drain list --all-namespaces --stuck
   starter drain explain shop/m-1
@@ -41,9 +39,4 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
 		c.AddCommand(f.RequestCommand(h, machineSubject))
 	}
 	return c
-}
-
-// find reads a machine.
-func find(ctx context.Context, machines versioned.Interface, key types.NamespacedName) (*v1alpha1.Machine, error) {
-	return kubecli.Find(ctx, request.Machine, key, machines.MachineV1alpha1().Machines(key.Namespace).Get)
 }

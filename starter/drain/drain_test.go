@@ -121,8 +121,8 @@ func (w *world) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
-func TestMachineIsNamedInTwoWays(t *testing.T) {
-	for _, args := range [][]string{{"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
+func TestMachineIsNamedInThreeWays(t *testing.T) {
+	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
 		out, err := newWorld(going()).run(t.Context(), append([]string{"explain"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/m-1", args)
@@ -131,6 +131,7 @@ func TestMachineIsNamedInTwoWays(t *testing.T) {
 		"explain m-1":                  "there is no machine default/m-1",
 		"explain shop/":                `"shop/" names no machine`,
 		"explain a/b/c":                `"a/b/c" names no machine`,
+		"explain mcd/shop/m-1":         `"mcd/shop/m-1" names no machine`,
 		"explain shop/m-1 -n other":    "shop/m-1 is in namespace shop, but --namespace says other",
 		"explain":                      "accepts 1 arg",
 		"watch shop/m-1 --interval 0s": "--interval 0s is not positive",

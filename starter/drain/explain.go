@@ -12,12 +12,12 @@ import (
 	"go.temporal.io/sdk/client"
 	"k8s.io/apimachinery/pkg/types"
 
-	"millwright/api/generated/clientset/versioned"
 	"millwright/decide/drain"
 	"millwright/decide/request"
 	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/observe/machine"
+	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 )
 
@@ -25,9 +25,9 @@ func (f *drains) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
-		Long: `explain shows the pods that a drain still waits for, as the drain sees them now. It ends with one sentence: what blocks, since
-when, what happens next without a request and when, and which command changes that. It also explains the stages without pods
-(hooks, volumes, the provider).
+		Long: `explain begins with the sentence of starter explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
+ends with the details of the step and all commands that change it. It also explains the stages without pods (hooks, volumes, the
+provider).
 
 The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
 		Example: `  starter drain explain m-1 -n shop
@@ -52,7 +52,7 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 // reader reads one machine for the drain commands.
 type reader struct {
 	key      types.NamespacedName
-	machines versioned.Interface
+	clients  kubecli.Clients
 	temporal client.Client
 	address  string // of Temporal
 	now      func() time.Time
@@ -68,7 +68,7 @@ func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.machines = clients.Machines
+	r.clients = clients
 	r.temporal, err = f.Temporal(f.temporalAt)
 	return r, err
 }
@@ -76,7 +76,7 @@ func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 // look gathers what is known about a machine that is being deleted or whose node is drained. For any other machine it returns
 // an error, and a snapshot with the machine only.
 func (e reader) look(ctx context.Context) (snapshot, error) {
-	m, err := find(ctx, e.machines, e.key)
+	m, err := find(ctx, e.clients, e.key)
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -91,6 +91,9 @@ func (e reader) look(ctx context.Context) (snapshot, error) {
 // text is the complete explanation.
 func (s snapshot) text() string {
 	var out bytes.Buffer
+	if waits := explain.Sentence("machine", s.machine, s.machine.Status.CurrentOperation); waits != "" {
+		_, _ = fmt.Fprintln(&out, waits)
+	}
 	_, _ = fmt.Fprintln(&out, s.headline())
 	for _, h := range drainCommands() {
 		value, set := s.machine.Annotations[machine.RequestAnnotation(request.Machine, h.Name)]

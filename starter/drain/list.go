@@ -65,12 +65,12 @@ func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output,
 	if err != nil {
 		return err
 	}
-	found, err := clients.Machines.MachineV1alpha1().Machines(f.Namespace).List(ctx, metav1.ListOptions{})
+	found, err := machinesOf(ctx, clients, f.Namespace)
 	if err != nil {
-		return fmt.Errorf("list machines: %w", err)
+		return err
 	}
 	now := f.Now()
-	going := slices.DeleteFunc(found.Items, func(m v1alpha1.Machine) bool {
+	going := slices.DeleteFunc(found, func(m v1alpha1.Machine) bool {
 		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
 	})
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
@@ -88,7 +88,7 @@ func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output,
 			m.Namespace, m.Name, cache.NodeNameOf(m), stageWord(m), stageSince(m), string(observe.Means(m)),
 			observe.Deadlines(m, now).Next(), blockers(m),
 		}
-		items, l.Names = append(items, row), append(l.Names, "machine/"+m.Name)
+		items, l.Names = append(items, row), append(l.Names, resource(m)+"/"+kubecli.KeyOf(m))
 		l.Table = append(l.Table, []any{
 			row.Namespace, row.Name, row.Node, row.Stage, kubecli.Age(row.Since, now), row.Means,
 			kubecli.Clock(row.Deadline, now), strings.Join(row.BlockedBy, ", "),

@@ -40,6 +40,20 @@ shop        m-2    n-1    Drain            15m     Evict   15:51:07 UTC   Volume
 `, "\n"), out)
 }
 
+// A name of the list is an argument of the other commands, without a flag for the namespace.
+func TestNamesOfTheListCanBeExplained(t *testing.T) {
+	w := newWorld(crowd()...)
+	out, err := w.run(t.Context(), "list", "-A", "-o", "name")
+	require.NoError(t, err)
+	names := strings.Fields(out)
+	require.Equal(t, []string{"machine/base/m-9", "machine/shop/m-0", "machine/shop/m-1", "machine/shop/m-2"}, names)
+	for _, name := range names {
+		out, err := w.run(t.Context(), "explain", name)
+		require.NoError(t, err)
+		assert.Contains(t, out, strings.TrimPrefix(name, "machine/"))
+	}
+}
+
 func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
 	w := newWorld(
 		going(emptied(v1alpha1.DrainForUpdate), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),

@@ -76,7 +76,11 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 		_, err := s.readHeartbeat(ctx, t, s.installation().ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
-	id := s.installation().ID(run.KindDrain, ref)
+	kind := run.KindDrain
+	if observe.OfClusterAPI(s.machine) {
+		kind = run.KindClusterAPIDrain
+	}
+	id := s.installation().ID(kind, ref)
 	var progress activities.Progress
 	found, err := s.readHeartbeat(ctx, t, id, vocabulary.StepEvictPods, &progress)
 	if err != nil {

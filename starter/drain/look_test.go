@@ -57,7 +57,7 @@ shop/web-1   Blocked       -       14         shop/web     14:07:07 UTC
 shop/db-0    Terminating   20s     1          -            -
 3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay; seen 2s ago
 
-shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;
+shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;
 to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-1 --for 1h --reason …` or `starter drain force shop/m-1 --reason …`"+`.
 `, "\n"), out)
 	assert.True(t, w.Temporal.Closed)
@@ -71,6 +71,14 @@ func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
 	assert.Contains(t, out, "shop/web-1   Blocked")
 	assert.Contains(t, out, "`kubectl edit pdb -n shop web`")
+}
+
+// The first line is that of starter explain.
+func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
+	w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods), func(m *v1alpha1.Machine) { m.Status.CurrentOperation.WaitsFor = "a budget (since 13:51:07 UTC)" }))
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(out, "machine shop/m-1: a budget (since 13:51:07 UTC)\nshop/m-1   node n-1"), out)
 }
 
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {

@@ -17,16 +17,15 @@ import (
 // evictions says how far the drain is.
 func (s snapshot) evictions() string {
 	m, d := s.machine, observe.Draining(s.machine)
-	timeout := m.Spec.EffectiveDrainTimeout()
 	switch {
 	case queued(m):
-		return s.say([]string{s.command(request.Force, kubecli.GiveReason), s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits for its turn to be drained (%s); its drainTimeout of %s begins then",
-			s.sinceStage(), m.Status.LastOperation.Description, timeout)
+		return s.say([]string{s.command(request.Force, kubecli.GiveReason), s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits for its turn to be drained (%s); %s",
+			s.sinceStage(), m.Status.LastOperation.Description, begins(m, "then"))
 	case observe.IsOver(m):
 		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), m.Status.Deletion.Drain.Result)
 	case d == nil:
-		return s.say(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and its drainTimeout of %s begins with the first eviction",
-			s.sinceStage(), s.node(), timeout)
+		return s.say(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and %s",
+			s.sinceStage(), s.node(), begins(m, "with the first eviction"))
 	}
 	began, at := d.StartedAt.Time, observe.Deadlines(m, s.now).Next()
 	if d.MeansSince != nil {
@@ -59,7 +58,7 @@ func (s snapshot) evicting(began, at time.Time) string {
 	}
 	if _, then := observe.Deadlines(s.machine, s.now).Evictions(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
-	} else {
+	} else if !endless(s.machine) {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
 	return s.say(append(commands, s.command(request.Force, kubecli.GiveReason)), "%s; since %s pods %s%s", s.waits(), kubecli.Since(began, s.now), does,

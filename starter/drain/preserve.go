@@ -51,6 +51,6 @@ func keeps(r kubecli.Request, m *v1alpha1.Machine, now time.Time) string {
 	case end != nil:
 		return "the machine stays preserved until " + phrase.When(end.Time, now) + ", which does not move"
 	default:
-		return fmt.Sprintf("the machine is preserved for %s: neither its set nor the cluster autoscaler removes it", m.Spec.EffectivePreserveTimeout())
+		return fmt.Sprintf("the machine is preserved for %s: neither its set nor the cluster autoscaler removes it", phrase.Length(m.Spec.EffectivePreserveTimeout()))
 	}
 }

@@ -63,7 +63,7 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 		{
 			"now", going(running), "shop/m-1 --reason looking", "now",
 			`ann requested preserve: looking; wrote node.machine.sapcloud.io/preserve: "now"`,
-			[]string{`machine shop/m-1: wrote node.machine.sapcloud.io/preserve: "now"`, "Next: the machine is preserved for 96h0m0s", "To take it back: starter preserve shop/m-1 --stop\n"},
+			[]string{`machine shop/m-1: wrote node.machine.sapcloud.io/preserve: "now"`, "Next: the machine is preserved for 96h", "To take it back: starter preserve shop/m-1 --stop\n"},
 		},
 		{
 			"not only when it fails", going(running, wished(v1alpha1.AnnotationPreserve, "when-failed")), "m-1 -n shop --as-user bob", "now",
@@ -72,7 +72,7 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 		{
 			"what its set preserved", going(alive(v1alpha1.MachineFailed), wished(v1alpha1.AnnotationPreserve, "auto-preserved"), keptUntil(now.Add(time.Hour))), "shop/m-1", "now",
 			`ann requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "auto-preserved"`,
-			[]string{"Next: the machine stays preserved until 15:06:07 UTC (in 60m), which does not move."},
+			[]string{"Next: the machine stays preserved until 15:06:07 UTC (in 1h), which does not move."},
 		},
 		{
 			"no longer", going(running, wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",

@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 	"millwright/decide/deletion"
 	"millwright/decide/drain"
@@ -169,7 +169,7 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	text := "pods are " + does + " until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
 	switch at, then := observe.Deadlines(extended, now).Evictions(); {
 	case observe.Means(m) == "":
-		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", m.Spec.EffectiveDrainTimeout())
+		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", phrase.Length(m.Spec.EffectiveDrainTimeout()))
 	case then == drain.Kill:
 		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.When(at, now)
 	}
@@ -206,7 +206,7 @@ func notDone(m *v1alpha1.Machine) string {
 
 // takeBack is the command that undoes a request; empty if that would change nothing any more.
 func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
-	off := fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, machine.RequestAnnotation(r.Kind, r.Command))
+	off := fmt.Sprintf("kubectl annotate %s -n %s %s %s-", resource(m), m.Namespace, m.Name, machine.RequestAnnotation(r.Kind, r.Command))
 	switch r.Command {
 	case request.Hold:
 		return "starter drain resume " + kubecli.KeyOf(m)
@@ -227,11 +227,14 @@ func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
 
 // machineSubject reads the machine of a request and the facts that decide about the request.
 func machineSubject(
-	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r kubecli.Request,
+	ctx context.Context, clients kubecli.Clients, now time.Time, key types.NamespacedName, r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	m, err := find(ctx, machines, key)
+	m, err := find(ctx, clients, key)
 	if err != nil {
 		return s, err
+	}
+	if why := unsuited(m, r.Command); why != "" {
+		return s, errors.New(why)
 	}
 	s = kubecli.Subject{Object: m, Facts: machine.Request(m, r.Command, now), Prefix: fmt.Sprintf("machine %s: ", key)}
 	switch r.Command {
@@ -247,9 +250,6 @@ func machineSubject(
 		}
 		return whatNext(r, m, now, d), takeBack(r, m), follow
 	}
-	s.Patch = func(ctx context.Context, data []byte) error {
-		_, err := machines.MachineV1alpha1().Machines(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, data, metav1.PatchOptions{})
-		return err
-	}
+	s.Patch = func(ctx context.Context, data []byte) error { return patchMachine(ctx, clients, m, data) }
 	return s, nil
 }

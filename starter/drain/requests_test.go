@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/starter/kubecli"
 )
 
 // written is the one patch that writes an annotation on a machine as made by going.
@@ -56,7 +57,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"hold", going(by("Evict")),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
-			[]string{"no more pods of node n-1 are evicted, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods", "To take it back: starter drain resume shop/m-1\n"},
+			[]string{"no more pods of node n-1 are evicted, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods", "To take it back: starter drain resume shop/m-1\n"},
 		},
 		{
 			"hold before the drain", going(at(v1alpha1.MachineDeletionPreDrainHooks)),
@@ -101,19 +102,19 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"extend by", going(by("Evict")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
-			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m), and the remaining pods are deleted then.\n"},
+			[]string{"Next: pods are evicted until 16:51:07 UTC (in 2h45m), and the remaining pods are deleted then.\n"},
 		},
 		{
 			"U140: extend by, where pods are deleted in order", going(by("DeleteInOrder")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
-			[]string{"Next: pods are deleted in order until 16:51:07 UTC (in 165m), and the remaining pods are deleted then.\n"},
+			[]string{"Next: pods are deleted in order until 16:51:07 UTC (in 2h45m), and the remaining pods are deleted then.\n"},
 		},
 		{
 			"U140: hold, where pods are deleted in order", going(by("DeleteInOrder")),
 			[]string{"hold", "--reason", "look"},
 			v1alpha1.AnnotationHold, "ann: look",
-			[]string{"the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods"},
+			[]string{"the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods"},
 		},
 		{
 			"extend by, again", going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup")), []string{"extend", "--for", "1h"}, v1alpha1.AnnotationExtend, "2026-11-21T17:51:07Z ann", nil,
@@ -125,7 +126,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"extend before the drain began", going(at(v1alpha1.MachineDeletionPreDrainHooks)),
 			[]string{"extend", "--for", "3h"},
 			v1alpha1.AnnotationExtend, "2026-11-21T17:06:07Z ann",
-			[]string{"unless its drainTimeout of 2h0m0s, which begins with the drain, ends later"},
+			[]string{"unless its drainTimeout of 2h, which begins with the drain, ends later"},
 		},
 		{
 			"extend in advance", going(alive(v1alpha1.MachineRunning)),
@@ -161,7 +162,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"hold of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
-			[]string{"Next: no more pods of node n-1 are evicted; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods.\n"},
+			[]string{"Next: no more pods of node n-1 are evicted; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods.\n"},
 		},
 		{
 			"retry of such a drain, while it is held", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "bob")),
@@ -173,7 +174,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"extend such a drain", going(emptied(v1alpha1.DrainForUpdate)),
 			[]string{"extend", "--for", "1h"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann",
-			[]string{"Next: pods are evicted until 16:51:07 UTC (in 165m)"},
+			[]string{"Next: pods are evicted until 16:51:07 UTC (in 2h45m)"},
 		},
 		{
 			"abandon before its time", going(by("Evict"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
@@ -187,7 +188,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			out, err := w.run(t.Context(), append(c.args, "shop/m-1")...)
 			require.NoError(t, err)
 			assert.Equal(t, written(c.annotation, c.value), w.Patches())
-			m, err := find(t.Context(), w.Machines, keyed("shop", "m-1"))
+			m, err := find(t.Context(), kubecli.Clients{Machines: w.Machines}, keyed("shop", "m-1"))
 			require.NoError(t, err)
 			assert.Equal(t, c.value, m.Annotations[c.annotation])
 			for _, says := range c.says {
@@ -262,12 +263,12 @@ func TestRequestsRefuse(t *testing.T) {
 		{"extend when pods are killed", going(by("Kill")), "extend shop/m-1 --for=1h", "extend comes too late"},
 		{"extend without a time", going(by("Evict")), "extend shop/m-1", "extend needs either --for DURATION or --until TIME"},
 		{"extend with two times", going(by("Evict")), "extend shop/m-1 --for=1h --until=2026-11-21T18:00:00Z", "extend needs either"},
-		{"extend by less", going(by("Evict")), "extend shop/m-1 --for=-1h", "--for -1h0m0s would shorten"},
+		{"extend by less", going(by("Evict")), "extend shop/m-1 --for=-1h", "--for -1h would shorten"},
 		{"extend by nothing that can be written", going(by("Evict")), "extend shop/m-1 --for=1ms", "extend until 15:51:07 UTC is not later than the present deadline"},
 		{"extend until no time", going(by("Evict")), "extend shop/m-1 --until=tomorrow", "--until is no RFC 3339 time, such as 2026-11-21T18:00:00Z"},
 		{"extend until the past", going(by("Evict")), "extend shop/m-1 --until=2026-11-21T14:06:07Z", "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
 		{"extend until before an earlier wish", going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z bob")), "extend shop/m-1 --in-advance --until=2026-11-21T17:00:00Z", "extend until 17:00:00 UTC is not later than the present deadline of machine shop/m-1, 18:00:00 UTC"},
-		{"extend until before the deadline", going(by("Evict")), "extend shop/m-1 --until=2026-11-21T15:51:07Z", "extend until 15:51:07 UTC is not later than the present deadline of machine shop/m-1, 15:51:07 UTC (in 1h45m0s): extend only gives more time"},
+		{"extend until before the deadline", going(by("Evict")), "extend shop/m-1 --until=2026-11-21T15:51:07Z", "extend until 15:51:07 UTC is not later than the present deadline of machine shop/m-1, 15:51:07 UTC (in 1h45m): extend only gives more time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(c.machine)

@@ -51,6 +51,10 @@ func (s snapshot) sentence() string {
 // targetUnavailable describes a deletion that waits for a target cluster that does not answer. Its age is that of the status.
 func (s snapshot) targetUnavailable() string {
 	m := s.machine
+	if observe.OfClusterAPI(m) {
+		return s.say([]string{s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
+			kubecli.Since(m.Status.CurrentOperation.Since.Time, s.now), s.waits())
+	}
 	at := m.Status.LastOperation.LastUpdateTime.Time
 	if at.IsZero() {
 		at = m.Status.CurrentOperation.Since.Time

@@ -64,16 +64,16 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"queued", going(at(v1alpha1.MachineDeletionDrain), doing("queued"), place),
-			"since 13:51:07 UTC (15m) it waits for its turn to be drained (queued: place 12 of 80; 100 nodes are drained at a time); its drainTimeout of 2h0m0s begins then;",
+			"since 13:51:07 UTC (15m) it waits for its turn to be drained (queued: place 12 of 80; 100 nodes are drained at a time); its drainTimeout of 2h begins then;",
 			[]string{"starter drain force shop/m-1 --reason …", "starter drain skip shop/m-1 --reason …"},
 		},
 		{
 			"about to be drained", going(at(v1alpha1.MachineDeletionDrain), doing("drain")),
-			"since 13:51:07 UTC (15m) node n-1 waits to be emptied; no pod was evicted yet, and its drainTimeout of 2h0m0s begins with the first eviction.", nil,
+			"since 13:51:07 UTC (15m) node n-1 waits to be emptied; no pod was evicted yet, and its drainTimeout of 2h begins with the first eviction.", nil,
 		},
 		{
 			"evicting, from the machine alone", going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"), blocked("2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2")),
-			"2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
+			"2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"kubectl describe pdb -n shop web", "starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
@@ -88,7 +88,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"evicting, and nobody looked at the deadline", going(by("Evict"), func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.StartedAt = metav1.NewTime(now.Add(-3 * time.Hour)) }),
-			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and the next step was due at 13:06:07 UTC (60m ago) but did not follow: check that bridge and workers run;",
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and the next step was due at 13:06:07 UTC (1h ago) but did not follow: check that bridge and workers run;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
@@ -98,7 +98,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"U140: held while deleting in order", going(by("DeleteInOrder"), doing("held", "Hold"), wished(v1alpha1.AnnotationHold, "ann: looking")),
-			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods;",
+			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
 			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{
@@ -116,7 +116,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"held while evicting", going(by("Evict"), doing("held", "Hold"), wished(v1alpha1.AnnotationHold, "ann: looking")),
-			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods;",
+			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
 			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{
@@ -172,7 +172,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"emptied for its update", going(emptied(v1alpha1.DrainForUpdate)),
-			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 105m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
+			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
@@ -181,7 +181,7 @@ func TestSentence(t *testing.T) {
 		},
 		{
 			"held while it is emptied for its update", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "ann: looking")),
-			"it is held (ann: looking) while node n-1 is emptied for its in-place update, which began at 13:51:07 UTC (15m): no pod is evicted until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 105m), it deletes pods;",
+			"it is held (ann: looking) while node n-1 is emptied for its in-place update, which began at 13:51:07 UTC (15m): no pod is evicted until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
 			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{

@@ -99,7 +99,7 @@ func TestWatchEndsWellWithCtrlC(t *testing.T) {
 	w.Temporal = openDrain()
 	w.Temporal.Queried = picture()
 	out := &clitest.Pressed{Cancel: cancel} // between two reads
-	require.NoError(t, reader{keyed("shop", "m-1"), w.Machines, w.Temporal, "", w.Environment().Now}.watch(ctx, out, time.Hour))
+	require.NoError(t, reader{keyed("shop", "m-1"), kubecli.Clients{Machines: w.Machines}, w.Temporal, "", w.Environment().Now}.watch(ctx, out, time.Hour))
 	assert.Contains(t, out.String(), "Drain Evict")
 }
 

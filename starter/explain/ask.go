@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"millwright/activities/kube"
+	"millwright/decide/phrase"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -19,37 +20,42 @@ import (
 // temporalTimeout is how long explain waits for Temporal. Source: after that, the answer of the API server alone is better than none.
 const temporalTimeout = 5 * time.Second
 
-// ask says what only Temporal knows, one line each: whether it answers, whether workers are there, and which calls are open.
-func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) []string {
+// ask says what Temporal knows: what is down, if Temporal does not answer or workers are missing; what else is wrong, one line each; and
+// which calls are open.
+func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) (down, notes []string, calls []call) {
 	installation := x.installation(ctx, clients, s)
 	if installation == "" || s.workflow == "" {
-		return nil
+		return nil, nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
 	defer cancel()
 	temporal, err := x.Temporal(x.temporalAt)
 	if err != nil {
-		return []string{err.Error()}
+		return []string{err.Error()}, nil, nil
 	}
 	defer temporal.Close()
-	lines, err := x.pollers(ctx, temporal, installation, s)
+	down, notes, err = x.pollers(ctx, temporal, installation, s)
 	if err != nil {
-		return []string{fmt.Sprintf("Temporal at %s does not answer: nothing moves until it does (%s).", x.temporalAt.Address, kubecli.OneLine(err.Error()))}
+		return []string{fmt.Sprintf("Temporal at %s does not answer: nothing moves until it does (%s).", x.temporalAt.Address, kubecli.OneLine(err.Error()))}, nil, nil
 	}
 	answer, err := temporal.DescribeWorkflowExecution(ctx, s.workflowID(installation), "")
 	missing := new(serviceerror.NotFound)
 	if err != nil && !errors.As(err, &missing) {
-		return append(lines, "Its workflow cannot be read from Temporal: "+kubecli.OneLine(err.Error()))
+		return down, append(notes, "Its workflow cannot be read from Temporal: "+kubecli.OneLine(err.Error())), nil
 	}
-	for _, call := range answer.GetPendingActivities() {
-		lines = append(lines, says(call, x.Now()))
+	for _, of := range answer.GetPendingActivities() {
+		calls = append(calls, called(of, x.Now()))
 	}
-	return lines
+	return down, notes, calls
 }
 
-// workflowID returns the ID of the object's workflow.
+// workflowID returns the ID of the workflow that works on the object.
 func (s *subject) workflowID(of run.Installation) string {
-	return of.ID(s.workflow, kube.Ref{Namespace: s.object.GetNamespace(), Name: s.object.GetName(), UID: string(s.object.GetUID())})
+	o := s.object
+	if s.of != nil {
+		o = s.of
+	}
+	return of.ID(s.workflow, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
 }
 
 // installation returns the name of the installation: that of the flag, else as a status names it, else as the Lease of the workers does.
@@ -61,48 +67,73 @@ func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *
 		return run.InstallationIn(o.WorkflowID)
 	}
 	for i := range s.members {
-		if o := s.members[i].Status.CurrentOperation; o != nil && o.WorkflowID != "" {
+		if o := s.members[i].operation; o != nil && o.WorkflowID != "" {
 			return run.InstallationIn(o.WorkflowID)
 		}
 	}
 	return clients.Installation(ctx)
 }
 
-// pollers names the queues of the object that no worker polls.
-func (x *command) pollers(ctx context.Context, temporal client.Client, installation run.Installation, s *subject) (lines []string, err error) {
-	core := installation.Queue(run.QueueMachines)
-	n, err := kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, core, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
+// pollers names the queues of the object that no worker polls. Without a worker of the core, nobody writes a status; without one of the
+// provider, the status says so, too.
+func (x *command) pollers(ctx context.Context, temporal client.Client, installation run.Installation, s *subject) (core, provider []string, err error) {
+	queue := installation.Queue(run.QueueMachines)
+	n, err := kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if n == 0 {
-		lines = append(lines, fmt.Sprintf("No worker polls queue %s: nothing moves until a worker runs.", core))
+		core = append(core, fmt.Sprintf("No worker polls queue %s: nothing moves until a worker runs.", queue))
 	}
 	if s.provider == "" {
-		return lines, nil
+		return core, nil, nil
 	}
-	queue := installation.ProviderQueue(s.provider)
+	queue = installation.ProviderQueue(s.provider)
 	n, err = kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	if err == nil && n == 0 {
-		lines = append(lines, fmt.Sprintf("No worker serves provider %s (queue %s): no instance is made or deleted until one runs.", s.provider, queue))
+		provider = append(provider, fmt.Sprintf("No worker serves provider %s (queue %s): no instance is made or deleted until one runs.", s.provider, queue))
 	}
-	return lines, err
+	return core, provider, err
 }
 
-// says describes a call that is open, or waits for its next attempt.
-func says(call *workflowpb.PendingActivityInfo, now time.Time) string {
-	text := fmt.Sprintf("%s: attempt %d", call.GetActivityId(), call.GetAttempt())
-	started, next := call.GetLastStartedTime(), call.GetNextAttemptScheduleTime()
+// call is a call of the object's workflow.
+type call struct {
+	Name    string    `json:"name"`
+	Attempt int32     `json:"attempt"`
+	Open    bool      `json:"open"`           // a worker carries it out
+	Since   time.Time `json:"since,omitzero"` // when the attempt began; of a call that is not open: since when it waits for a worker
+	Next    time.Time `json:"next,omitzero"`  // when the next attempt begins
+	Failure string    `json:"failure,omitempty"`
+}
+
+// called returns a call as Temporal knows it.
+func called(of *workflowpb.PendingActivityInfo, now time.Time) call {
+	c := call{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
+	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
 	switch {
-	case call.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED && started != nil:
-		text += " is open since " + kubecli.Since(started.AsTime(), now)
+	case of.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED && started != nil:
+		c.Open, c.Since = true, started.AsTime()
 	case next != nil && next.AsTime().After(now):
-		text += " begins at " + kubecli.Clock(next.AsTime(), now)
+		c.Next = next.AsTime()
 	default:
-		text += " waits for a worker since " + kubecli.Since(call.GetScheduledTime().AsTime(), now)
+		c.Since = of.GetScheduledTime().AsTime()
 	}
-	if failure := call.GetLastFailure(); failure != nil {
-		text += "; the attempt before failed: " + kubecli.OneLine(failure.GetMessage())
+	if failure := of.GetLastFailure(); failure != nil {
+		c.Failure = kubecli.OneLine(failure.GetMessage())
 	}
-	return text
+	return c
+}
+
+// says describes the call.
+func (c call) says(now time.Time) string {
+	text := fmt.Sprintf("%s: attempt %d", c.Name, c.Attempt)
+	switch {
+	case c.Open:
+		text += " is open since " + kubecli.Since(c.Since, now)
+	case !c.Next.IsZero():
+		text += " begins at " + kubecli.Clock(c.Next, now)
+	default:
+		text += " waits for a worker since " + kubecli.Since(c.Since, now)
+	}
+	return text + phrase.If(c.Failure != "", "; the attempt before failed: %s", c.Failure)
 }

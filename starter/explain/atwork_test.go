@@ -35,9 +35,9 @@ func TestHeartbeatsCommand(t *testing.T) {
 		from   string
 		fails  string
 	}{
-		"both are at work":              {[]runtime.Object{renewed(worker, 44*time.Second), renewed(bridge, 29*time.Second)}, "millwright", ""},
+		"both are at work":              {[]runtime.Object{renewed(worker, 44*time.Second), renewed(bridge, 44*time.Second)}, "millwright", ""},
 		"no worker is":                  {[]runtime.Object{renewed(worker, 46*time.Second), renewed(bridge, time.Second)}, "millwright", "No worker has been at work since "},
-		"no bridge is":                  {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, 31*time.Second)}, "millwright", "No bridge has been at work since "},
+		"no bridge is":                  {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, 46*time.Second)}, "millwright", "No bridge has been at work since "},
 		"neither ever was":              {nil, "millwright", "No worker has ever been at work"},
 		"those of another installation": {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, time.Second)}, "default", "No worker has ever been at work"},
 	} {

@@ -17,10 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/explain"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/observe/cache"
+	"millwright/observe/machine"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -31,29 +33,35 @@ type command struct {
 	temporalAt kubecli.TemporalFlags
 	cluster    string // name of the installation; empty: as the status of the object names it
 	target     string // kubeconfig of the cluster with the nodes; empty: the one with the machines
+	output     kubecli.Output
 }
 
 // Command returns the command explain.
 func Command(e kubecli.Environment) *cobra.Command {
 	x := &command{Objects: kubecli.Objects{Environment: e, Kind: "object"}}
 	c := &cobra.Command{
-		Use:   "explain [KIND/|NAMESPACE/]NAME",
+		Use:   "explain [KIND/][NAMESPACE/]NAME",
 		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
-		Long: `explain begins with the sentence that the object's status has, too: what it waits for, since when, what happens without a person and
-when, and the command that changes it. Then it says what only Temporal knows: whether workers are there, and which attempt of which
-call is open, since when. For a deployment and a set it lists the machines that wait.
+		Long: `explain says in one sentence, which the object's status has, too, what it waits for, since when, what happens without a person and when,
+and the command that changes it. If Temporal, a worker or the bridge is down, nobody writes a status: that comes first. After the
+sentence it says which attempt of which call is open, since when. For a deployment and a set it lists the machines that wait. JSON and
+YAML have the same as fields, with all machines that wait.
 
 KIND is machinedeployment (mcd), machineset (mcs), machine (mc), machineclass (mcc) or node. Without it, the first object of that name
-counts, in this order.`,
+counts, in this order. Of Cluster API, explain knows the deployments and sets that Millwright reconciles, and their machines. If both API groups have an
+object of a name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
 		Example: `  starter explain mcd/web -n shop
-  starter explain machine/web-7f9c4-x2b8q -n shop
-  starter explain node/ip-10-0-0-7`,
+  starter explain machine/shop/web-7f9c4-x2b8q
+  starter explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
+  starter explain node/ip-10-0-0-7
+  starter explain mcd/web -n shop -o json`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
 	}
 	x.Register(c)
 	x.temporalAt.Register(c)
 	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
+	x.output.RegisterText(c)
 	c.Flags().StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes, if it is another one")
 	return c
 }
@@ -61,13 +69,23 @@ counts, in this order.`,
 // subject is the object that is explained.
 type subject struct {
 	kind             string
-	workflow         run.Kind // of its workflow; empty: it has none of its own
+	workflow         run.Kind      // that works on it; empty: none
+	of               metav1.Object // that the workflow is named after; nil: the object
 	object           metav1.Object
 	generation, seen int64 // seen is zero if the kind does not report it
 	operation        *v1alpha1.Operation
-	calm             string // what is said of an object that waits for nothing
+	calm             string // what is said of an object whose status names nothing that it waits for
 	provider         string // that its machines or its class use; empty: not known
-	members          []v1alpha1.Machine
+	counts           *counts
+	self             *member // of a machine
+	members          []member
+}
+
+// member is a machine.
+type member struct {
+	name, status string
+	operation    *v1alpha1.Operation // nil: it is calm
+	wait         explain.Wait
 }
 
 func (x *command) run(ctx context.Context, out io.Writer, text string) error {
@@ -79,44 +97,79 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	if err != nil {
 		return err
 	}
+	down, notes, calls := x.ask(ctx, clients, s)
+	down = append(down, Heartbeats(ctx, clients.Leases, x.Now())...)
+	if x.output != kubecli.OutputText {
+		return x.output.Encode(out, structured(s, append(down, notes...), calls))
+	}
+	if len(down) > 0 { // then nobody writes a status
+		for _, line := range append(down, whatToDo) {
+			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
+		}
+	}
 	if s.unseen() { // before the sentence, which is of an earlier generation
 		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, fmt.Sprintf("The status is of generation %d, and the object has generation %d: nobody has seen the change yet.", s.seen, s.generation)))
 	}
 	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
-	for _, line := range append(Heartbeats(ctx, clients.Leases, x.Now()), x.ask(ctx, clients, s)...) {
+	for _, line := range append(notes, list.Map(calls, func(c call) string { return c.says(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	return s.table(out, x.Now())
 }
 
-// find reads the named object.
+// find reads the named object: NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME as lists print it with -o name.
 func (x *command) find(ctx context.Context, clients kubecli.Clients, text string) (*subject, error) {
 	kind, name, given := strings.Cut(text, "/")
-	namespaced := given && !slices.ContainsFunc(kubecli.Kinds, func(k kubecli.NamedKind) bool { return k.Is(kind) })
-	switch {
+	kinds := kubecli.KindsOf(kind)
+	known := len(kinds) > 0
+	switch namespace, rest, both := strings.Cut(name, "/"); {
 	case !given:
-		kind, name = "", text
-	case namespaced: // NAMESPACE/NAME, as other commands take it
-		kind, x.Namespace = "", kind
+		kind, name, kinds = "", text, kubecli.Kinds
+	case !known: // NAMESPACE/NAME, as other commands take it
+		kind, x.Namespace, kinds = "", kind, kubecli.Kinds
+	case both:
+		x.Namespace, name = namespace, rest
 	}
-	for _, k := range kubecli.Kinds {
-		if kind != "" && !k.Is(kind) {
-			continue
-		}
-		s, err := x.read(ctx, clients, k.Kind, k.Names[0], name)
-		if err == nil || !apierrors.IsNotFound(err) {
-			return s, err
-		}
-	}
-	if namespaced {
+	s, err := x.first(ctx, clients, kinds, name)
+	switch {
+	case s != nil || err != nil:
+		return s, err
+	case given && !known:
 		return nil, fmt.Errorf("%q is no kind, and in no namespace of that name is an object %s: give machinedeployment, machineset, machine, machineclass or node", x.Namespace, name)
 	}
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.Kind, kind, name string) (*subject, error) {
-	machines := clients.Machines.MachineV1alpha1()
-	switch of {
+// first reads the first object of this name of one of the kinds; nil if there is none. If both API groups have one, the user must choose.
+func (x *command) first(ctx context.Context, clients kubecli.Clients, kinds []kubecli.NamedKind, name string) (*subject, error) {
+	var found *subject
+	var of kubecli.NamedKind
+	for _, k := range kinds {
+		if found != nil && k.Names[0] != of.Names[0] {
+			break
+		}
+		s, err := x.read(ctx, clients, k, name, len(kinds) == 1)
+		switch {
+		case err != nil && found == nil && !apierrors.IsNotFound(err):
+			return nil, err
+		case err != nil || s == nil: // if it cannot be read, the one of the other group counts
+		case found != nil:
+			return nil, fmt.Errorf("both API groups have a %s %s/%s: give %[1]s.%[4]s/%[3]s or %[1]s.%[5]s/%[3]s", k.Names[0], x.Namespace, name, of.Group, k.Group)
+		default:
+			found, of = s, k
+		}
+	}
+	return found, nil
+}
+
+// read reads an object. One of Cluster API that is not Millwright's counts only if it is meant: its group was given. It returns nil if there is
+// no such object.
+func (x *command) read(ctx context.Context, clients kubecli.Clients, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+	if of.OfClusterAPI() {
+		return x.readClusterAPI(ctx, clients, of, name, meant)
+	}
+	kind, machines := of.Names[0], clients.Machines.MachineV1alpha1()
+	switch of.Kind {
 	case request.MachineDeployment:
 		d, err := machines.MachineDeployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -126,7 +179,8 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.
 			kind: kind, workflow: run.KindMachineDeployment, object: d, generation: d.Generation, seen: d.Status.ObservedGeneration,
 			operation: d.Status.CurrentOperation, provider: providerOf(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
 		}
-		s.calm = fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, phrase.Count(int(d.Spec.Replicas), "machine"))
+		s.counts = &counts{Desired: d.Spec.Replicas, Updated: &d.Status.UpdatedReplicas, Ready: d.Status.ReadyReplicas, Available: d.Status.AvailableReplicas}
+		s.calm = available(d.Status.AvailableReplicas, d.Spec.Replicas)
 		sets, err := machines.MachineSets(x.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("list sets: %w", err)
@@ -147,14 +201,15 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.
 			kind: kind, workflow: run.KindMachineSet, object: set, generation: set.Generation, seen: set.Status.ObservedGeneration,
 			operation: set.Status.CurrentOperation, provider: providerOf(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
 		}
-		s.calm = fmt.Sprintf("%d of %s available", set.Status.AvailableReplicas, phrase.Count(int(set.Spec.Replicas), "machine"))
+		s.counts = &counts{Desired: set.Spec.Replicas, Ready: set.Status.ReadyReplicas, Available: set.Status.AvailableReplicas}
+		s.calm = available(set.Status.AvailableReplicas, set.Spec.Replicas)
 		return s, x.addMembers(ctx, clients, s, []metav1.Object{set})
 	case request.Machine:
 		m, err := machines.Machines(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		return ofMachine(ctx, clients, m), nil
+		return x.ofMachine(ctx, clients, m), nil
 	case kubecli.KindClass:
 		class, err := machines.MachineClasses(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -168,11 +223,28 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, of request.
 	}
 }
 
-func ofMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
-	return &subject{
+// available says how many machines are available.
+func available(n, of int32) string {
+	return fmt.Sprintf("%d of %s available", n, phrase.Count(int(of), "machine"))
+}
+
+func (x *command) ofMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
+	s := &subject{
 		kind: "machine", workflow: run.KindMachine, object: m, operation: m.Status.CurrentOperation, calm: "phase " + kubecli.Status(*m),
-		provider: providerOf(ctx, clients, m.Namespace, m.Spec.Class.Name),
 	}
+	class, err := clients.Machines.MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
+	if err == nil { // not everybody may
+		s.provider = class.ProviderName()
+	} else {
+		class = nil
+	}
+	s.self = new(memberOf(m, class, x.Now()))
+	return s
+}
+
+// memberOf returns a machine with its wait. Of is its class; nil if it cannot be read.
+func memberOf(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
+	return member{m.Name, kubecli.Status(*m), m.Status.CurrentOperation, machine.Explained(m, of, now).WaitsFor()}
 }
 
 // providerOf returns the provider of a class; empty if the class cannot be read.
@@ -203,7 +275,7 @@ func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name st
 	}
 	for i := range list.Items {
 		if m := &list.Items[i]; cache.NodeNameOf(m) == name || m.Spec.ProviderID != "" && m.Spec.ProviderID == node.Spec.ProviderID {
-			return ofMachine(ctx, clients, m), nil
+			return x.ofMachine(ctx, clients, m), nil
 		}
 	}
 	ready := "not known"
@@ -214,29 +286,55 @@ func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name st
 }
 
 func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *subject, owners []metav1.Object) error {
-	list, err := clients.Machines.MachineV1alpha1().Machines(x.Namespace).List(ctx, metav1.ListOptions{})
+	found, err := clients.Machines.MachineV1alpha1().Machines(x.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines: %w", err)
 	}
-	for _, m := range list.Items {
-		if slices.ContainsFunc(owners, func(owner metav1.Object) bool { return metav1.IsControlledBy(&m, owner) }) {
-			s.members = append(s.members, m)
+	classes := map[string]*v1alpha1.MachineClass{}
+	if list, err := clients.Machines.MachineV1alpha1().MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{}); err == nil { // not everybody may
+		for i := range list.Items {
+			classes[list.Items[i].Name] = &list.Items[i]
 		}
 	}
-	slices.SortFunc(s.members, func(a, b v1alpha1.Machine) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range found.Items {
+		m := &found.Items[i]
+		if slices.ContainsFunc(owners, func(owner metav1.Object) bool { return metav1.IsControlledBy(m, owner) }) {
+			s.members = append(s.members, memberOf(m, classes[m.Spec.Class.Name], x.Now()))
+		}
+	}
+	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
 	return nil
 }
 
-// sentence is the first line: what the status says.
+// whatToDo follows the lines about what is down.
+const whatToDo = "Start what is missing, or look at its log; `starter doctor` checks the whole installation."
+
+// sentence is what the status says.
 func (s *subject) sentence() string {
-	name := s.kind + " " + s.object.GetName()
-	if s.object.GetNamespace() != "" {
-		name = s.kind + " " + kubecli.KeyOf(s.object)
+	return cmp.Or(Sentence(s.kind, s.object, s.operation), named(s.kind, s.object)+s.silence())
+}
+
+// silence says that no status names what the object waits for: whoever writes the status may be down, or may see nothing.
+func (s *subject) silence() string {
+	if s.workflow == "" {
+		return ": " + s.calm
 	}
-	if s.operation != nil && s.operation.WaitsFor != "" {
-		return name + ": " + s.operation.WaitsFor
+	return ": its status names nothing that it waits for: " + s.calm
+}
+
+// Sentence returns what the status of an object says that it waits for, after the name of the object; empty if it says nothing.
+func Sentence(kind string, o metav1.Object, operation *v1alpha1.Operation) string {
+	if operation == nil || operation.WaitsFor == "" {
+		return ""
 	}
-	return name + " waits for nothing: " + s.calm
+	return named(kind, o) + ": " + operation.WaitsFor
+}
+
+func named(kind string, o metav1.Object) string {
+	if o.GetNamespace() == "" {
+		return kind + " " + o.GetName()
+	}
+	return kind + " " + kubecli.KeyOf(o)
 }
 
 // unseen reports whether the status is of an earlier generation.
@@ -250,29 +348,29 @@ func (s *subject) tone() kubecli.Tone {
 	return kubecli.Good
 }
 
-// cause is the beginning of the sentence of an operation, or the cause of its step if the status has no sentence yet.
-func cause(o *v1alpha1.Operation) string {
-	why, _, _ := strings.Cut(o.WaitsFor, " (since ")
-	return cmp.Or(why, o.Cause)
-}
-
 // mostMachines is how many waiting machines are listed. Source: half a screen.
 const mostMachines = 12
 
-// table lists the machines that wait: those that stand still first, then the ones that wait longest.
+// waiting returns the machines that wait: those that stand still first, then the ones that wait longest.
+func (s *subject) waiting() []member {
+	waiting := list.Where(s.members, func(m member) bool { return m.operation != nil })
+	slices.SortStableFunc(waiting, func(a, b member) int {
+		x, y := a.operation, b.operation
+		return cmp.Or(list.FalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
+	})
+	return waiting
+}
+
+// table lists the machines that wait.
 func (s *subject) table(out io.Writer, now time.Time) error {
-	waiting := slices.DeleteFunc(slices.Clone(s.members), func(m v1alpha1.Machine) bool { return m.Status.CurrentOperation == nil })
+	waiting := s.waiting()
 	if len(waiting) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(waiting, func(a, b v1alpha1.Machine) int {
-		x, y := a.Status.CurrentOperation, b.Status.CurrentOperation
-		return cmp.Or(list.FalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
-	})
 	rows := [][]any{{"MACHINE", "STATUS", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}}
 	for _, m := range waiting[:min(len(waiting), mostMachines)] {
-		o := m.Status.CurrentOperation
-		rows = append(rows, []any{m.Name, kubecli.Status(m), o.Step, kubecli.Age(o.Since.Time, now), kubecli.Clock(cache.TimeOf(o.Deadline), now), cause(o)})
+		o := m.operation
+		rows = append(rows, []any{m.name, m.status, o.Step, kubecli.Age(o.Since.Time, now), kubecli.Clock(cache.TimeOf(o.Deadline), now), m.wait.Cause})
 	}
 	_, _ = fmt.Fprintln(out)
 	if err := kubecli.WriteTable(out, rows); err != nil {

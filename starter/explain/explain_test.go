@@ -37,7 +37,7 @@ func stack() []runtime.Object {
 	}
 	waits := func(by ...string) *v1alpha1.Operation {
 		return &v1alpha1.Operation{
-			WorkflowID: "garden/machine/shop/web-a/uid-m", Step: "create-instance", Since: metav1.NewTime(clitest.Begun), Cause: "no room", WaitsFor: "no room (since …)", BlockedBy: by,
+			WorkflowID: "garden/machine/shop/web-a/uid-m", Step: "create-instance", Since: metav1.NewTime(clitest.Begun), Cause: "no room (since the sale)", WaitsFor: "no room (since …)", BlockedBy: by,
 		}
 	}
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
@@ -45,9 +45,10 @@ func stack() []runtime.Object {
 }
 
 func TestExplain(t *testing.T) {
+	const toDo = "Start what is missing, or look at its log; `starter doctor` checks the whole installation.\n"
 	const table = "\nMACHINE   STATUS   STEP              SINCE   DEADLINE   WAITS FOR\n" +
-		"web-b     new      create-instance   15m     -          no room\n" +
-		"web-a     new      create-instance   15m     -          no room\n"
+		"web-b     new      create-instance   15m     -          no room (since the sale)\n" +
+		"web-a     new      create-instance   15m     -          the provider has not answered the call create-instance\n"
 	for name, row := range map[string]struct {
 		args     []string
 		temporal func(*clitest.FakeTemporal)
@@ -65,13 +66,13 @@ func TestExplain(t *testing.T) {
 		},
 		"without a kind the deployment comes first": {
 			args: []string{"web"}, temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws", "garden/machines"} },
-			says: "The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
+			says: "No worker polls queue garden/machines: nothing moves until a worker runs.\n" + toDo +
+				"The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
 				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" +
-				"No worker polls queue garden/machines: nothing moves until a worker runs.\n" +
 				"No worker serves provider aws (queue garden/provider-aws): no instance is made or deleted until one runs.\n" + table,
 		},
 		"a set that waits for nothing itself": {
-			args: []string{"MachineSet/web-1"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineset shop/web-1 waits for nothing: 0 of 0 machines available\n" + table,
+			args: []string{"MachineSet/web-1"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineset shop/web-1: its status names nothing that it waits for: 0 of 0 machines available\n" + table,
 		},
 		"a machine whose call has failed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
@@ -96,11 +97,12 @@ func TestExplain(t *testing.T) {
 		},
 		"15: Temporal does not answer": {
 			args: []string{"machine/web-b", "--temporal-address", "temporal:7233"}, temporal: func(f *clitest.FakeTemporal) { f.Err = errors.New("connection refused") },
-			says: "machine shop/web-b: no room (since …)\nTemporal at temporal:7233 does not answer: nothing moves until it does (ask Temporal for the workers of queue garden/machines: connection refused).\n",
+			says: "Temporal at temporal:7233 does not answer: nothing moves until it does (ask Temporal for the workers of queue garden/machines: connection refused).\n" + toDo +
+				"machine shop/web-b: no room (since …)\n",
 		},
-		"a class": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small waits for nothing: provider aws\n"},
+		"a class": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: its status names nothing that it waits for: provider aws\n"},
 		"a machine that is calm": {
-			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c waits for nothing: phase new\n",
+			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: its status names nothing that it waits for: phase new\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,6 +136,18 @@ func TestHeartbeats(t *testing.T) {
 		})
 	}
 	assert.Empty(t, Heartbeats(t.Context(), nil, clitest.Now), "nobody who may read Leases")
+}
+
+// 13 and 14: what is down comes before the sentence, which nobody writes any more.
+func TestWhatIsDownComesFirst(t *testing.T) {
+	w := clitest.NewWorld(stack()...)
+	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 15*time.Minute), renewed("millwright-bridge", 15*time.Minute))
+	out, err := w.Run(t.Context(), Command(w.Environment()), "mcc/small", "-n", "shop")
+	require.NoError(t, err)
+	assert.Equal(t, "No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n"+
+		"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is.\n"+
+		"Start what is missing, or look at its log; `starter doctor` checks the whole installation.\n"+
+		"machineclass shop/small: its status names nothing that it waits for: provider aws\n", out)
 }
 
 func TestTop(t *testing.T) {

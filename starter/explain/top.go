@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
@@ -30,11 +31,16 @@ func TopCommand(e kubecli.Environment) *cobra.Command {
 		Use:   "top",
 		Short: "List everything in motion and what it waits for, what stands still first, then the longest",
 		Long: `top lists the machines, sets and deployments that have work in progress: the step, since when, when something happens without a person,
-and what they wait for. What stands still comes first, then what waits longest. It reads the API server alone.
+and what they wait for. What stands still comes first, then what waits longest. It reads the API server alone. Of Cluster API, it lists the
+deployments and sets that Millwright reconciles, and their machines.
+
+Without worker and bridge nobody writes a status. So top reads their heartbeats, too: it says if one is overdue, and the exit code is 1 if
+no worker or no bridge is at work. Without Temporal, no worker is.
 
 With --watch it reads again and again until Ctrl-C. If the output is not a terminal, it then prints a line for each change of the numbers.`,
 		Example: `  starter top -A
-  starter top -n shop --blocked --watch`,
+  starter top -n shop --blocked --watch
+  starter top -A --blocked -o name | xargs -n 1 starter explain`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if all {
@@ -50,7 +56,10 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 				if err != nil {
 					return err
 				}
-				return m.write(c.OutOrStdout(), output)
+				if err := m.write(c.OutOrStdout(), output); err != nil {
+					return err
+				}
+				return m.unknown()
 			}
 			w := kubecli.Watch{Out: c.OutOrStdout(), Live: kubecli.IsTerminal(c.OutOrStdout())}
 			return kubecli.Follow(c.Context(), interval, read, func(m motion, err error) (bool, error) {
@@ -78,6 +87,8 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 type motion struct {
 	objects []moving // in their order
 	now     time.Time
+	missing []string // who is not at work, one sentence each: the statuses are as old as that
+	doubts  []string // the same, and what is overdue or not known, as clauses that change only with the facts
 }
 
 type moving struct {
@@ -89,6 +100,7 @@ type moving struct {
 // motion reads everything in motion.
 func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked bool) (motion, error) {
 	api, found := clients.Machines.MachineV1alpha1(), motion{objects: []moving{}, now: x.Now()}
+	found.hear(ctx, clients.Leases)
 	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
 		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
 			found.objects = append(found.objects, moving{o.GetNamespace(), kind + "/" + o.GetName(), operation})
@@ -115,6 +127,7 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 	for i := range machines.Items {
 		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
 	}
+	found.upstream(ctx, clients, x.Namespace, add)
 	slices.SortStableFunc(found.objects, func(a, b moving) int {
 		return cmp.Or(
 			list.FalseFirst(len(a.Operation.BlockedBy) == 0, len(b.Operation.BlockedBy) == 0), a.Operation.Since.Compare(b.Operation.Since.Time),
@@ -122,6 +135,32 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 		)
 	})
 	return found, nil
+}
+
+// hear reads the heartbeats of those who write the statuses.
+func (m *motion) hear(ctx context.Context, leases typedcoordinationv1.LeasesGetter) {
+	if leases == nil {
+		return
+	}
+	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, m.now) {
+		switch {
+		case h.Err != nil:
+			m.doubts = append(m.doubts, fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())))
+		case h.Missing != "":
+			m.missing = append(m.missing, h.Missing)
+			m.doubts = append(m.doubts, fmt.Sprintf("no %s is at work%s", h.Process, phrase.If(!h.At.IsZero(), " since %s", kubecli.Clock(h.At, m.now))))
+		case h.Late:
+			m.doubts = append(m.doubts, fmt.Sprintf("the %s may be down: its last heartbeat was at %s, and one is due each %s", h.Process, kubecli.Clock(h.At, m.now), phrase.Span(h.Each)))
+		}
+	}
+}
+
+// unknown returns an error if nobody keeps the statuses up to date.
+func (m motion) unknown() error {
+	if len(m.missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("what is in motion now is not known: %s `starter doctor` says what to do", strings.Join(m.missing, " "))
 }
 
 // write writes the list. A table has the numbers above it.
@@ -136,7 +175,8 @@ func (m motion) write(out io.Writer, output kubecli.Output) error {
 	}
 	for _, o := range m.objects {
 		operation := o.Operation
-		l.Names, l.Wide = append(l.Names, o.Object), append(l.Wide, []any{operation.WorkflowID})
+		kind, name, _ := strings.Cut(o.Object, "/")
+		l.Names, l.Wide = append(l.Names, kind+"/"+o.Namespace+"/"+name), append(l.Wide, []any{operation.WorkflowID})
 		l.Table = append(l.Table, []any{
 			o.Namespace, o.Object, operation.Step, kubecli.Age(operation.Since.Time, m.now), kubecli.Clock(cache.TimeOf(operation.Deadline), m.now), operation.WaitsFor,
 		})
@@ -144,11 +184,16 @@ func (m motion) write(out io.Writer, output kubecli.Output) error {
 	return output.Write(out, l)
 }
 
-// summary counts what is in motion.
+// summary counts what is in motion, and says what makes that uncertain.
 func (m motion) summary() string {
 	stuck := list.Count(m.objects, func(o moving) bool { return len(o.Operation.BlockedBy) > 0 })
-	if len(m.objects) == 0 {
-		return "nothing is in motion"
+	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)
+	switch {
+	case len(m.objects) > 0:
+	case len(m.missing) > 0:
+		text = "no status says that something is in motion"
+	default:
+		text = "nothing is in motion"
 	}
-	return fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)
+	return strings.Join(append([]string{text}, m.doubts...), "; ")
 }

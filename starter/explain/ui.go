@@ -26,7 +26,7 @@ type ui struct {
 func UICommand(e kubecli.Environment) *cobra.Command {
 	x := &ui{command: command{Objects: kubecli.Objects{Environment: e, Kind: "object"}}}
 	c := &cobra.Command{
-		Use:   "ui [[KIND/]NAME]",
+		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
 		Long: `ui prints the address of a page of Temporal's UI: that of the workflow that works on an object (its rollout or its drain, if one is open),
 or the list of all that run. The sentence of explain is on the tab User Metadata. The column Stuck of the list is true for what stands

@@ -27,6 +27,7 @@ import (
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
+	"millwright/observe/capi"
 )
 
 // Clients are clients of one cluster.
@@ -39,6 +40,8 @@ type Clients struct {
 	Rights   typedauthorizationv1.SelfSubjectAccessReviewsGetter
 	objects  dynamic.Interface
 	mapper   meta.RESTMapper
+
+	Upstream *ClusterAPI // nil: nobody asks for its objects
 }
 
 // Connect returns Clients for the cluster of a kubeconfig. It does not call the API server.
@@ -51,11 +54,15 @@ func Connect(a Access) (Clients, error) {
 	machines, machinesErr := versioned.NewForConfig(config)
 	cluster, clusterErr := kubernetes.NewForConfig(config)
 	objects, objectsErr := dynamic.NewForConfig(config)
-	if err := errors.Join(machinesErr, clusterErr, objectsErr); err != nil {
+	upstream, upstreamErr := capi.NewClient(config)
+	if err := errors.Join(machinesErr, clusterErr, objectsErr, upstreamErr); err != nil {
 		return Clients{}, fmt.Errorf("make client: %w", err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(cluster.Discovery()))
-	return Clients{machines, cluster.CoreV1(), cluster.CoordinationV1(), cluster.AppsV1(), cluster.AuthenticationV1(), cluster.AuthorizationV1(), objects, mapper}, nil
+	return Clients{
+		machines, cluster.CoreV1(), cluster.CoordinationV1(), cluster.AppsV1(), cluster.AuthenticationV1(), cluster.AuthorizationV1(), objects, mapper,
+		NewClusterAPI(upstream, cluster.Discovery()),
+	}, nil
 }
 
 // ReadDocuments returns the YAML documents of a file.

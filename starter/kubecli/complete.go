@@ -10,7 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/request"
 )
 
@@ -19,78 +23,170 @@ const completionTimeout = 2 * time.Second
 
 // Kinds that take no requests.
 const (
-	KindClass request.Kind = "MachineClass"
-	KindSet   request.Kind = "MachineSet"
-	KindNode  request.Kind = "Node"
+	KindClass             request.Kind = "MachineClass"
+	KindSet               request.Kind = "MachineSet"
+	KindNode              request.Kind = "Node"
+	KindClusterAPISet     request.Kind = "ClusterAPISet"
+	KindClusterAPIMachine request.Kind = "ClusterAPIMachine"
 )
+
+// KindClusterAPIDeployment is the kind of a MachineDeployment of Cluster API.
+const KindClusterAPIDeployment request.Kind = "ClusterAPIDeployment"
 
 // NamedKind is a kind with its names on the command line.
 type NamedKind struct {
 	Kind  request.Kind
 	Names []string // in lower case
+	Group string   // that may follow the first two names, after a dot; empty: none
 }
 
-// Is reports whether a word is one of the names, in any case of letters.
-func (k NamedKind) Is(word string) bool { return slices.Contains(k.Names, strings.ToLower(word)) }
+// Is reports whether a word is one of the names, in any case of letters, with the group or without.
+func (k NamedKind) Is(word string) bool {
+	name, group, given := strings.Cut(strings.ToLower(word), ".")
+	i := slices.Index(k.Names, name)
+	return i >= 0 && (!given || i < 2 && group == k.Group && group != "")
+}
 
-// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. The first of the Names is the
-// kind's word in messages.
+// OfClusterAPI reports whether the kind is one of Cluster API.
+func (k NamedKind) OfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
+
+// Full is the name that no other kind has: of a kind of Cluster API with its group.
+func (k NamedKind) Full() string {
+	if k.OfClusterAPI() {
+		return k.Names[0] + "." + k.Group
+	}
+	return k.Names[0]
+}
+
+// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. Kinds of both API groups with the
+// same name are neighbours, Millwright's first. The first of the Names is the kind's word in messages.
 var Kinds = []NamedKind{
-	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}},
-	{KindSet, []string{"machineset", "machinesets", "mcs"}},
-	{request.Machine, []string{"machine", "machines", "mc"}},
-	{KindClass, []string{"machineclass", "machineclasses", "mcc"}},
-	{KindNode, []string{"node", "nodes", "no"}},
+	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
+	{KindClusterAPIDeployment, []string{"machinedeployment", "machinedeployments"}, clusterv1.GroupVersion.Group},
+	{KindSet, []string{"machineset", "machinesets", "mcs"}, v1alpha1.GroupName},
+	{KindClusterAPISet, []string{"machineset", "machinesets"}, clusterv1.GroupVersion.Group},
+	{request.Machine, []string{"machine", "machines", "mc"}, v1alpha1.GroupName},
+	{KindClusterAPIMachine, []string{"machine", "machines"}, clusterv1.GroupVersion.Group},
+	{KindClass, []string{"machineclass", "machineclasses", "mcc"}, v1alpha1.GroupName},
+	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// CompleteName implements cobra.CompletionFunc: it offers the names of the objects of the kind in the namespace. It offers nothing when
-// the cluster cannot be asked.
+// KindsOf returns the kinds that a word on the command line can mean: those of both groups if it names none. None: it is no kind.
+func KindsOf(word string) []NamedKind {
+	return list.Where(Kinds, func(k NamedKind) bool { return k.Is(word) })
+}
+
+// CompleteName implements cobra.CompletionFunc: it offers the objects of the kind as Key parses them: NAME in the namespace of the flag, and
+// NAMESPACE/NAME. It offers nothing when the cluster cannot be asked.
 func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return o.names(c, typed, o.Kind), cobra.ShellCompDirectiveNoFileComp
+	return o.offered(c, typed, []request.Kind{o.Kind}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompleteKindAndName is CompleteName for KIND/NAME.
-func (o *Objects) CompleteKindAndName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before anything is typed, it offers the kinds, and of the objects only the
+// deployments: a cluster has many machines.
+func (o *Objects) CompleteKindAndName(c *cobra.Command, args []string, typed string) (offered []string, directive cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	word, name, given := strings.Cut(typed, "/")
-	var offered []string
-	if !given {
-		for _, k := range Kinds {
-			offered = append(offered, k.Names[0]+"/")
-		}
-		return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
-	if i := slices.IndexFunc(Kinds, func(k NamedKind) bool { return k.Is(word) }); i >= 0 {
-		for _, n := range o.names(c, name, Kinds[i].Kind) {
+	if known := KindsOf(word); given && len(known) > 0 {
+		for _, n := range o.offered(c, name, list.Map(known, func(k NamedKind) request.Kind { return k.Kind })) {
 			offered = append(offered, word+"/"+n)
 		}
+		return offered, cobra.ShellCompDirectiveNoFileComp
 	}
-	return offered, cobra.ShellCompDirectiveNoFileComp
+	kinds := []request.Kind{request.MachineDeployment}
+	directive = cobra.ShellCompDirectiveNoFileComp
+	if typed != "" {
+		kinds = list.Map(Kinds, func(k NamedKind) request.Kind { return k.Kind })
+	}
+	for _, k := range Kinds {
+		if full := k.Full() + "/"; strings.HasPrefix(full, typed) && (!k.OfClusterAPI() || o.hasClusterAPI()) {
+			offered, directive = append(offered, full), directive|cobra.ShellCompDirectiveNoSpace
+		}
+	}
+	return append(offered, o.offered(c, typed, kinds)...), directive
 }
 
-// names returns the names of objects that begin with what was typed.
-func (o *Objects) names(c *cobra.Command, typed string, kind request.Kind) (names []string) {
+// hasClusterAPI reports whether the cluster has Cluster API.
+func (o *Objects) hasClusterAPI() bool {
+	clients, err := o.Clients(o.Access)
+	if err != nil {
+		return false
+	}
+	has, err := clients.Upstream.Served()
+	return has && err == nil
+}
+
+// offered returns what begins with what was typed: the names of objects in the namespace of the flag or of the context, and those of all
+// namespaces as NAMESPACE/NAME. Before anything is typed, the latter are left out if there is a name. A flag for the namespace leaves
+// them out, too.
+func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
 	clients, err := o.Clients(o.Access)
 	if err != nil || o.Resolve() != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
+	ctx, cancel := completing(c)
 	defer cancel()
-	for _, object := range list(ctx, clients, o.Namespace, kind) {
-		if strings.HasPrefix(object, typed) {
-			names = append(names, object)
+	add := func(namespace string, text func(types.NamespacedName) string) {
+		for _, kind := range kinds {
+			for _, key := range objects(ctx, clients, namespace, kind) {
+				if name := text(key); strings.HasPrefix(name, typed) && !slices.Contains(offered, name) {
+					offered = append(offered, name)
+				}
+			}
 		}
 	}
-	return names
+	within, _, both := strings.Cut(typed, "/")
+	if both { // the namespace is typed
+		add(within, types.NamespacedName.String)
+		return offered
+	}
+	add(o.Namespace, func(key types.NamespacedName) string { return key.Name })
+	if !c.Flags().Changed("namespace") && (typed != "" || len(offered) == 0) {
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind request.Kind) bool { return kind == KindNode }) // nodes have no namespace
+		add(metav1.NamespaceAll, types.NamespacedName.String)
+	}
+	return offered
 }
 
-// list returns the names of the objects of a kind; none when they cannot be read.
-func list(ctx context.Context, clients Clients, namespace string, kind request.Kind) (names []string) {
+// completing returns the context of a question that a shell asks. The context of the command has ended by then.
+func completing(c *cobra.Command) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
+}
+
+// completeNamespace implements cobra.CompletionFunc for the flag --namespace. Who may not list namespaces is offered those that have a
+// deployment or a machine.
+func (o *Objects) completeNamespace(c *cobra.Command, _ []string, typed string) (offered []string, _ cobra.ShellCompDirective) {
+	clients, err := o.Clients(o.Access)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := completing(c)
+	defer cancel()
+	if clients.Core != nil {
+		if found, err := clients.Core.Namespaces().List(ctx, metav1.ListOptions{}); err == nil {
+			for i := range found.Items {
+				offered = append(offered, found.Items[i].Name)
+			}
+		}
+	}
+	if len(offered) == 0 {
+		for _, kind := range []request.Kind{request.MachineDeployment, request.Machine} {
+			for _, key := range objects(ctx, clients, metav1.NamespaceAll, kind) {
+				offered = append(offered, key.Namespace)
+			}
+		}
+	}
+	slices.Sort(offered)
+	return list.Where(slices.Compact(offered), func(name string) bool { return strings.HasPrefix(name, typed) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// objects returns the keys of the objects of a kind; none when they cannot be read. Nodes are in no namespace.
+func objects(ctx context.Context, clients Clients, namespace string, kind request.Kind) (keys []types.NamespacedName) {
 	api, all := clients.Machines.MachineV1alpha1(), metav1.ListOptions{}
 	var found runtime.Object
 	var err error
@@ -103,7 +199,12 @@ func list(ctx context.Context, clients Clients, namespace string, kind request.K
 		found, err = api.MachineClasses(namespace).List(ctx, all)
 	case KindSet:
 		found, err = api.MachineSets(namespace).List(ctx, all)
+	case KindClusterAPISet, KindClusterAPIMachine, KindClusterAPIDeployment:
+		return clients.Upstream.keys(ctx, namespace, kind)
 	case KindNode:
+		if clients.Core == nil {
+			return nil
+		}
 		found, err = clients.Core.Nodes().List(ctx, all)
 	default:
 		return nil
@@ -112,8 +213,9 @@ func list(ctx context.Context, clients Clients, namespace string, kind request.K
 		return nil
 	}
 	_ = meta.EachListItem(found, func(o runtime.Object) error { // these lists always have items
-		names = append(names, o.(metav1.Object).GetName())
+		object := o.(metav1.Object)
+		keys = append(keys, types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()})
 		return nil
 	})
-	return names
+	return keys
 }

@@ -2,18 +2,25 @@ package kubecli_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/starter/clitest"
+	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/rollout"
 )
 
 func TestNamesAreCompleted(t *testing.T) {
@@ -37,13 +44,22 @@ func TestNamesAreCompleted(t *testing.T) {
 		return names
 	}
 	assert.Equal(t, []string{"web-1"}, offered(request.Machine, false, nil, "w"))
+	assert.Equal(t, []string{"db-1", "web-1"}, offered(request.Machine, false, nil, ""), "of other namespaces nothing, as there is one here")
+	assert.Equal(t, []string{"other/web-2"}, offered(request.Machine, false, nil, "o"))
+	assert.Equal(t, []string{"other/web-2"}, offered(request.Machine, false, nil, "other/"))
+	assert.Empty(t, offered(request.Machine, false, nil, "third/"))
 	assert.Equal(t, []string{"web"}, offered(request.MachineDeployment, false, nil, ""))
 	assert.Equal(t, []string{"small"}, offered(kubecli.KindClass, false, nil, ""))
 	assert.Empty(t, offered(request.Machine, false, []string{"web-1"}, ""), "there is one name")
 	assert.Equal(t, []string{"machine/db-1", "machine/web-1"}, offered("object", true, nil, "machine/"))
 	assert.Contains(t, offered("object", true, nil, ""), "machinedeployment/")
+	assert.Contains(t, offered("object", true, nil, ""), "web", "a deployment without its kind")
+	assert.NotContains(t, offered("object", true, nil, ""), "web-1", "before anything is typed, a cluster has too many machines")
 	assert.Equal(t, []string{"mcd/web"}, offered("object", true, nil, "mcd/w"), "the short name that was typed stays")
 	assert.Equal(t, []string{"mcs/web-5f"}, offered("object", true, nil, "mcs/"))
+	assert.Equal(t, []string{"web", "web-5f", "web-1"}, offered("object", true, nil, "we"), "names without a kind, in the order in which they are looked for")
+	assert.Equal(t, []string{"other/web-2"}, offered("object", true, nil, "other/w"))
+	assert.Equal(t, []string{"mc/other/web-2"}, offered("object", true, nil, "mc/other/"))
 	assert.Equal(t, []string{"node/n-1"}, offered("object", true, nil, "node/"))
 	assert.Empty(t, offered("object", true, nil, "pod/"))
 
@@ -52,4 +68,56 @@ func TestNamesAreCompleted(t *testing.T) {
 	}}
 	names, _ := o.CompleteName(&cobra.Command{}, nil, "")
 	assert.Empty(t, names)
+}
+
+// offer returns what a shell offers after these words, and the directive.
+func offer(t *testing.T, w *clitest.World, c *cobra.Command, words ...string) (offered []string, directive string) {
+	t.Helper()
+	out, err := w.Run(t.Context(), c, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...)
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	return lines[:len(lines)-1], lines[len(lines)-1]
+}
+
+// What a shell asks of the whole command, with its flags.
+func TestAShellIsAnswered(t *testing.T) {
+	w := clitest.NewWorld(
+		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}},
+		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "store", Name: "db"}},
+	)
+	namespace := func(name string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	w.Cluster = kubefake.NewClientset(namespace("shop"), namespace("store"), namespace("kube-system"))
+	noSpace := fmt.Sprintf(":%d", cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)
+	for name, row := range map[string]struct {
+		of     func(kubecli.Environment) *cobra.Command
+		words  []string
+		offers []string
+		space  bool // after the word
+	}{
+		"a namespace":                       {rollout.Command, []string{"watch", "-n", "s"}, []string{"shop", "store"}, true},
+		"a namespace of explain":            {explain.Command, []string{"--namespace", ""}, []string{"kube-system", "shop", "store"}, true},
+		"a deployment of a namespace":       {rollout.Command, []string{"watch", "shop/"}, []string{"shop/web"}, true},
+		"a part of a namespace":             {rollout.Command, []string{"pause", "s"}, []string{"shop/web", "store/db"}, true},
+		"nothing typed, and none is here":   {rollout.Command, []string{"status", ""}, []string{"shop/web", "store/db"}, true},
+		"a flag says which namespace":       {rollout.Command, []string{"status", "-n", "store", ""}, []string{"db"}, true},
+		"another one than that of the flag": {rollout.Command, []string{"status", "-n", "store", "s"}, nil, true},
+		"a name without a kind":             {explain.Command, []string{"-n", "shop", "w"}, []string{"web"}, true},
+		"a kind":                            {explain.UICommand, []string{"-n", "shop", "machined"}, []string{"machinedeployment/"}, false},
+		"a format":                          {explain.TopCommand, []string{"-o", ""}, []string{"table", "wide", "json", "yaml", "name"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			offered, directive := offer(t, w, row.of(w.Environment()), row.words...)
+			assert.ElementsMatch(t, row.offers, offered)
+			assert.Equal(t, !row.space, directive == noSpace, directive)
+		})
+	}
+	t.Run("nobody may list namespaces", func(t *testing.T) {
+		kube := kubefake.NewClientset()
+		kube.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		w.Cluster = kube
+		offered, _ := offer(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
+		assert.Equal(t, []string{"shop", "store"}, offered)
+	})
 }

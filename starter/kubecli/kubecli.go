@@ -4,6 +4,7 @@ package kubecli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,12 +38,14 @@ type Objects struct {
 	Access
 	Kind      request.Kind
 	Namespace string
+	Group     string // of the API that the name of the last Key had; empty: none
 }
 
 // Register adds the flags to a command and its subcommands.
 func (o *Objects) Register(c *cobra.Command) {
 	o.Access.Register(c)
 	c.PersistentFlags().StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: that of the context")
+	_ = c.RegisterFlagCompletionFunc("namespace", o.completeNamespace) // it fails only for a flag that does not exist
 	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.Resolve() }
 }
 
@@ -58,9 +61,17 @@ func (o *Objects) Resolve() (err error) {
 	return err
 }
 
-// Key parses the name of an object: NAMESPACE/NAME, or NAME in the namespace of the flag.
+// Key parses the name of an object: NAMESPACE/NAME, NAME in the namespace of the flag, KIND/NAMESPACE/NAME as lists print it with -o name, or
+// KIND.GROUP/NAME. It sets Group.
 func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, error) {
+	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
+	word, group, grouped := strings.Cut(namespace, ".")
+	same := slices.ContainsFunc(KindsOf(word), func(k NamedKind) bool { return k.Kind == o.Kind })
+	if same && both && len(KindsOf(namespace)) > 0 && (grouped || strings.Contains(name, "/")) {
+		o.Group, text = group, name
+		namespace, name, both = strings.Cut(text, "/")
+	}
 	if !both {
 		namespace, name = o.Namespace, text
 	}

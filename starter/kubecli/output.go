@@ -9,9 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"millwright/decide/list"
 )
 
-// Output is the format of a list: a table, a table with more columns, JSON, YAML, or a name a line. It is the value of a flag.
+// Output is the format of a list, a table, a table with more columns, JSON, YAML or a name a line, or of a text: for people, JSON or YAML.
 type Output string
 
 // The formats.
@@ -21,27 +23,49 @@ const (
 	OutputJSON  Output = "json"
 	OutputYAML  Output = "yaml"
 	OutputName  Output = "name"
+	OutputText  Output = "text"
 )
 
-// Register adds the flag to a command.
+// Register adds the flag of a list to a command.
 func (o *Output) Register(c *cobra.Command) {
-	*o = OutputTable
-	c.Flags().VarP(o, "output", "o", "format of the list: table, wide, json, yaml or name")
+	choice{o, []Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName}}.register(c, "format of the list: table, wide, json, yaml or name")
+}
+
+// RegisterText adds the flag of a text to a command.
+func (o *Output) RegisterText(c *cobra.Command) {
+	choice{o, []Output{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
+}
+
+// choice is the value of a flag: one of some formats, the first of which is the default.
+type choice struct {
+	chosen *Output
+	of     []Output
+}
+
+func (f choice) register(c *cobra.Command, usage string) {
+	*f.chosen = f.of[0]
+	c.Flags().VarP(f, "output", "o", usage)
+	words := list.Map(f.of, func(format Output) string { return string(format) })
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // it fails only for a flag that does not exist
 }
 
 // String implements pflag.Value.
-func (o *Output) String() string { return string(*o) }
+func (f choice) String() string {
+	if f.chosen == nil { // pflag asks a zero value for its text
+		return ""
+	}
+	return string(*f.chosen)
+}
 
 // Type implements pflag.Value.
-func (*Output) Type() string { return "format" }
+func (choice) Type() string { return "format" }
 
 // Set implements pflag.Value.
-func (o *Output) Set(text string) error {
-	formats := []Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName}
-	if !slices.Contains(formats, Output(text)) {
-		return fmt.Errorf("the formats are %v", formats)
+func (f choice) Set(text string) error {
+	if !slices.Contains(f.of, Output(text)) {
+		return fmt.Errorf("the formats are %v", f.of)
 	}
-	*o = Output(text)
+	*f.chosen = Output(text)
 	return nil
 }
 
@@ -61,16 +85,8 @@ func (o Output) Write(out io.Writer, l Listing) error {
 		_, err := io.WriteString(out, strings.Join(append(l.Names, ""), "\n"))
 		return err
 	case OutputJSON, OutputYAML:
-		data, err := json.MarshalIndent(map[string]any{"items": l.Items}, "", "  ")
-		if err == nil && o == OutputYAML {
-			data, err = yaml.JSONToYAML(data)
-		}
-		if err != nil {
-			return fmt.Errorf("encode the list: %w", err)
-		}
-		_, err = fmt.Fprintln(out, strings.TrimSpace(string(data)))
-		return err
-	case OutputTable, OutputWide:
+		return o.Encode(out, map[string]any{"items": l.Items})
+	case OutputTable, OutputWide, OutputText:
 	}
 	if len(l.Table) <= 1 {
 		_, err := fmt.Fprintln(out, l.Empty)
@@ -84,4 +100,17 @@ func (o Output) Write(out io.Writer, l Listing) error {
 		}
 	}
 	return WriteTable(out, rows)
+}
+
+// Encode writes a value as YAML, or in any other format as JSON.
+func (o Output) Encode(out io.Writer, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err == nil && o == OutputYAML {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err != nil {
+		return fmt.Errorf("encode what was found: %w", err)
+	}
+	_, err = fmt.Fprintln(out, strings.TrimSpace(string(data)))
+	return err
 }

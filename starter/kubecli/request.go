@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/observe/machine"
@@ -134,11 +133,20 @@ type Subject struct {
 	// Outlook returns what a decision causes, and the commands that undo it and that show it; empty if there is none.
 	Outlook func(d request.Decision) (next, back, follow string)
 	Patch   func(ctx context.Context, data []byte) error
+	// Change returns the merge patch that carries a decision out; nil: that of Millwright's own kinds.
+	Change func(request.Command, request.Decision) map[string]any
+}
+
+func (s Subject) patch(r Request, d request.Decision) map[string]any {
+	if s.Change != nil {
+		return s.Change(r.Command, d)
+	}
+	return machine.RequestPatch(r.Kind, r.Command, d)
 }
 
 // subjectReader reads the object of a request and the facts that decide about the request.
 type subjectReader func(
-	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r Request,
+	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
 // write writes a request on its object, if the object allows it, and says what happens next. It has a precondition on the
@@ -146,7 +154,7 @@ type subjectReader func(
 func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {
-		s, err := w.read(ctx, w.Machines, w.now(), key, r)
+		s, err := w.read(ctx, w.Clients, w.now(), key, r)
 		if err != nil {
 			return err
 		}
@@ -166,7 +174,7 @@ func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Re
 			}
 		}
 		uid = s.GetUID()
-		patch := machine.RequestPatch(r.Kind, r.Command, d)
+		patch := s.patch(r, d)
 		metadata := patch["metadata"].(map[string]any) // always present: each request sets or removes annotations
 		metadata["uid"], metadata["resourceVersion"] = uid, s.GetResourceVersion()
 		data, err := json.Marshal(patch)

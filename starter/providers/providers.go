@@ -108,7 +108,7 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 			}
 		}
 		total, waiting := ofClass(class, machines.Items)
-		items, l.Names = append(items, served{class.Namespace, class.Name, name, polled[name], total, waiting}), append(l.Names, "machineclass/"+class.Name)
+		items, l.Names = append(items, served{class.Namespace, class.Name, name, polled[name], total, waiting}), append(l.Names, "machineclass/"+kubecli.KeyOf(class))
 		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
 	}
 	l.Items = items
@@ -191,7 +191,7 @@ func (p *commands) check(c *cobra.Command, text string) error {
 			return fmt.Errorf("wait for the check: %w", err)
 		}
 		late := fmt.Errorf("no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `starter doctor`",
-			installation, checkTimeout)
+			installation, phrase.Length(checkTimeout))
 		if err := temporal.TerminateWorkflow(ctx, begun.GetID(), begun.GetRunID(), "the command that asked waits no longer"); err != nil {
 			return errors.Join(late, fmt.Errorf("terminate the check: %w", err))
 		}
@@ -213,7 +213,7 @@ func say(out io.Writer, in check.Input, r check.Result) error {
 	t := r.Traits
 	_, err := fmt.Fprintf(out, "provider %s can use class %s/%s: the cloud lists %s\ncreations are made once by: %s; reads show everything after %s; requests expire: %t; instances carry UIDs: %t\n",
 		in.Provider, in.Class.Namespace, in.Class.Name, phrase.Count(r.Instances, "instance"),
-		cmp.Or(strings.ToLower(string(t.Idempotency)), "search"), t.Window, t.Expires, !t.Named)
+		cmp.Or(strings.ToLower(string(t.Idempotency)), "search"), phrase.Length(t.Window), t.Expires, !t.Named)
 	return err
 }
 

@@ -2,6 +2,7 @@ package providers
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,17 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 		require.EqualError(t, err, "no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `starter doctor`")
 		require.Contains(t, w.Temporal.Ended, "shop/small")
 	})
+}
+
+// A name of the list is an argument of check, without a flag for the namespace.
+func TestNamesOfTheListCanBeChecked(t *testing.T) {
+	w := clitest.NewWorld(&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"})
+	out, err := w.Run(t.Context(), Command(w.Environment()), "list", "-A", "-o", "name", "--cluster-name", "prod")
+	require.NoError(t, err)
+	require.Equal(t, "machineclass/shop/small\n", out)
+	w.Temporal.Err = errors.New("connection refused")
+	_, err = w.Run(t.Context(), Command(w.Environment()), "check", "machineclass/shop/small", "--cluster-name", "prod")
+	require.ErrorContains(t, err, "find installation prod in Temporal: connection refused", "the class is found")
 }
 
 func TestMachinesThatWaitForTheirProvider(t *testing.T) {

@@ -46,16 +46,15 @@ func (s snapshot) made() string {
 		return "none of this template yet"
 	}
 	set := s.family.Sets[i]
-	return fmt.Sprintf("%d, set %s of class %s, created at %s", s.next.Revision, set.Name, cmp.Or(set.Spec.Template.Spec.Class.Name, "-"),
-		kubecli.Since(set.CreationTimestamp.Time, s.now))
+	return fmt.Sprintf("%d, set %s of %s %s, created at %s", s.next.Revision, set.name, s.family.from, cmp.Or(set.from, "-"), kubecli.Since(set.created, s.now))
 }
 
 // policy names the RolloutPolicy that applies; empty: none does.
 func (s snapshot) policy() string {
-	if s.family.Policy == nil {
+	if s.family.policy == nil {
 		return ""
 	}
-	return "RolloutPolicy " + s.family.Policy.Name
+	return "RolloutPolicy " + s.family.policy.Name
 }
 
 func (s snapshot) strategy() string {
@@ -100,7 +99,7 @@ func (s snapshot) step() string {
 	if d.Pause != nil {
 		return pauseSays(d.Pause, s.when)
 	}
-	then := fmt.Sprintf("then it lasts %s", step.Wait)
+	then := fmt.Sprintf("then it lasts %s", phrase.Length(step.Wait))
 	if step.Approve {
 		then = "then a person must approve it"
 	}
@@ -122,7 +121,7 @@ func (s snapshot) deadline() string {
 	if o.Deadline == nil {
 		return "none: progressDeadlineSeconds is not set"
 	}
-	text := o.Deadline.String() + " without progress"
+	text := phrase.Length(*o.Deadline) + " without progress"
 	switch {
 	case d.Late:
 		return text + ": it has passed"

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"millwright/api/v1alpha1"
@@ -15,30 +16,33 @@ import (
 // errNotInFile is the error of a file that lacks the deployment.
 var errNotInFile = errors.New("no MachineDeployment")
 
-// readSpec reads a new spec of a deployment from a file, which may hold other objects, too. The file must have one
-// MachineDeployment of that name, in that namespace or without one. An unknown field is an error. Replicas that are left out
-// keep the present value, because then something else sets them.
-func readSpec(file string, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDeploymentSpec, error) {
+// readDeployment reads a deployment as it may become from a file, which may hold other objects, too. The file must have one MachineDeployment
+// of that name and API version, in that namespace or without one. An unknown field is an error. Sized says whether it has replicas: if they are
+// left out, something else sets them.
+func readDeployment[D any, P interface {
+	*D
+	metav1.Object
+}](file string, of P, api schema.GroupVersion,
+) (found P, sized bool, err error) {
 	documents, err := kubecli.ReadDocuments(file)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var found *v1alpha1.MachineDeploymentSpec
 	for _, document := range documents {
-		spec, err := specIn(document, d)
+		read, withSize, err := deploymentIn[D, P](document, of, api)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", file, err)
-		case spec != nil && found != nil:
-			return nil, fmt.Errorf("%s holds MachineDeployment %s twice", file, kubecli.KeyOf(d))
-		case spec != nil:
-			found = spec
+			return nil, false, fmt.Errorf("read %s: %w", file, err)
+		case read != nil && found != nil:
+			return nil, false, fmt.Errorf("%s holds MachineDeployment %s twice", file, kubecli.KeyOf(of))
+		case read != nil:
+			found, sized = read, withSize
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%s holds %w %s", file, errNotInFile, kubecli.KeyOf(d))
+		return nil, false, fmt.Errorf("%s holds %w %s", file, errNotInFile, kubecli.KeyOf(of))
 	}
-	return found, nil
+	return found, sized, nil
 }
 
 // readPolicies returns the RolloutPolicies of a namespace in a file. A policy without a namespace counts. An unknown field is an error.
@@ -66,22 +70,27 @@ func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	return policies, nil
 }
 
-// specIn returns the spec that a document has for the deployment; nil if it is another object.
-func specIn(document []byte, d *v1alpha1.MachineDeployment) (*v1alpha1.MachineDeploymentSpec, error) {
+// deploymentIn returns the deployment that a document holds; nil if it holds another object.
+func deploymentIn[D any, P interface {
+	*D
+	metav1.Object
+}](document []byte, of P, api schema.GroupVersion,
+) (found P, sized bool, err error) {
 	var object unstructured.Unstructured
 	if err := yaml.Unmarshal(document, &object.Object); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	ours := object.GroupVersionKind().Group == v1alpha1.SchemeGroupVersion.Group && object.GetKind() == "MachineDeployment"
-	if !ours || object.GetName() != d.Name || object.GetNamespace() != "" && object.GetNamespace() != d.Namespace {
-		return nil, nil
+	kind := object.GroupVersionKind()
+	if kind.Group != api.Group || kind.Kind != "MachineDeployment" || object.GetName() != of.GetName() || object.GetNamespace() != "" && object.GetNamespace() != of.GetNamespace() {
+		return nil, false, nil
 	}
-	var as v1alpha1.MachineDeployment
-	if err := yaml.UnmarshalStrict(document, &as); err != nil {
-		return nil, err
+	if kind.Version != api.Version {
+		return nil, false, fmt.Errorf("MachineDeployment %s has version %s: give it as %s", object.GetName(), kind.Version, api)
 	}
-	if _, given, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "replicas"); !given {
-		as.Spec.Replicas = d.Spec.Replicas
+	found = new(D)
+	if err := yaml.UnmarshalStrict(document, found); err != nil {
+		return nil, false, err
 	}
-	return &as.Spec, nil
+	_, sized, _ = unstructured.NestedFieldNoCopy(object.Object, "spec", "replicas")
+	return found, sized, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
@@ -62,12 +61,12 @@ func (s snapshot) history(out io.Writer) error {
 		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
 		return err
 	}
-	rows := [][]any{{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", "CLASS", "CURRENT", "CHANGE-CAUSE"}}
+	rows := [][]any{{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", strings.ToUpper(s.family.from), "CURRENT", "CHANGE-CAUSE"}}
 	for _, i := range s.byRevision() {
 		set, facts := s.family.Sets[i], s.facts.Sets[i]
 		rows = append(rows, []any{
-			revisionCell(facts.Revision), facts.History, set.Name, phrase.Clock(set.CreationTimestamp.Time, s.now), set.Spec.Replicas,
-			set.Spec.Template.Spec.Class.Name, yesCell(i == s.current()), kubecli.OneLine(set.Annotations[v1alpha1.AnnotationChangeCause]),
+			revisionCell(facts.Revision), facts.History, set.name, phrase.Clock(set.created, s.now), set.replicas, set.from, yesCell(i == s.current()),
+			kubecli.OneLine(set.cause),
 		})
 	}
 	return kubecli.WriteTable(out, rows)
@@ -87,19 +86,12 @@ func (s snapshot) template(out io.Writer, revision int64) error {
 		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
 	}
 	set := s.family.Sets[i]
-	text, err := yaml.Marshal(asGiven(set))
+	text, err := yaml.Marshal(s.source.template(i))
 	if err != nil {
-		return fmt.Errorf("write the template of set %s: %w", set.Name, err)
+		return fmt.Errorf("write the template of set %s: %w", set.name, err)
 	}
-	_, err = fmt.Fprintf(out, "# revision %d of %s%s: set %s\n%s", revision, s.key(), note, set.Name, text)
+	_, err = fmt.Fprintf(out, "# revision %d of %s%s: set %s\n%s", revision, s.key(), note, set.name, text)
 	return err
-}
-
-// asGiven is the template of a set as in the deployment: without the label that distinguishes sets.
-func asGiven(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
-	t := set.Spec.Template.DeepCopy()
-	delete(t.Labels, v1alpha1.LabelMachineTemplateHash)
-	return t
 }
 
 func (s snapshot) noRevision(revision int64) error {

@@ -8,17 +8,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
-	"millwright/observe/deployment"
 	"millwright/starter/kubecli"
 )
 
@@ -31,11 +30,12 @@ type rollouts struct {
 
 // reader reads one deployment for the rollout commands.
 type reader struct {
-	key      types.NamespacedName
-	machines versioned.Interface
-	nodes    typedcorev1.NodesGetter // nil: nodes are not read
-	asMCM    bool
-	now      func() time.Time
+	key     types.NamespacedName
+	group   string // of the API that the user named; empty: none
+	clients kubecli.Clients
+	nodes   typedcorev1.NodesGetter // nil: nodes are not read
+	asMCM   bool
+	now     func() time.Time
 }
 
 // open makes a reader of the named deployment. Its clients connect on their first use.
@@ -44,9 +44,8 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 	if l.key, err = f.Key(c, name); err != nil {
 		return l, err
 	}
-	clients, err := f.Clients(f.Access)
-	l.machines = clients.Machines
-	if err != nil || f.target == "" {
+	l.group = f.Group
+	if l.clients, err = f.Clients(f.Access); err != nil || f.target == "" {
 		return l, err
 	}
 	target, err := f.Clients(kubecli.Access{Kubeconfig: f.target})
@@ -54,11 +53,65 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 	return l, err
 }
 
+// source is a deployment of one of the API groups as it was read, with its sets, machines and policy. The methods that change something return
+// a changed copy.
+type source interface {
+	shown(now time.Time) family
+	observed(now time.Time) rollout.Observed // its sets and those of shown have the same order
+	request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts
+	template(set int) any // of the set at this index, as the deployment takes it
+
+	under(policy *v1alpha1.RolloutPolicy) source
+	sized(replicas int32) source
+	applied(file string) (source, error)    // with the spec in a file; errNotInFile
+	running() source                        // neither paused nor held
+	returned(set int, now time.Time) source // to the template of the set at this index; negative: the request to return is only dropped
+
+	patch(ctx context.Context, data []byte) error
+	change() func(request.Command, request.Decision) map[string]any // as in kubecli.Subject
+}
+
+// family is a source in the words that the commands show.
+type family struct {
+	object    metav1.Object
+	kind      string // as explain names it
+	arg       string // as an argument of starter
+	resource  string // of the deployment, for kubectl
+	machines  string // resource of its machines, for kubectl
+	from      string // what its machines are made from: class or template
+	leaving   string // command that shows its machines that are being deleted
+	strategy  string // as its spec names it
+	operation *v1alpha1.Operation
+	policy    *v1alpha1.RolloutPolicy // nil: none applies
+	noNodes   bool                    // nodes were not read
+	Sets      []set                   // from the oldest to the newest
+	Members   []member
+}
+
+// set is a set of a family.
+type set struct {
+	name, from string // from: the class or the template of its machines
+	created    time.Time
+	replicas   int32
+	cause      string // why its template was changed
+}
+
+// member is a machine of a family.
+type member struct {
+	name, uid, node string
+	phase           string
+	since           time.Time // it has been in its phase
+	operation       string
+	deleting        bool
+	look            string // command that says why it is still there
+}
+
 // snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not asked.
 type snapshot struct {
-	family   deployment.Family         // sets from the oldest to the newest
+	source   source
+	family   family
 	policies []*v1alpha1.RolloutPolicy // of the namespace
-	facts    rollout.Observed          // its sets in the same order
+	facts    rollout.Observed          // its sets in the order of those of the family
 	next     rollout.Decision
 	status   rollout.Status
 	now      time.Time
@@ -67,99 +120,68 @@ type snapshot struct {
 
 // look reads a deployment with its sets, machines and nodes, and decides.
 func (l reader) look(ctx context.Context) (snapshot, error) {
-	family, policies, err := l.family(ctx)
+	from, policies, err := l.read(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
-	if family.Node, err = l.nodesOf(ctx); err != nil {
-		return snapshot{}, err
-	}
-	s := judge(family, l.now())
+	s := judge(from, l.now())
 	s.policies = policies
 	return s, nil
 }
 
-// family reads a deployment with its sets and machines from the API server, without nodes, and the policies of its namespace.
-// Objects that are created or deleted between two requests may be missing; the next look has them.
-func (l reader) family(ctx context.Context) (family deployment.Family, policies []*v1alpha1.RolloutPolicy, err error) {
-	deployments := l.machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
-	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, deployments.Get)
+// read reads a deployment with its sets and machines from the API server, and the policies of its namespace. Objects that are created or
+// deleted between two requests may be missing; the next look has them.
+func (l reader) read(ctx context.Context) (source, []*v1alpha1.RolloutPolicy, error) {
+	from, err := l.find(ctx)
 	if err != nil {
-		return family, nil, err
+		return nil, nil, err
 	}
-	if policies, err = l.policies(ctx); err != nil {
-		return family, nil, err
+	policies, err := l.policies(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
-	family = deployment.Family{Deployment: d, AsMCM: l.asMCM, Policy: cache.FirstPolicy(policies, d)}
-	if family.Sets, err = l.setsOf(ctx, d); err != nil {
-		return family, nil, err
+	return from.under(cache.FirstPolicy(policies, from.shown(time.Time{}).object)), policies, nil
+}
+
+// find reads the deployment of the API group that was named, or of the one that has a deployment of the name.
+func (l reader) find(ctx context.Context) (source, error) {
+	switch l.group {
+	case v1alpha1.GroupName:
+		return l.readOwn(ctx)
+	case clusterv1.GroupVersion.Group:
+		return l.readUpstream(ctx, true)
 	}
-	family.Members, family.Read, err = l.membersOf(ctx, d.Namespace, family.Sets)
-	return family, policies, err
+	ours, err := l.readOwn(ctx)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	theirs, upstreamErr := l.readUpstream(ctx, false)
+	switch {
+	case theirs == nil && err == nil: // if the one of Cluster API cannot be read, ours counts
+		return ours, nil
+	case theirs == nil:
+		return nil, cmp.Or(upstreamErr, err)
+	case err == nil:
+		const kind = "machinedeployment"
+		return nil, fmt.Errorf("both API groups have a %s %s: give %[1]s.%[3]s/%[2]s or %[1]s.%[4]s/%[2]s", kind, l.key, v1alpha1.GroupName, clusterv1.GroupVersion.Group)
+	}
+	return theirs, nil
 }
 
 // judge makes a snapshot with the decision of decide/rollout.
-func judge(family deployment.Family, now time.Time) snapshot {
-	facts := deployment.Observed(family, now)
+func judge(from source, now time.Time) snapshot {
+	facts := from.observed(now)
 	plan := rollout.Look(facts)
-	return snapshot{family: family, facts: facts, next: plan.Decision, status: plan.Status, now: now}
+	return snapshot{source: from, family: from.shown(now), facts: facts, next: plan.Decision, status: plan.Status, now: now}
 }
 
 // policies reads the RolloutPolicies of the deployment's namespace.
 func (l reader) policies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, error) {
-	list, err := l.machines.MachineV1alpha1().RolloutPolicies(l.key.Namespace).List(ctx, metav1.ListOptions{})
+	list, err := l.clients.Machines.MachineV1alpha1().RolloutPolicies(l.key.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", l.key.Namespace, err)
 	}
 	return cache.Pointers(list.Items), nil
-}
-
-func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
-	list, err := l.machines.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOf(d), err)
-	}
-	var owned []*v1alpha1.MachineSet
-	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], d) {
-			owned = append(owned, &list.Items[i])
-		}
-	}
-	slices.SortFunc(owned, func(a, b *v1alpha1.MachineSet) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return owned, nil
-}
-
-func (l reader) membersOf(ctx context.Context, namespace string, sets []*v1alpha1.MachineSet) (members []*v1alpha1.Machine, read string, err error) {
-	list, err := l.machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, "", fmt.Errorf("list machines: %w", err)
-	}
-	for i := range list.Items {
-		m := &list.Items[i]
-		if slices.ContainsFunc(sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) }) {
-			members = append(members, m)
-		}
-	}
-	slices.SortFunc(members, func(a, b *v1alpha1.Machine) int { return cmp.Compare(a.Name, b.Name) })
-	return members, list.ResourceVersion, nil
-}
-
-// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine; nil if nodes are not read.
-func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
-	if l.nodes == nil {
-		return nil, nil
-	}
-	list, err := l.nodes.Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
-	byName := map[string]*corev1.Node{}
-	for i := range list.Items {
-		byName[list.Items[i].Name] = &list.Items[i]
-	}
-	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOf(m)] }, nil
 }
 
 // current is the index of the set with the deployment's template; -1 if there is none. Of several it is the oldest, as in
@@ -169,7 +191,7 @@ func (s snapshot) current() int {
 }
 
 // key is namespace/name of the deployment.
-func (s snapshot) key() string { return kubecli.KeyOf(s.family.Deployment) }
+func (s snapshot) key() string { return kubecli.KeyOf(s.family.object) }
 
 // inPlace reports whether machines keep their instances.
 func (s snapshot) inPlace() bool {
@@ -177,4 +199,4 @@ func (s snapshot) inPlace() bool {
 }
 
 // blind reports whether nodes matter and were not read.
-func (s snapshot) blind() bool { return s.inPlace() && s.family.Node == nil }
+func (s snapshot) blind() bool { return s.inPlace() && s.family.noNodes }

@@ -165,7 +165,7 @@ func (p *pool) world() *world {
 
 // snapshot returns the snapshot of the pool.
 func (p *pool) snapshot() snapshot {
-	return judge(deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}, now)
+	return judge(own{Family: deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}}, now)
 }
 
 // roll runs a rollout command.
@@ -229,7 +229,7 @@ func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
 	foreign := rolled().machines[0]
 	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
-	s, err := reader{key: webKey, machines: p.world().Machines, now: p.world().Environment().Now}.look(t.Context())
+	s, err := reader{key: webKey, clients: kubecli.Clients{Machines: p.world().Machines}, now: p.world().Environment().Now}.look(t.Context())
 	require.NoError(t, err)
 	require.Len(t, s.family.Sets, 3)
 	assert.Equal(t, []string{"web-0", "web-a", "web-b"}, []string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name}, "the oldest first")
@@ -255,7 +255,7 @@ func TestLookThatFails(t *testing.T) {
 	nodes.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	_, err := reader{key: webKey, machines: rolled().world().Machines, nodes: nodes.CoreV1(), now: time.Now}.look(t.Context())
+	_, err := reader{key: webKey, clients: kubecli.Clients{Machines: rolled().world().Machines}, nodes: nodes.CoreV1(), now: time.Now}.look(t.Context())
 	assert.EqualError(t, err, "list nodes: forbidden")
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
-	"millwright/observe/cache"
 	"millwright/starter/kubecli"
 )
 
@@ -15,28 +14,28 @@ func (s snapshot) advice() []string {
 	o, d := s.facts, s.next
 	switch {
 	case o.Deleting:
-		return []string{"To see why its machines are still there: starter drain list -n " + s.family.Deployment.Namespace}
+		return []string{"To see why its machines are still there: " + s.family.leaving}
 	case o.Invalid != "":
-		return []string{fmt.Sprintf("To put it right: kubectl edit machinedeployment -n %s %s", s.family.Deployment.Namespace, s.family.Deployment.Name)}
+		return []string{fmt.Sprintf("To put it right: kubectl edit %s -n %s %s", s.family.resource, s.family.object.GetNamespace(), s.family.object.GetName())}
 	case d.Complete:
 		return nil
 	case o.Paused:
-		return []string{"To go on: starter rollout resume " + s.key()}
+		return []string{"To go on: starter rollout resume " + s.family.arg}
 	}
 	var list []string
 	switch {
 	case o.Held != "":
-		list = append(list, "To go on: starter rollout resume "+s.key())
+		list = append(list, "To go on: starter rollout resume "+s.family.arg)
 	case d.Pause != nil:
-		list = append(list, "To pass the step: starter rollout approve "+s.key()+" "+kubecli.GiveReason)
+		list = append(list, "To pass the step: starter rollout approve "+s.family.arg+" "+kubecli.GiveReason)
 	default:
 		list = append(list, s.help()...)
 		if d.Rolling {
-			list = append(list, "To stop it where it is: starter rollout pause "+s.key())
+			list = append(list, "To stop it where it is: starter rollout pause "+s.family.arg)
 		}
 	}
 	if len(o.Sets) > 1 && d.Rollback == nil {
-		list = append(list, "To go back: starter rollout undo "+s.key()+" "+kubecli.GiveReason)
+		list = append(list, "To go back: starter rollout undo "+s.family.arg+" "+kubecli.GiveReason)
 	}
 	return list
 }
@@ -47,15 +46,15 @@ func (s snapshot) follow() []string {
 	if o.Deleting || o.Invalid != "" || o.Paused || o.Held != "" || s.next.Complete {
 		return nil
 	}
-	return []string{"To follow it: starter rollout watch " + s.key()}
+	return []string{"To follow it: starter rollout watch " + s.family.arg}
 }
 
 // help lists commands with which a rollout continues that waits for machines or for people.
 func (s snapshot) help() []string {
 	var list []string
 	for _, m := range s.awaited() {
-		if m.DeletionTimestamp != nil {
-			list = append(list, fmt.Sprintf("To see why machine %s is still there: starter drain explain %s", m.Name, kubecli.KeyOf(m)))
+		if m.deleting {
+			list = append(list, fmt.Sprintf("To see why machine %s is still there: %s", m.name, m.look))
 			break
 		}
 	}
@@ -63,24 +62,24 @@ func (s snapshot) help() []string {
 	switch {
 	case m == nil:
 	case s.facts.Strategy == rollout.OnDelete:
-		list = append(list, fmt.Sprintf("To let an old machine go: kubectl delete machine -n %s %s", m.Namespace, m.Name))
-	case s.facts.Strategy == rollout.InPlaceManual && cache.NodeNameOf(m) != "":
+		list = append(list, fmt.Sprintf("To let an old machine go: kubectl delete %s -n %s %s", s.family.machines, s.family.object.GetNamespace(), m.name))
+	case s.facts.Strategy == rollout.InPlaceManual && m.node != "":
 		list = append(list, fmt.Sprintf("To select a node, in its own cluster: kubectl label node %s %s=%s",
-			cache.NodeNameOf(m), v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue))
+			m.node, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue))
 	}
 	return list
 }
 
 // oldMachine returns a machine that a person may delete or select next: of an old set, and neither being deleted nor updated;
 // nil if there is none.
-func (s snapshot) oldMachine() *v1alpha1.Machine {
+func (s snapshot) oldMachine() *member {
 	for i, set := range s.facts.Sets {
 		if i == s.current() {
 			continue
 		}
 		for _, m := range s.family.Members {
-			if slices.ContainsFunc(set.Machines, func(f rollout.Member) bool { return f.UID == string(m.UID) && !f.Deleting && !f.Updating }) {
-				return m
+			if slices.ContainsFunc(set.Machines, func(f rollout.Member) bool { return f.UID == m.uid && !f.Deleting && !f.Updating }) {
+				return &m
 			}
 		}
 	}

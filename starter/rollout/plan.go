@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
 	"millwright/observe/cache"
@@ -84,37 +85,27 @@ func (w proposal) check() error {
 	}
 }
 
-// with returns the snapshot as it would be after a change of the deployment.
-func (s snapshot) with(change func(d *v1alpha1.MachineDeployment)) snapshot {
-	family := s.family
-	family.Deployment = s.family.Deployment.DeepCopy()
-	change(family.Deployment)
-	return judge(family, s.now)
-}
-
 // suppose returns the snapshot as it would be with the proposal.
 func (s snapshot) suppose(w proposal) (snapshot, error) {
-	spec := &s.family.Deployment.Spec
+	from := s.source
 	if w.file != "" {
-		policies, err := readPolicies(w.file, s.family.Deployment.Namespace)
+		policies, err := readPolicies(w.file, s.family.object.GetNamespace())
 		if err != nil {
 			return snapshot{}, err
 		}
-		read, err := readSpec(w.file, s.family.Deployment)
+		changed, err := from.applied(w.file)
 		switch {
 		case err != nil && (!errors.Is(err, errNotInFile) || len(policies) == 0):
 			return snapshot{}, err
 		case err == nil:
-			spec = read
+			from = changed
 		}
-		s.family.Policy = cache.FirstPolicy(applied(s.policies, policies), s.family.Deployment)
+		from = from.under(cache.FirstPolicy(applied(s.policies, policies), s.family.object))
 	}
-	return s.with(func(d *v1alpha1.MachineDeployment) {
-		spec.DeepCopyInto(&d.Spec)
-		if w.replicas != nil {
-			d.Spec.Replicas = *w.replicas
-		}
-	}), nil
+	if w.replicas != nil {
+		from = from.sized(*w.replicas)
+	}
+	return judge(from, s.now), nil
 }
 
 // applied returns the policies of a namespace after those of a file are applied.
@@ -127,14 +118,13 @@ func applied(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.RolloutPolicy 
 
 // running returns the snapshot without pause, hold and automatic rollback.
 func (s snapshot) running() snapshot {
-	if s.family.Policy != nil {
-		s.family.Policy = s.family.Policy.DeepCopy()
-		s.family.Policy.Spec.AutomaticRollback = nil
+	from := s.source.running()
+	if policy := s.family.policy; policy != nil {
+		policy = policy.DeepCopy()
+		policy.Spec.AutomaticRollback = nil
+		from = from.under(policy)
 	}
-	return s.with(func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Paused = false
-		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
-	})
+	return judge(from, s.now)
 }
 
 // undone returns the snapshot after the requested undo, if there is one.
@@ -142,13 +132,11 @@ func (s snapshot) undone() snapshot {
 	if s.next.Rollback == nil {
 		return s
 	}
-	return s.with(func(d *v1alpha1.MachineDeployment) {
-		d.Spec.RollbackTo = nil
-		if to := s.next.Rollback.Set; to != nil {
-			i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
-			d.Spec.Template = *asGiven(s.family.Sets[i])
-		}
-	})
+	i := -1
+	if to := s.next.Rollback.Set; to != nil {
+		i = slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
+	}
+	return judge(s.source.returned(i, s.now), s.now)
 }
 
 // plan is the plan in words. It begins with what keeps the first step from being taken.
@@ -164,7 +152,7 @@ func (s snapshot) plan(w proposal) (string, error) {
 	case o.Paused:
 		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
 	case o.Held != "":
-		_, _ = fmt.Fprintf(&out, "It is held (%s): these steps follow when it resumes.\n", o.Held)
+		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.By(o.Held))
 	}
 	if policy := s.policy(); policy != "" {
 		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
@@ -188,7 +176,7 @@ func (s snapshot) ends(w proposal) string {
 	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
 	switch {
 	case ends && w.timed:
-		return fmt.Sprintf("With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n", w.create, w.remove, takes)
+		return fmt.Sprintf("With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n", phrase.Length(w.create), phrase.Length(w.remove), phrase.Length(takes))
 	case ends:
 		return ""
 	case s.facts.Strategy == rollout.OnDelete:

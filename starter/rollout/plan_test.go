@@ -48,8 +48,8 @@ func TestPlanLooksPastWhatStopsIt(t *testing.T) {
 	steps, err := midway().roll(t, "plan", "shop/web")
 	require.NoError(t, err)
 	for note, p := range map[string]*pool{
-		"It is paused: these steps follow when it resumes.\n":                       midway(paused),
-		"It is held (ann: the image is bad): these steps follow when it resumes.\n": midway(annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")),
+		"It is paused: these steps follow when it resumes.\n":                         midway(paused),
+		"It is held by ann (the image is bad): these steps follow when it resumes.\n": midway(annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")),
 	} {
 		out, err := p.roll(t, "plan", "shop/web")
 		require.NoError(t, err)

@@ -5,14 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"millwright/api/generated/clientset/versioned"
-	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
-	"millwright/observe/deployment"
 	"millwright/starter/kubecli"
 )
 
@@ -67,7 +63,7 @@ steps of this revision in all, reached or not.`,
 }
 
 // rollsOut says what the request causes.
-func rollsOut(r kubecli.Request, d *v1alpha1.MachineDeployment, f request.DeploymentFacts) string {
+func rollsOut(r kubecli.Request, strategy string, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Pause:
 		return "no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced"
@@ -80,9 +76,9 @@ func rollsOut(r kubecli.Request, d *v1alpha1.MachineDeployment, f request.Deploy
 	case r.Command == request.Approve:
 		return "the rollout continues"
 	}
-	text := fmt.Sprintf("the template of that revision returns, and is rolled out with the strategy %s", d.Spec.Strategy.EffectiveType())
+	text := fmt.Sprintf("the template of that revision returns, and is rolled out with the strategy %s", strategy)
 	if r.Command == request.Start {
-		text = fmt.Sprintf("another revision of the template is rolled out with the strategy %s", d.Spec.Strategy.EffectiveType())
+		text = fmt.Sprintf("another revision of the template is rolled out with the strategy %s", strategy)
 	}
 	if f.Steps > 0 {
 		text += fmt.Sprintf(", in steps: %d", f.Steps)
@@ -118,23 +114,20 @@ func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
 	}
 }
 
-// deploymentSubject reads the deployment of a request and the facts that decide about the request.
-func deploymentSubject(
-	ctx context.Context, machines versioned.Interface, now time.Time, key types.NamespacedName, r kubecli.Request,
-) (s kubecli.Subject, err error) {
-	family, _, err := reader{key: key, machines: machines}.family(ctx)
+// subject reads the deployment of a request and the facts that decide about the request.
+func (f *rollouts) subject(ctx context.Context, clients kubecli.Clients, now time.Time, key types.NamespacedName, r kubecli.Request) (s kubecli.Subject, err error) {
+	from, _, err := reader{key: key, group: f.Group, clients: clients}.read(ctx)
 	if err != nil {
 		return s, err
 	}
-	observed := deployment.Observed(family, now)
-	facts := deployment.Request(family.Deployment, observed, rollout.Decide(observed))
-	s = kubecli.Subject{Object: family.Deployment, Facts: facts}
+	shown, observed := from.shown(now), from.observed(now)
+	facts := from.request(observed, rollout.Decide(observed))
+	s = kubecli.Subject{Object: shown.object, Facts: facts}
+	named := facts
+	named.Name = shown.arg
 	s.Outlook = func(request.Decision) (next, back, follow string) {
-		return rollsOut(r, family.Deployment, facts), rollsBack(r, facts), "starter rollout watch " + facts.Name
+		return rollsOut(r, shown.strategy, named), rollsBack(r, named), "starter rollout watch " + named.Name
 	}
-	s.Patch = func(ctx context.Context, data []byte) error {
-		_, err := machines.MachineV1alpha1().MachineDeployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, data, metav1.PatchOptions{})
-		return err
-	}
+	s.Patch, s.Change = from.patch, from.change()
 	return s, nil
 }

@@ -18,7 +18,8 @@ func Command(d kubecli.Environment) *cobra.Command {
 and changes the rollout. Requests (pause, cancel and so on) write the MachineDeployment, with actor and reason; kubectl can do the
 same. The commands do not need Temporal; without Temporal, requests take effect later.
 
-A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
+A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. One of Cluster API that Millwright reconciles is found, too; if both
+API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESPACE/NAME. All clock times are UTC.`,
 		Example: `  starter rollout status shop/web
   starter rollout plan shop/web
   starter rollout start shop/web --reason "new base image"
@@ -30,7 +31,7 @@ A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. All clock 
 	c.PersistentFlags().BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
 	for _, h := range rolloutCommands() {
-		c.AddCommand(f.RequestCommand(h, deploymentSubject))
+		c.AddCommand(f.RequestCommand(h, f.subject))
 	}
 	return c
 }

@@ -103,6 +103,12 @@ func requestedBy(summary, annotations, spec string) []string {
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
+// pausing is the patch of a pause or of its end; by is the JSON of who paused it.
+func pausing(summary, by, paused string) []string {
+	return []string{`application/merge-patch+json {"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary +
+		`","rollout.machine.sapcloud.io/paused-by":` + by + `},"resourceVersion":"7","uid":"d-1"},"spec":{"paused":` + paused + `}}`}
+}
+
 func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 	t.Setenv("USER", "ann")
 	const follow = "\nTo follow it: starter rollout watch shop/web\n"
@@ -134,7 +140,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		{
 			"pause", halfway(),
 			[]string{"pause", "shop/web"},
-			requestedBy("ann requested pause", "", `,"spec":{"paused":true}`),
+			pausing("ann requested pause", `"ann"`, "true"),
 			"deployment shop/web is paused\n" +
 				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
 				"To take it back: starter rollout resume shop/web" + follow,
@@ -150,19 +156,19 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		{
 			"resume a pause", halfway(stopped),
 			[]string{"resume", "shop/web"},
-			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
+			pausing("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: starter rollout pause shop/web" + follow,
 		},
 		{
 			"resume a pause of nothing", ready(stopped),
 			[]string{"resume", "shop/web"},
-			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
+			pausing("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: starter rollout pause shop/web" + follow,
 		},
 		{
 			"resume what was to return", halfway(stopped, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 			[]string{"resume", "shop/web"},
-			requestedBy("ann requested resume", "", `,"spec":{"paused":false}`),
+			pausing("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
 				"To take it back: starter rollout pause shop/web" + follow,
 		},

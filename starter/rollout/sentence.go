@@ -41,11 +41,11 @@ func (s snapshot) state(at func(time.Time) string) string {
 	case d.Complete:
 		return s.revision() + " is complete"
 	case o.Paused:
-		return "it is paused: " + s.reached()
+		return "it is paused" + phrase.By(o.PausedBy) + ": " + s.reached()
 	case o.Held != "":
-		return fmt.Sprintf("%s is held (%s): %s", s.revision(), o.Held, s.reached())
+		return fmt.Sprintf("%s is held%s: %s", s.revision(), phrase.By(o.Held), s.reached())
 	case d.Late:
-		return fmt.Sprintf("%s made no progress for %s, and its progress deadline has passed: %s", s.revision(), *o.Deadline, cmp.Or(d.Hold, d.Why))
+		return fmt.Sprintf("%s made no progress for %s, and its progress deadline has passed: %s", s.revision(), phrase.Length(*o.Deadline), cmp.Or(d.Hold, d.Why))
 	default:
 		return s.moving(at)
 	}

@@ -55,7 +55,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{
 			"it waits for machines", midway(),
-			"revision 7 waits: 1 machine of the new template not available yet, 2 available in all, 3 needed.",
+			"revision 7 waits: 1 new machine is not available yet: 2 are available, 3 are needed.",
 			[]string{drains, stop, back},
 		},
 		{
@@ -70,10 +70,11 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{"a set has yet to tell", unsaid, "3 machines wanted, 3 available.", []string{back}},
 		{"only the number changes", rolled(fewer), "next: resize set web-b 3→2: 2 wanted in all.", []string{back}},
-		{"a machine is away", webPool().set("web-b", 7, "large", 3).running("b-1", "b-2").machine("b-3", v1alpha1.MachineUnknown), "revision 7 waits: 1 machine of the new template not available yet, 2 available in all, 3 needed.", nil},
+		{"a machine is away", webPool().set("web-b", 7, "large", 3).running("b-1", "b-2").machine("b-3", v1alpha1.MachineUnknown), "revision 7 waits: 1 machine is not available yet: 2 are available, 3 are needed.", nil},
 		{"paused", midway(paused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
+		{"paused by a request", midway(paused, annotated(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")), "it is paused by ann (lunch): 2 of 3 machines up to date.", []string{goOn}},
 		{"paused before it began", before(paused), "it is paused: its template is not rolled out.", []string{goOn}},
-		{"held", midway(held), "revision 7 is held (ann: the image is bad): 2 of 3 machines up to date.", []string{goOn, back}},
+		{"held", midway(held), "revision 7 is held by ann (the image is bad): 2 of 3 machines up to date.", []string{goOn, back}},
 		{
 			"a stage that a person passes", midway().under(steps(approved(1), approved(2))),
 			"revision 7 waits: step 1 of 2 has its 1 machine, and lasts until a person passes it.",
@@ -81,16 +82,16 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{
 			"a stage by the clock", midway().under(steps(lasting(intstr.FromInt32(1), time.Hour))),
-			"revision 7 waits: step 1 of 1 has its 1 machine, and lasts until 15:06:07 UTC (in 60m).",
+			"revision 7 waits: step 1 of 1 has its 1 machine, and lasts until 15:06:07 UTC (in 1h).",
 			[]string{"To pass the step: starter rollout approve shop/web --reason …", back},
 		},
 		{
 			"late", midway(patient(600)),
-			"revision 7 made no progress for 10m0s, and its progress deadline has passed: 1 machine of the new template not available yet, 2 available in all, 3 needed.",
+			"revision 7 made no progress for 10m, and its progress deadline has passed: 1 new machine is not available yet: 2 are available, 3 are needed.",
 			[]string{drains, stop, back},
 		},
 		{"late while paused", midway(patient(600), paused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
-		{"it gives up", midway(patient(600)).under(atDeadline), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m0s.", []string{drains}},
+		{"it gives up", midway(patient(600)).under(atDeadline), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m.", []string{drains}},
 		{"undo", midway(undone(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
 		{"deleted", midway(deleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: starter drain list -n shop"}},
 		{

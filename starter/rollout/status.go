@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 )
 
@@ -15,7 +16,8 @@ func (f *rollouts) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
-		Long: `status begins with one sentence: what the rollout does next, or what it waits for. Then come the numbers, the sets that have
+		Long: `status begins with the sentence of explain, if the deployment waits for something. The next line says what the rollout does next, or
+what it waits for. Then come the numbers, the sets that have
 machines, the machines that the rollout waits for, and the commands that may help now. A bound that is a percentage is followed
 by its number of machines.
 
@@ -47,6 +49,9 @@ func (f *rollouts) status(c *cobra.Command, name string) (snapshot, error) {
 // text is the complete output of status, with the advice at its end.
 func (s snapshot) text(advice []string) string {
 	var out bytes.Buffer
+	if waits := explain.Sentence(s.family.kind, s.family.object, s.family.operation); waits != "" {
+		_, _ = fmt.Fprintln(&out, waits)
+	}
 	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.bar())
 	_ = kubecli.WriteTable(&out, s.lines()) // a buffer never fails
 	s.setTable(&out)

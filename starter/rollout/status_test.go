@@ -57,13 +57,13 @@ func TestStatusOfARolloutThatWaits(t *testing.T) {
 	out, err := midway(patient(1200)).roll(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
-shop/web: revision 7 waits: 1 machine of the new template not available yet, 2 available in all, 3 needed.
+shop/web: revision 7 waits: 1 new machine is not available yet: 2 are available, 3 are needed.
 [======>   ] 2/3 up to date, 2 available
 
 machines   3 wanted, 2 up to date, 2 ready, 2 available
 revision   7, set web-b of class large, created at 13:51:07 UTC (15m)
 strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
-deadline   20m0s without progress: it passes at 14:11:07 UTC (in 5m)
+deadline   20m without progress: it passes at 14:11:07 UTC (in 5m)
 
 REVISION   SET     REPLICAS   MACHINES   READY   AVAILABLE   TERMINATING   CLASS   CURRENT
 7          web-b   2          2          1       1           0             large   yes
@@ -78,6 +78,15 @@ To stop it where it is: starter rollout pause shop/web
 To go back: starter rollout undo shop/web --reason …
 To follow it: starter rollout watch shop/web
 `, "\n"), out)
+}
+
+// The first line is that of starter explain.
+func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
+	out, err := midway(func(d *v1alpha1.MachineDeployment) {
+		d.Status.CurrentOperation = &v1alpha1.Operation{WaitsFor: "1 of 3 machines waits to leave"}
+	}).roll(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(out, "machinedeployment shop/web: 1 of 3 machines waits to leave\nshop/web: revision 7 waits: "), out)
 }
 
 func TestStatusOfARolloutThatIsComplete(t *testing.T) {
@@ -174,15 +183,15 @@ func TestStatusLines(t *testing.T) {
 		{"on delete", midway(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
 		{"in place", updating(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},
 		{"in place, by hand", updating(v1alpha1.OrchestrationTypeManual), "strategy   InPlaceUpdate, Manual, maxUnavailable 1\n"},
-		{"a stage that is not reached", midway().under(steps(lasting(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h0m0s\n"},
+		{"a stage that is not reached", midway().under(steps(lasting(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h\n"},
 		{"one that a person passes", midway().under(steps(approved(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
 		{"a stage by the clock", midway(reached(7, 0)).under(steps(lasting(intstr.FromInt32(1), time.Hour))), "step       1 of 1 has its 1 machine, and lasts until 14:51:07 UTC (in 45m)\n"},
 		{"a record of another revision", midway(reached(6, 1)).under(steps(approved(1), approved(2))), "step       1 of 2 has its 1 machine, and lasts until a person passes it\n"},
 		{"the second stage", midway(reached(7, 1)).under(steps(approved(1), approved(5))), "step       2 of 2 has its 3 machines, and lasts until a person passes it\n"},
 		{"a stage that was approved", midway(annotated(v1alpha1.AnnotationRolloutApprove, "7/1 ann")).under(steps(approved(1), approved(5))), "step       2 of 2 is to have 3 machines, and 1 available; then a person must approve it\n"},
 		{"all stages", midway(reached(7, 1)).under(steps(approved(1))), "step       all 1 are passed\n"},
-		{"a deadline that has passed", midway(patient(600)), "deadline   10m0s without progress: it has passed\n"},
-		{"a deadline that stands still", midway(patient(600), paused), "deadline   10m0s without progress; it does not count at the moment\n"},
+		{"a deadline that has passed", midway(patient(600)), "deadline   10m without progress: it has passed\n"},
+		{"a deadline that stands still", midway(patient(600), paused), "deadline   10m without progress; it does not count at the moment\n"},
 		{"automatic rollback", midway(reached(7, 0)).under(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
 		{"failures of another revision", midway(reached(6, 0)).under(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
 		{"brought by a rollback", midway(reached(7, 0), brought).under(automatic), "rollback   not by itself again: an automatic rollback brought this revision\n"},

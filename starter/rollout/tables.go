@@ -5,11 +5,11 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"time"
+	"strings"
 
-	"millwright/api/v1alpha1"
 	"millwright/decide/list"
 	"millwright/decide/rollout"
+	"millwright/decide/rollout/simulate"
 	"millwright/starter/kubecli"
 )
 
@@ -24,7 +24,7 @@ func (s snapshot) setTable(out io.Writer) {
 	if len(shown) == 0 {
 		return
 	}
-	rows := [][]any{{"REVISION", "SET", "REPLICAS", "MACHINES", "READY", "AVAILABLE", "TERMINATING", "CLASS", "CURRENT"}}
+	rows := [][]any{{"REVISION", "SET", "REPLICAS", "MACHINES", "READY", "AVAILABLE", "TERMINATING", strings.ToUpper(s.family.from), "CURRENT"}}
 	for _, i := range shown {
 		set := s.facts.Sets[i]
 		rows = append(rows, []any{
@@ -32,13 +32,13 @@ func (s snapshot) setTable(out io.Writer) {
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Available }),
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			s.family.Sets[i].Spec.Template.Spec.Class.Name, yesCell(i == s.current()),
+			s.family.Sets[i].from, yesCell(i == s.current()),
 		})
 	}
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
-		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.key())
+		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.family.arg)
 	}
 }
 
@@ -53,8 +53,7 @@ func (s snapshot) machineTable(out io.Writer) {
 	}
 	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
 	for _, m := range awaited[:min(len(awaited), mostMachines)] {
-		operation := kubecli.OneLine(m.Status.LastOperation.Description)
-		rows = append(rows, []any{m.Name, kubecli.Status(*m), kubecli.Age(phaseSince(m), s.now), operation})
+		rows = append(rows, []any{m.name, m.phase, kubecli.Age(m.since, s.now), kubecli.OneLine(m.operation)})
 	}
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a buffer never fails
@@ -65,7 +64,7 @@ func (s snapshot) machineTable(out io.Writer) {
 
 // awaited returns the machines that the rollout waits for: those of the current set that are not available, then those of other
 // sets that are being deleted or updated in place.
-func (s snapshot) awaited() []*v1alpha1.Machine {
+func (s snapshot) awaited() []member {
 	first, then := map[string]bool{}, map[string]bool{}
 	for i, set := range s.facts.Sets {
 		for _, m := range set.Machines {
@@ -77,21 +76,9 @@ func (s snapshot) awaited() []*v1alpha1.Machine {
 		}
 	}
 	return slices.Concat(
-		list.Where(s.family.Members, func(m *v1alpha1.Machine) bool { return first[m.Name] }),
-		list.Where(s.family.Members, func(m *v1alpha1.Machine) bool { return then[m.Name] }),
+		list.Where(s.family.Members, func(m member) bool { return first[m.name] }),
+		list.Where(s.family.Members, func(m member) bool { return then[m.name] }),
 	)
-}
-
-// phaseSince is when a machine entered its phase.
-func phaseSince(m *v1alpha1.Machine) time.Time {
-	switch {
-	case m.DeletionTimestamp != nil:
-		return m.DeletionTimestamp.Time
-	case m.Status.CurrentStatus.LastUpdateTime.IsZero():
-		return m.CreationTimestamp.Time
-	default:
-		return m.Status.CurrentStatus.LastUpdateTime.Time
-	}
 }
 
 // revisionCell is a revision in a table; empty if the set has none yet.
@@ -107,4 +94,55 @@ func yesCell(yes bool) string {
 		return "yes"
 	}
 	return ""
+}
+
+// stepTable numbers the steps, with the size of every set after each.
+func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
+	now := simulate.Foreseen{Step: "as it is now"}
+	for _, set := range s.facts.Sets {
+		now.Sizes = append(now.Sizes, simulate.Size{Set: set.Name, Replicas: set.Replicas})
+	}
+	steps = slices.Insert(steps, 0, now)
+	names := columns(steps)
+	rows := [][]any{{"#"}}
+	for _, name := range names {
+		rows[0] = append(rows[0], name)
+	}
+	rows[0] = append(rows[0], "STEP")
+	for i, step := range steps {
+		row := []any{i}
+		if i == 0 {
+			row[0] = "-"
+		}
+		for _, name := range names {
+			row = append(row, sizeIn(step.Sizes, name))
+		}
+		rows = append(rows, append(row, step.Step))
+	}
+	_ = kubecli.WriteTable(out, rows) // a buffer never fails
+}
+
+// columns are the sets that have machines after any step, from the oldest to the newest.
+func columns(steps []simulate.Foreseen) []string {
+	var names []string
+	for _, step := range steps {
+		for _, size := range step.Sizes {
+			if !slices.Contains(names, size.Set) {
+				names = append(names, size.Set)
+			}
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(steps, func(step simulate.Foreseen) bool { return sizeIn(step.Sizes, name) > 0 })
+	})
+}
+
+// sizeIn is the size of a set in a list that leaves out sets without machines.
+func sizeIn(row []simulate.Size, set string) int {
+	for _, size := range row {
+		if size.Set == set {
+			return size.Replicas
+		}
+	}
+	return 0
 }

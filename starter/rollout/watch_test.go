@@ -78,7 +78,7 @@ func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
 	assert.Equal(t, []string{
 		"shop/web  [>         ] 0/3 up to date, 3 available  the new template is being rolled out; next: create a set of 1 machine for revision 7: the template has none",
 		"get deployment shop/web: away",
-		"shop/web  [======>   ] 2/3 up to date, 2 available  revision 7 waits: 1 machine of the new template not available yet, 2 available in all, 3 needed",
+		"shop/web  [======>   ] 2/3 up to date, 2 available  revision 7 waits: 1 new machine is not available yet: 2 are available, 3 are needed",
 		"shop/web  [==========] 3/3 up to date, 3 available  revision 7 is complete",
 		"shop/web: revision 7 is complete; watched for 0s: 3 machines replaced",
 	}, lines)
@@ -92,8 +92,8 @@ func TestWatchEndsWhenTheRolloutDoesNotComeAbout(t *testing.T) {
 		want string
 	}{
 		{"paused", midway(paused), "shop/web: it is paused: 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
-		{"held", midway(held), "shop/web: revision 7 is held (ann: the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
-		{"late", midway(patient(600)), "shop/web: revision 7 made no progress for 10m0s, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
+		{"held", midway(held), "shop/web: revision 7 is held by ann (the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
+		{"late", midway(patient(600)), "shop/web: revision 7 made no progress for 10m, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
 		{"rolled back", returned(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; watched for 0s: 1 machine replaced"},
 		{"invalid", midway(classless), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
 		{"deleted", midway(deleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
@@ -186,7 +186,7 @@ func TestWatchOfARolloutEndsWellWithCtrlC(t *testing.T) {
 
 	ctx, cancel = context.WithCancel(t.Context())
 	out := &clitest.Pressed{Cancel: cancel} // between two reads
-	l := reader{key: webKey, machines: midway().world().Machines, now: w.Environment().Now}
+	l := reader{key: webKey, clients: kubecli.Clients{Machines: midway().world().Machines}, now: w.Environment().Now}
 	require.NoError(t, l.watch(ctx, out, &watchState{}, time.Hour))
 	assert.Contains(t, out.String(), "revision 7 waits")
 }

@@ -28,7 +28,7 @@ type watchState struct {
 // overdue, it also sets idle of the snapshot.
 func (j *watchState) note(s *snapshot) (change string) {
 	if j.uid == "" {
-		j.began, j.uid = s.now, s.family.Deployment.UID
+		j.began, j.uid = s.now, s.family.object.GetUID()
 		j.former, j.home = map[string]bool{}, map[string]string{}
 	}
 	j.noteDue(s)
@@ -93,11 +93,11 @@ func (j *watchState) end(s snapshot) (string, error) {
 	case j.keep:
 		return "", nil
 	case o.Paused:
-		return fails("it is paused: %s", s.reached())
+		return fails("it is paused%s: %s", phrase.By(o.PausedBy), s.reached())
 	case o.Held != "":
-		return fails("revision %d is held (%s): %s", d.Revision, o.Held, s.reached())
+		return fails("revision %d is held%s: %s", d.Revision, phrase.By(o.Held), s.reached())
 	case d.Late:
-		return fails("revision %d made no progress for %s, and its progress deadline has passed", d.Revision, *o.Deadline)
+		return fails("revision %d made no progress for %s, and its progress deadline has passed", d.Revision, phrase.Length(*o.Deadline))
 	default:
 		return "", nil
 	}

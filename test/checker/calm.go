@@ -77,7 +77,7 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 // restlessTemporal says which runs are open and which classes have no schedule.
 func restlessTemporal(s Snapshot, d Durable, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
-		if open(r) && r.Type != string(run.KindMachineDeployment) && r.Type != string(run.KindInstallation) {
+		if open(r) && !slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindClusterAPIDeployment, run.KindInstallation}, run.Kind(r.Type)) {
 			say("run "+r.ID, "is open")
 		}
 	}

@@ -19,7 +19,7 @@ func mutations() []mutation {
 		{"S2", "decide/scale/remove.go", `return m.Replace && !m.protected()`, `return m.Replace`, scaling, "preserved machines are replaced"},
 		{"S3", "decide/scale/create.go", `missing := o.Replicas - len(active)`, `missing := o.Replicas - len(o.Members)`, scaling, "machines that are being deleted count as existing"},
 		{"S4", "decide/scale/create.go", `>= 2*o.Replicas+2`, `>= 2*o.Replicas+3`, scaling, "one machine more is created and released without end"},
-		{"S5", "decide/scale/conditions.go", `len(o.Members) > o.wanted() && len(o.active()) >= o.wanted()`, `len(o.Members) > o.wanted()`, scaling, "ScalingDown is True while machines are missing"},
+		{"S5", "decide/scale/conditions.go", `len(o.Members) > o.wanted() && len(o.live) >= o.wanted()`, `len(o.Members) > o.wanted()`, scaling, "ScalingDown is True while machines are missing"},
 
 		{"D1", "decide/drain/plan.go", `if protected, until := Protected(v.pod, p.Now); protected {`, `if protected, until := Protected(v.pod, p.Now); protected && until.IsZero() && false {`, draining, "do-not-disrupt is ignored"},
 		{"D2", "decide/drain/pods.go", ` || p.Tries.Result == Gone`, ``, draining, "a pod that the API server reported as gone is evicted again"},
@@ -27,10 +27,11 @@ func mutations() []mutation {
 		{"D4", "decide/drain/lanes.go", `own := l.lane(d.Pod)
 		own.busy = true`, `own := l.lane(d.Pod)`, draining, "a lane does not wait for the volumes of a pod that left"},
 		{"D5", "decide/drain/turn.go", `if i < most {`, `if i <= most {`, draining, "one drain more than allowed"},
-		{"D6", "decide/drain/ladder.go", `max(min(l.Grace, l.Timeout), 0)`, `max(l.Grace, 0)`, draining, "pods are deleted for longer than drainTimeout"},
+		{"D6", "decide/drain/ladder.go", `grace := min(l.Grace, l.Timeout)`, `grace := l.Grace`, draining, "pods are deleted for longer than drainTimeout"},
 		{"D7", "decide/drain/plan.go", `case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero():`, `case lane.busy:`, draining, "a pod whose budget is used up is evicted"},
 		{"D8", "decide/drain/pods.go", `case p.Mirror, p.DaemonSet, p.Returned:`, `case p.Mirror, p.DaemonSet:`, draining, "pods that come back to a cordoned node are evicted for ever"},
 		{"D9", "decide/drain/pods.go", `if p.Pending || p.Finished || len(p.Budgets) == 0 {`, `if p.Finished || len(p.Budgets) == 0 {`, draining, "a pending pod waits for its budget"},
+		{"D10", "workflows/drain/drain.go", `d.seen.Outcome, d.seen.Blockers = "", nil`, `d.seen.Outcome = ""`, "./workflows/drain", "a resumed drain does not say what blocks it"},
 
 		{"R1", "decide/rollout/planner.go", `max(o.Replicas-unavailable-preserved, 0)`, `max(o.Replicas-unavailable, 0)`, rolling, "preserved Failed machines block a rollout"},
 		{"R2", "decide/rollout/strategies.go", `- p.needed - waiting - sum(old,`, `- p.needed - 0*waiting - sum(old,`, rolling, "old machines go before new ones are available"},
@@ -44,6 +45,13 @@ func mutations() []mutation {
 		case m.Available:`, rolling, "a Failed machine is selected for an in-place update"},
 		{"R9", "decide/rollout/machines.go", `min(p.budget(), free-len(pick))`, `min(p.budget(), free)`, rolling, "unhealthy machines that are updated in place take no places"},
 		{"R10", "decide/rollout/machines.go", `serving[m.Name] || !m.Deleting && !m.Failed`, `serving[m.Name] || !m.Deleting`, rolling, "a Failed machine stays on the autoscaler's list"},
+		{"R11", "activities/kube/write.go", `		after.SetManagedFields(nil) // a cache has not all of them, and the API server would take those in a request for all
+`, ``, "./activities/capi/deployment", "a status takes the fields of all others from them"},
+		{"R12", "observe/capi/deployment/observed.go", `former < 0 || set`, `former < 0 || true || set`, "./observe/capi/deployment", "a set of Cluster API counts as having acted on a size that it has not seen"},
+		{"R13", "observe/capi/deployment/observed.go", ` && set.Annotations[v1alpha1.AnnotationCreatedFor] != after.UTC().Format(time.RFC3339)`, ``, "./observe/capi/deployment", "a late clock of the API server makes sets without end"},
+		{"R14", "decide/rollout/rollout.go", `case p.o.Suspended != "":`, `case p.o.Suspended != "" && !p.o.Deleting:`, rolling, "the sets of a paused deployment are deleted"},
+		{"R15", "observe/capi/deployment/template.go", ` && (current || key != v1alpha1.AnnotationChangeCause)`, ` && (current || true)`, "./observe/capi/deployment", "a former set tells why the present revision was made"},
+		{"R16", "decide/rollout/planner.go", `here := min(taken, p.here())`, `here := taken`, rolling, "machines that a set may still create are said to exist"},
 
 		{"H1", "decide/health/health.go", `case f.Alone && f.Breaker == "":`, `case f.Alone:`, "./decide/health", "a machine without a deployment is replaced while the breaker is open"},
 		{"H2", "decide/replace/budget.go", `2*dead >= joined }`, `2*dead > joined }`, "./decide/replace", "half of the nodes do not open the breaker"},
@@ -63,12 +71,14 @@ func mutations() []mutation {
 		{"W2", "k8sbridge/watch/fingerprint.go", `standsStill(m), machine.IsPreserved(m), `, `standsStill(m), `, bridge, "preservation wakes no set"},
 		{"W3", "k8sbridge/watch/events.go", `b.seen[id] = now`, `_ = now`, bridge, "what was told is not remembered"},
 		{"W4", "k8sbridge/watch/send.go", `clear(b.notBefore) // Temporal answers: end all back-offs`, ``, bridge, "a back-off outlasts Temporal's absence"},
-		{"X1", "decide/explain/explain.go", `list.FalseFirst(!a.At.IsZero(), !b.At.IsZero()), `, ``, "./decide/explain", "a cause that ends by itself comes before one that only a person ends"},
+		{"X1", "decide/explain/explain.go", `list.FalseFirst(!a.ends().IsZero(), !b.ends().IsZero()), `, ``, "./decide/explain", "a cause that ends by itself comes before one that only a person ends"},
 		{"X2", "decide/explain/machine.go", `if m.Unserved != "" && m.calls() {`, `if m.Unserved != "" {`, "./decide/explain", "a machine that waits for its node is said to wait for a worker of its provider"},
 		{"X3", "observe/drain/ladder.go", `if why, _ := unusable(node); why == "" || m.Status.Health`, `if m.Status.Health`, drain, "pods are killed on a ready node whose instance the provider once reported as gone"},
 		{"X4", "k8sbridge/watch/fingerprint.go", `standsStill(m), machine`, `machine`, bridge, "a machine that stands still wakes no set"},
 		{"X5", "k8sbridge/watch/subject.go", `if pending.Calm() && !said {`, `if pending.Calm() && !said && false {`, bridge, "a calm set does not say what blocks its machine"},
 		{"X6", "k8sbridge/watch/events.go", `} else if c.children {`, `} else if c.children && false {`, bridge, "a provider that has lost its workers wakes no machine"},
+		{"X7", "k8sbridge/watch/bridge.go", `group.Go(func() { b.watchCalls(ctx) })`, ``, bridge, "a call without an answer is named up to a minute too late"},
+		{"X8", "decide/explain/explain.go", `if w.Again {`, `if w.Again && false {`, "./decide/explain", "another try counts as the end of a wait for a person"},
 		{"W5", "k8sbridge/watch/fingerprint.go", `n.Spec.Unschedulable, n.Spec.ProviderID,`, `n.Spec.Unschedulable,`, bridge, "a late providerID of a node wakes nobody"},
 		{"W6", "k8sbridge/watch/events.go", `if c.added || e.deleted || c.spec && !c.parentDebounced {`, `if c.added || e.deleted {`, bridge, "a rotated Secret wakes no machine"},
 		{"W7", "k8sbridge/watch/events.go", `if c.drained {`, `if c.drained && false {`, bridge, "a free place in the queue of drains wakes nobody"},
@@ -79,7 +89,7 @@ func mutations() []mutation {
 
 		{"A1", "activities/set/set.go", `&metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(guarded)}`, `&metav1.Preconditions{UID: new(types.UID(target.UID))}`, set, "a machine that changed since the decision is deleted"},
 		{"A2", "activities/drain/send.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}`, `metav1.DeleteOptions{}`, drain, "another pod of the same name is evicted"},
-		{"A3", "activities/set/set.go", `"Error creating: "+refused)
+		{"A3", "activities/set/create.go", `"Error creating: "+refused)
 		break`, `"Error creating: "+refused)
 		continue`, set, "creation goes on after a rejected batch"},
 		{"A4", "activities/cloud/provider.go", ` && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin`, ``, cloud, "the attempt of a reset activity looks for no instance before it creates one"},
@@ -91,12 +101,12 @@ func mutations() []mutation {
 		{"A8", "activities/drain/detach.go", `if known && len(left) == 0 ||`, `if len(left) == 0 ||`, drain, "attachments that are not known count as none"},
 		{"A9", "activities/drain/loop.go", `known && before != now {`, `known && before != now && false {`, drain, "a changed budget does not wake its pods"},
 		{"A10", "activities/kube/write.go", `case has && deleting && empty:`, `case has && deleting && (empty || !empty):`, set, "a set with machines loses its finalizer"},
-		{"A11", "activities/set/set.go", ` || (err == nil && !metav1.IsControlledBy(made, set))`, ``, set, "a machine of somebody else counts as created"},
+		{"A11", "activities/set/create.go", ` || (err == nil && !metav1.IsControlledBy(made, set))`, ``, set, "a machine of somebody else counts as created"},
 		{"A12", "activities/deployment/nodes.go", `{in.Settle, finishInPlace, true},`, `{in.Settle, finishInPlace, false},`, node, "an uncordon is decided by a machine from an old cache"},
-		{"A13", "activities/machine/token.go", `metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &token.UID}}`, `metav1.DeleteOptions{}`, machine, "another token of the same name is revoked"},
+		{"A13", "activities/machine/token.go", `fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String()`, `fields.Everything().String()`, machine, "another Secret with the label of the machine is deleted"},
 		{"A14", "activities/cloud/provider.go", `case ctx.Err() != nil:
 		return InstanceAnswer{}, ctx.Err() // the provider's error for a cancelled call may be anything`, ``, cloud, "the provider's words of a cancelled call are returned"},
-		{"A15", "activities/set/set.go", `apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),`, `apierrors.IsNotFound(err),`, set, "a throttled write counts as rejected"},
+		{"A15", "activities/kube/errors.go", `apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),`, `apierrors.IsNotFound(err),`, set, "a throttled write counts as rejected"},
 		{"A16", "activities/machine/node.go", `case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`, `case kube.Unanswered(err):`, machine, "an attachment stays when the API server was too busy to delete it"},
 		{"A17", "activities/cloud/orphans.go", `func(m *v1alpha1.Machine) {
 `, `func(m *v1alpha1.Machine) {
@@ -131,8 +141,8 @@ func mutations() []mutation {
 		{"F12", "decide/rollout/rollout.go", `return set.Foreign })`, `return set.Foreign && false })`, rolling, "no set is released"},
 		{"F13", "activities/deployment/sets.go", `range in.Adopt {`, `range in.Adopt[:0] {`, node, "a set that is to be adopted is not"},
 		{"F14", "activities/deployment/sets.go", `range in.Release {`, `range in.Release[:0] {`, node, "a set that is to be released is not"},
-		{"F15", "observe/deployment/rollout.go", `o.Steps = steps(kept)`, `_ = kept`, "./observe/deployment", "the steps of a rollout follow the policy while it is under way"},
-		{"F16", "activities/deployment/status.go", `steps := deployment.RecordedSteps(s, p.Revision)`, `var steps []v1alpha1.RolloutStep`, node, "a report replaces the steps with which a rollout began"},
+		{"F15", "observe/deployment/rollout.go", `o.Steps = Steps(kept)`, `_ = kept`, "./observe/deployment", "the steps of a rollout follow the policy while it is under way"},
+		{"F16", "observe/deployment/rollout.go", `steps := RecordedSteps(was, p.Revision)`, `var steps []v1alpha1.RolloutStep`, node, "a report replaces the steps with which a rollout began"},
 		{"F17", "observe/machine/facts.go", `return end.Add(absences.Between(m.CreationTimestamp.Time, now))`, `return end`, "./observe/machine", "the creation clock goes on while no worker is at work"},
 		{"F18", "observe/machine/facts.go", ` + absences.Between(m.CreationTimestamp.Time, s.Since.Time)`, ``, "./observe/machine", "absences before a stop of the creation clock count"},
 		{"F19", "activities/set/set.go", `m.ResourceVersion == target.Version && cache.HasFinalizer(m.Finalizers)`, `m.ResourceVersion == target.Version`, set, "a machine without our finalizer is deleted, and its instance stays"},
@@ -162,5 +172,9 @@ func mutations() []mutation {
 		return "its cloud controller manager has not initialised it"
 `, ``, "./observe/machine", "a node is taken for joined before its cloud has initialised it"},
 		{"G8", "decide/orphan/claims.go", `_, here := c.here[i.Machine]`, `here := false`, "./decide/orphan", "a sweep deletes the instance of a Machine that has its name"},
+		{"G9", "k8sbridge/watch/strays.go", `rollout := rolloutsOf()[kind]; rollout != "" {`, `rollout := rolloutsOf()[kind]; kind == run.KindMachineDeployment {`, bridge, "a rollout whose deployment of Cluster API is gone stays open for ever"},
+		{"G10", "activities/capi/set.go", `	s.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
+`, ``, "./activities/capi", "the finalizer of a set takes the fields of all others from them"},
+		{"G11", "k8sbridge/watch/clusterapideployment.go", `notOfDeployment(s), metav1`, `metav1`, bridge, "a set that others changed does not wake its deployment"},
 	}
 }

@@ -1,5 +1,6 @@
 // Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs runs the commands, and
-// docs/docs_test.go judges what cannot be run. It runs nothing itself.
+// docs/docs_test.go judges what cannot be run. The tests of starter and devstack parse all commands of theirs, those in sentences and tables
+// too (Calls). It runs nothing itself.
 //
 // A block of commands is fenced and has one of two languages:
 //

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -41,7 +43,45 @@ func flagsPage(ctx context.Context, repo string) (string, error) {
 			return "", err
 		}
 	}
+	if err := exitCodes(ctx, &page, bin); err != nil {
+		return "", err
+	}
 	return page.String(), nil
+}
+
+const exitSection = "Exit codes"
+
+// exitCodes writes with which code each program ends: when it was called well, when it fails, and when it was called in a wrong way.
+func exitCodes(ctx context.Context, page *strings.Builder, bin string) error {
+	page.WriteString("\n## " + exitSection + "\n\n| program | success | failure | wrong call |\n|---|---|---|---|\n")
+	for _, row := range []struct{ program, failing string }{
+		{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"starter", "top --kubeconfig=/nonexistent"},
+	} {
+		codes := []string{}
+		for _, arguments := range []string{"--help", row.failing, "--no-such-flag"} {
+			command := exec.CommandContext(ctx, filepath.Join(bin, row.program), strings.Fields(arguments)...)
+			command.Env = []string{"HOME=/nonexistent"}
+			err := command.Run()
+			if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+				return fmt.Errorf("%s %s: %w", row.program, arguments, err)
+			}
+			codes = append(codes, strconv.Itoa(command.ProcessState.ExitCode()))
+		}
+		fmt.Fprintf(page, "| `%s` | %s |\n", row.program, strings.Join(codes, " | "))
+	}
+	return nil
+}
+
+// exitIn returns the exit codes of a row of that table, and whether the line is one.
+func exitIn(line string) (names []string, is bool) {
+	row := cells(line)
+	if len(row) != 4 {
+		return nil, false
+	}
+	for i, when := range []string{"success", "failure", "wrong call"} {
+		names = append(names, fmt.Sprintf("exit code of %s after %s: %s", row[0], when, row[i+1]))
+	}
+	return names, true
 }
 
 // subcommand matches a line of a help text that names a subcommand.

@@ -102,7 +102,7 @@ func processes() ([]process, error) {
 			watch.NewLeading(r)
 		}},
 		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
-			r.MustRegister(fleet.NewGauges(cluster))
+			r.MustRegister(fleet.NewGauges(cluster, nil))
 			fleet.NewDurations(r)
 		}},
 		{"Worker", func(r prometheus.Registerer) {

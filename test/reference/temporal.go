@@ -46,7 +46,7 @@ func temporalPage(repo string) (string, error) {
 		{run.SignalChanged, "signal", "all kinds with an object of their own", "something about the object changed: decide again. The bridge sends it; nobody else has to"},
 		{run.MessageRequest, "update", takers, "an operator request (below). The answer is what was written, or why nothing was"},
 		{run.MessageRequest, "signal", takers, "the same without an answer: an event of the object reports a refusal"},
-		{drain.QueryPods, "query", string(run.KindDrain), "the pods of the node as the drain last saw them"},
+		{drain.QueryPods, "query", string(run.KindDrain) + ", " + string(run.KindClusterAPIDrain), "the pods of the node as the drain last saw them"},
 	} {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", row[0], strings.Join(row[1:], " | "))
 	}
@@ -74,7 +74,13 @@ func temporalPage(repo string) (string, error) {
 
 // requestTakers are the kinds of workflow that take requests.
 func requestTakers() []string {
-	return []string{string(run.KindMachine), string(run.KindDrain), string(run.KindMachineDeployment), string(run.KindRollout)}
+	var names []string
+	for _, kind := range []run.Kind{
+		run.KindMachine, run.KindDrain, run.KindMachineDeployment, run.KindRollout, run.KindClusterAPIDeployment, run.KindClusterAPIRollout,
+	} {
+		names = append(names, string(kind))
+	}
+	return names
 }
 
 // arguments are the fields that a command takes, as people write them in JSON.

@@ -12,11 +12,11 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
-	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/generated/clientset/versioned"
+	"millwright/decide/scale"
 	"millwright/process"
 	"millwright/provider"
 	"millwright/workflows/run"
@@ -50,15 +50,25 @@ func (f *CloudFlags) Check() error {
 	return nil
 }
 
+// cloudPolls is the number of polls that a worker keeps open for calls of one provider: as many as the machines that one decision of a set
+// deletes, whose calls begin at the same time. Machines that are created come one after the other.
+const cloudPolls = scale.MaxBatch
+
+// Options returns the options of a worker that calls a cloud.
+func (f *CloudFlags) Options() worker.Options {
+	options := Options()
+	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = f.Calls, f.Rate
+	options.ActivityTaskPollerBehavior = pollers(cloudPolls)
+	return options
+}
+
 // StartCloud starts the worker of a provider's queue.
 func StartCloud(
 	temporal client.Client, installation run.Installation, name string, flags CloudFlags, metrics CloudMetrics, fatal Fatal, calls *cloud.Provider,
 ) (worker.Worker, error) {
-	options := Options()
-	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = flags.Calls, flags.Rate
 	calls.Cloud = metrics.Measure(name, calls.Cloud)
 	calls.Cluster, calls.ExhaustedRetry = string(installation), flags.Exhausted
-	return Start(temporal, installation.Queue(provider.TaskQueue(name)), options, fatal, func(w worker.Registry) { w.RegisterActivity(calls) })
+	return Start(temporal, installation.Queue(provider.TaskQueue(name)), flags.Options(), fatal, func(w worker.Registry) { w.RegisterActivity(calls) })
 }
 
 // Provider is a process that serves the queue of one provider and nothing else. It has no caches, and of the objects of a cluster
@@ -107,8 +117,8 @@ func (p Provider) Run(ctx context.Context, set *flag.FlagSet, arguments []string
 	if err != nil {
 		return err
 	}
-	calls, err := p.connect(flags.Flags, "millwright-provider-"+name)
-	if err != nil {
+	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.NodeTemplates}
+	if err := Connect(flags.Flags, "millwright-provider-"+name, calls); err != nil {
 		return err
 	}
 	temporal, err := flags.Temporal(ctx, started.Logger, started.Registry)
@@ -129,26 +139,23 @@ func (p Provider) Run(ctx context.Context, set *flag.FlagSet, arguments []string
 	return UntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// connect makes the activities with the clients of the two clusters. It sends no request yet.
-func (p Provider) connect(flags process.Flags, agent string) (*cloud.Provider, error) {
-	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.NodeTemplates}
+// Connect gives the activities of a provider clients of the two clusters, which nothing else in the process uses: where a rate of requests
+// is set, a call does not wait behind the reports of other machines. It sends no request yet.
+func Connect(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.Kubernetes(agent)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if calls.Classes, err = versioned.NewForConfig(control); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return fmt.Errorf("make client: %w", err)
 	}
 	if calls.Secrets, err = process.KubernetesClient(control); err != nil {
-		return nil, err
+		return err
 	}
 	target, err := flags.Target(agent)
 	if err != nil || target == nil {
-		return calls, err
+		return err
 	}
-	var tokens kubernetes.Interface
-	if tokens, err = process.KubernetesClient(target); err == nil {
-		calls.Tokens = tokens
-	}
-	return calls, err
+	calls.Tokens, err = process.KubernetesClient(target)
+	return err
 }

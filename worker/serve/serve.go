@@ -20,6 +20,10 @@ const (
 	// API server.
 	clusterSlots = 100
 
+	// workflowSlots is the number of workflow tasks that a worker runs at once, each with its local activities. Further tasks wait at Temporal's
+	// server, where those of other deployments can go first. Source: ADR 0089.
+	workflowSlots = 40
+
 	stopTimeout = 30 * time.Second
 )
 
@@ -27,11 +31,12 @@ const (
 // variables, else those of an unversioned one.
 func Options() worker.Options {
 	options := worker.Options{
-		MaxConcurrentActivityExecutionSize: clusterSlots,
-		WorkerStopTimeout:                  stopTimeout,
-		WorkflowTaskPollerBehavior:         pollers(),
-		ActivityTaskPollerBehavior:         pollers(),
-		DisableRegistrationAliasing:        true,
+		MaxConcurrentActivityExecutionSize:     clusterSlots,
+		WorkerStopTimeout:                      stopTimeout,
+		MaxConcurrentWorkflowTaskExecutionSize: workflowSlots,
+		WorkflowTaskPollerBehavior:             pollers(leastPolls),
+		ActivityTaskPollerBehavior:             pollers(leastPolls),
+		DisableRegistrationAliasing:            true,
 		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives with its answer.
 		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
 		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
@@ -47,9 +52,16 @@ func Options() worker.Options {
 	return options
 }
 
-// pollers follow the load: with two, the SDK's default, bursts would wait in the server.
-func pollers() worker.PollerBehavior {
-	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 8, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 32})
+// leastPolls is the number of polls that a worker keeps open for each queue and kind of task. One poll fetches one task, and is then sent
+// again. An open poll costs one request a minute.
+const leastPolls = 16
+
+// pollers follow the load, down to a number of polls. Temporal's server takes back each poll that has waited for a second: after a quiet time
+// this number is all that a burst meets.
+func pollers(least int) worker.PollerBehavior {
+	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
+		InitialNumberOfPollers: least, MinimumNumberOfPollers: least, MaximumNumberOfPollers: 2 * least,
+	})
 }
 
 // Fatal holds the first error that ends the process.

@@ -21,7 +21,7 @@ type machineClass struct {
 // run ends when the class is calm or gone.
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, in)}
-	c.Live = !in.Continued
+	c.Live, c.Rests = !in.Continued, true
 	return run.Loop(ctx, c)
 }
 

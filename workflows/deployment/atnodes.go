@@ -38,7 +38,7 @@ func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited [
 	if len(d.Select) > 0 {
 		n = run.ManyWrites // not as a local activity: a second run might select other nodes
 	}
-	write := changeNodes.Start(ctx, options, w.Object, summary, n, changes)
+	write := w.changeNodes.Start(ctx, options, w.Object, summary, n, changes)
 	if !onlyMarks(d) {
 		return []run.Writing{write}
 	}

@@ -23,7 +23,17 @@ type machineDeployment struct {
 // machines of another template, it starts a rollout and leaves the sets to it until it has ended. The workflow is open as long
 // as its object exists; it continues as new after each settled change, to keep its history short.
 func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
-	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, run.KindMachineDeployment, in)}}
+	return keep(ctx, ofMillwright(), in)
+}
+
+// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API, whose sets are of Cluster API, too. The run also ends when the
+// deployment has lost the label that makes it Millwright's.
+func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
+	return keep(ctx, ofClusterAPI(), in)
+}
+
+func keep(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
+	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, a.deployment, in), adapter: a}}
 	m.Live, m.Endless = !in.Continued, true
 	return run.Loop(ctx, m)
 }
@@ -59,7 +69,7 @@ func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (act
 		return true, m.follow(ctx, d.Operation, d)
 	}
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
-		m.Show(ctx, rolledBy(run.InstallationOf(ctx).ID(run.KindRollout, m.Ref, d.Rollout.Revision)))
+		m.Show(ctx, rolledBy(m.rolloutID(ctx, d.Rollout.Revision)))
 		return true, m.roll(ctx, d)
 	}
 	m.Show(ctx, m.doing(d).Explained(d.Blocked))
@@ -74,12 +84,12 @@ func rolledBy(id string) run.Step {
 // roll starts a rollout and waits until it has ended. If a rollout is open already, because an earlier run of this workflow
 // started it, roll follows that one.
 func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) error {
-	options := run.RolloutOptions(ctx, m.Ref, d.Rollout.Revision, fmt.Sprintf("machines of former templates are replaced: %d of %d machines up to date", d.Picture.Counts.Updated, d.Picture.Wanted))
-	child := workflow.ExecuteChildWorkflow(options, Rollout, RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision})
+	options := run.RolloutOptions(ctx, m.rollout, m.Ref, d.Rollout.Revision, fmt.Sprintf("machines of former templates are replaced: %d of %d machines up to date", d.Picture.Counts.Updated, d.Picture.Wanted))
+	child := workflow.ExecuteChildWorkflow(options, string(m.rollout), RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision})
 	m.Live = true // the next decision reads from the API server
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			return m.follow(ctx, run.InstallationOf(ctx).ID(run.KindRollout, m.Ref, d.Rollout.Revision), d)
+			return m.follow(ctx, m.rolloutID(ctx, d.Rollout.Revision), d)
 		}
 		return err
 	}
@@ -95,7 +105,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).Get(ctx, nil)
 		}
 	}
-	m.over = run.InstallationOf(ctx).ID(run.KindRollout, m.Ref, d.Rollout.Revision)
+	m.over = m.rolloutID(ctx, d.Rollout.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
 		return m.Awaken(ctx, m.Timer(ctx, "again", "the rollout was terminated or has failed: it is started again", workflow.Now(ctx).Add(run.RolloutAgain)))
@@ -111,14 +121,14 @@ func (m *machineDeployment) doing(d deployment.Decision) run.Step {
 	case len(d.Rollout.Resize) > 0:
 		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
 	case d.Pending.Need == attention.Deletion:
-		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.Why}
+		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.Says()}
 	case d.Pending.Need == attention.Replace && d.ReplaceHeld:
-		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Why, BlockedBy: []string{vocabulary.ConditionReplacementHeld}}
+		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Says(), BlockedBy: []string{vocabulary.ConditionReplacementHeld}}
 	case d.Pending.Need == attention.Replace:
-		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Why}
+		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Says()}
 	case d.Rollout.HoldBy == rollout.HeldByFault:
-		return run.Step{Name: vocabulary.StepInvalid, Why: d.Pending.Why, BlockedBy: []string{vocabulary.ReasonInvalid}, Stuck: true}
+		return run.Step{Name: vocabulary.StepInvalid, Why: d.Pending.Says(), BlockedBy: []string{vocabulary.ReasonInvalid}, Stuck: true}
 	default: // calm, or only the status must be written
-		return run.Step{Why: d.Pending.Why, Table: setTable(d.Picture)}
+		return run.Step{Why: d.Pending.Says(), Table: setTable(d.Picture)}
 	}
 }

@@ -31,8 +31,10 @@ func (w *deploymentWorld) child(run func(ctx workflow.Context, in workflows.Roll
 }
 
 // runDeployment runs the workflow until its object is gone.
-func (w *deploymentWorld) runDeployment(t *testing.T) {
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+func (w *deploymentWorld) runDeployment(t *testing.T) { w.runUntilGone(t, workflows.MachineDeployment) }
+
+func (w *deploymentWorld) runUntilGone(t *testing.T, workflow any) {
+	w.env.ExecuteWorkflow(workflow, run.Input{Ref: workflowstest.Ref})
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
 	require.NoError(t, w.env.GetWorkflowResult(&result))

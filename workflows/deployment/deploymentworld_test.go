@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 type deploymentWorld struct {
 	mu      sync.Mutex
 	env     *testsuite.TestWorkflowEnvironment
+	named   map[string]string // names of the activities, if they are not those of Millwright's own kinds
 	begun   time.Time
 	script  []deployment.Decision
 	beside  []deployment.Decision // script of a rollout that runs beside the deployment's workflow; nil: there is one script
@@ -40,9 +42,13 @@ type deploymentWorld struct {
 }
 
 func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
-	w := &deploymentWorld{env: workflowstest.NewEnvironment(t), script: script, fails: map[string]error{}}
+	return newWorldOf(t, nil, script...)
+}
+
+func newWorldOf(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
+	w := &deploymentWorld{env: workflowstest.NewEnvironment(t), named: named, script: script, fails: map[string]error{}}
 	w.begun = w.env.Now()
-	w.env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(_ context.Context, in deployment.Input) (deployment.Decision, error) {
+	w.env.OnActivity(w.name("DecideDeployment"), mock.Anything, mock.Anything).Return(func(_ context.Context, in deployment.Input) (deployment.Decision, error) {
 		defer w.lock()()
 		if w.beside != nil && in.WorkflowID != "" {
 			w.besides = append(w.besides, in)
@@ -59,10 +65,13 @@ func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deployment
 		"ReportDeployment":   writes[deployment.Report](w, "ReportDeployment", "21"),
 		"GrantReplacements":  writes[kube.Read](w, "GrantReplacements", deployment.Granted{Wrote: true}),
 	} {
-		w.env.OnActivity(name, mock.Anything, mock.Anything).Return(answer).Maybe()
+		w.env.OnActivity(w.name(name), mock.Anything, mock.Anything).Return(answer).Maybe()
 	}
 	return w
 }
+
+// name returns the name of an activity in this world.
+func (w *deploymentWorld) name(name string) string { return cmp.Or(w.named[name], name) }
 
 // show records the search attributes that a workflow sets. Call it after child.
 func (w *deploymentWorld) show() {
@@ -86,7 +95,7 @@ func (w *deploymentWorld) answer(takes time.Duration) {
 		"ChangeNodes":        writes[deployment.NodeChanges](w, "ChangeNodes", kube.MinVersions{kube.NodesResource: "33"}),
 		"RollBackDeployment": writes[deployment.RollBack](w, "RollBackDeployment", kube.MinVersions{kube.DeploymentsResource: "34"}),
 	} {
-		w.env.OnActivity(name, mock.Anything, mock.Anything).After(takes).Return(answer).Maybe()
+		w.env.OnActivity(w.name(name), mock.Anything, mock.Anything).After(takes).Return(answer).Maybe()
 	}
 }
 
@@ -94,7 +103,7 @@ func (w *deploymentWorld) answer(takes time.Duration) {
 func writes[In, Out any](w *deploymentWorld, name string, out Out) func(context.Context, In) (Out, error) {
 	return func(_ context.Context, in In) (Out, error) {
 		defer w.lock()()
-		w.log, w.orders = append(w.log, name), append(w.orders, in)
+		w.log, w.orders = append(w.log, w.name(name)), append(w.orders, in)
 		switch in := any(in).(type) {
 		case kube.Read:
 			w.timed(in)

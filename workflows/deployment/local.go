@@ -1,19 +1,57 @@
 package deployment
 
 import (
+	"go.temporal.io/sdk/workflow"
+
+	capi "millwright/activities/capi/deployment"
 	"millwright/activities/deployment"
+	"millwright/activities/kube"
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local ones; run.Local says why these.
-var (
-	decideDeployment   = run.Twice(new(deployment.Activities).DecideDeployment)
-	reportDeployment   = run.Twice(new(deployment.Activities).ReportDeployment)
-	finalizeDeployment = run.Twice(new(deployment.Activities).FinalizeDeployment)
-	grantReplacements  = run.Twice(new(deployment.Activities).GrantReplacements)
+// adapter has the activities on the deployments and sets of one API, and the kinds of their workflows. Those of type run.Local may run as
+// local activities: run.Local says why these.
+type adapter struct {
+	deployment, rollout run.Kind
+
+	decide   run.Local[deployment.Input, deployment.Decision]
+	report   run.Local[deployment.Report, string]
+	finalize run.Local[kube.Read, string]
 
 	// Writes of sets and nodes, if they are few: a resize changes nothing unless the set has the size that the decision saw,
 	// and marks of nodes are the same whichever worker writes them.
-	changeSets  = run.Twice(new(deployment.Activities).ChangeSets)
-	changeNodes = run.Twice(new(deployment.Activities).ChangeNodes)
-)
+	changeSets  run.Local[deployment.SetChanges, kube.MinVersions]
+	changeNodes run.Local[deployment.NodeChanges, kube.MinVersions] // not set for an API whose deployments write no nodes
+
+	grant                run.Local[kube.Read, deployment.Granted] // not set for an API whose sets replace machines on their own
+	create, rollBack     any
+	ask                  any // nil for an API without extensions that update machines in place
+	mark, changeMachines any // nil for an API whose deployments write no machines
+}
+
+// ofMillwright is for the deployments of machine.sapcloud.io.
+func ofMillwright() adapter {
+	a := new(deployment.Activities)
+	return adapter{
+		deployment: run.KindMachineDeployment, rollout: run.KindRollout,
+		decide: run.Twice(a.DecideDeployment), report: run.Twice(a.ReportDeployment), finalize: run.Twice(a.FinalizeDeployment),
+		changeSets: run.Twice(a.ChangeSets), changeNodes: run.Twice(a.ChangeNodes), grant: run.Twice(a.GrantReplacements),
+		create: a.CreateSet, rollBack: a.RollBackDeployment, mark: a.MarkMachines, changeMachines: a.ChangeMachines,
+	}
+}
+
+// ofClusterAPI is for the deployments of cluster.x-k8s.io. Nodes and machines are left to Cluster API's own controllers and to the sets.
+func ofClusterAPI() adapter {
+	a := new(capi.Activities)
+	return adapter{
+		deployment: run.KindClusterAPIDeployment, rollout: run.KindClusterAPIRollout,
+		decide: run.Twice(a.DecideClusterAPIDeployment), report: run.Twice(a.ReportClusterAPIDeployment), finalize: run.Twice(a.FinalizeClusterAPIDeployment),
+		changeSets: run.Twice(a.ChangeClusterAPISets), create: a.CreateClusterAPISet, rollBack: a.RollBackClusterAPIDeployment,
+		ask: a.AskExtension,
+	}
+}
+
+// rolloutID returns the ID of the workflow that rolls a revision out.
+func (w *setWriter) rolloutID(ctx workflow.Context, revision int64) string {
+	return run.InstallationOf(ctx).ID(w.rollout, w.Ref, revision)
+}

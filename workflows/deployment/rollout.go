@@ -9,6 +9,7 @@ import (
 	"millwright/activities/deployment"
 	"millwright/activities/kube"
 	"millwright/decide/attention"
+	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
 	"millwright/workflows/run"
@@ -65,9 +66,19 @@ type rolled struct {
 // the current facts, so that a run may be terminated at any moment: the deployment starts another rollout, which continues the
 // work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
-	id := run.InstallationOf(ctx).ID(run.KindRollout, in.Ref, in.Revision)
-	r := &rolled{setWriter: setWriter{Object: run.NewObject(ctx, run.KindRollout, in.Input), names: id, each: run.ReportEach}, revision: in.Revision, tally: in.Tally}
-	r.ID, r.Live, r.Tell = id, !in.Continued, in.Tell
+	return roll(ctx, ofMillwright(), in)
+}
+
+// ClusterAPIRollout is Rollout for a deployment of Cluster API.
+func ClusterAPIRollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
+	return roll(ctx, ofClusterAPI(), in)
+}
+
+func roll(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
+	w := setWriter{Object: run.NewObject(ctx, a.rollout, in.Input), adapter: a, each: run.ReportEach}
+	w.names = w.rolloutID(ctx, in.Revision)
+	r := &rolled{setWriter: w, revision: in.Revision, tally: in.Tally}
+	r.ID, r.Live, r.Tell = r.names, !in.Continued, in.Tell
 	if now := workflow.Now(ctx); r.tally.Began.IsZero() {
 		r.tally.Began, r.tally.Seen = now, now
 	}
@@ -264,7 +275,7 @@ func (t *tally) result(now time.Time) RolloutResult {
 // legible formats a duration for people: rounded to a tenth of a second, from a minute on to a second.
 func legible(d time.Duration) string {
 	if d >= time.Minute {
-		return d.Round(time.Second).String()
+		return phrase.Length(d.Round(time.Second))
 	}
-	return d.Round(100 * time.Millisecond).String()
+	return phrase.Length(d.Round(100 * time.Millisecond))
 }

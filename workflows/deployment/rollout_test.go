@@ -40,7 +40,7 @@ func TestRolloutRollsUntilAllIsThere(t *testing.T) {
 	require.Equal(t, workflows.RolloutResult{
 		Outcome: workflows.OutcomeCompleted, Why: "all is there", Revision: 7,
 		Replaced: 3, Machines: 3, Took: "3m30s", Slowest: "another one", SlowTook: "2m30s",
-		Waited:   []workflows.RolloutWait{{For: "ResourceExhausted", Took: "2m0s"}, {For: "Machines", Took: "1m0s"}, {For: "Step", Took: "30s"}},
+		Waited:   []workflows.RolloutWait{{For: "ResourceExhausted", Took: "2m"}, {For: "Machines", Took: "1m"}, {For: "Step", Took: "30s"}},
 		Versions: kube.MinVersions{kube.SetsResource: "31"},
 	}, result)
 	require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log)
@@ -117,7 +117,7 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 			result := w.rollOut(t)
 			require.Equal(t, []string{row.outcome, row.why}, []string{result.Outcome, result.Why})
 			require.Equal(t, int64(7), result.Revision)
-			require.Equal(t, "1m0s", result.Took)
+			require.Equal(t, "1m", result.Took)
 			require.Empty(t, w.log)
 		})
 	}
@@ -280,8 +280,8 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 	var result workflows.RolloutResult
 	require.NoError(t, later.env.GetWorkflowResult(&result))
 	require.Equal(t, workflows.RolloutResult{
-		Outcome: workflows.OutcomeCompleted, Why: "all is there", Revision: 7, Replaced: 3, Machines: 3, Took: "2m0s",
-		Slowest: "one more", SlowTook: "2m0s", Waited: []workflows.RolloutWait{{For: "Machines", Took: "2m0s"}}, Versions: in.Versions,
+		Outcome: workflows.OutcomeCompleted, Why: "all is there", Revision: 7, Replaced: 3, Machines: 3, Took: "2m",
+		Slowest: "one more", SlowTook: "2m", Waited: []workflows.RolloutWait{{For: "Machines", Took: "2m"}}, Versions: in.Versions,
 	}, result)
 	require.False(t, later.reads[0].Live, "the versions are complete")
 }

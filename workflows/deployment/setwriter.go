@@ -19,6 +19,7 @@ import (
 // the deployment's sets and status; at all other times only the deployment's workflow does.
 type setWriter struct {
 	*run.Object
+	adapter
 	names      string          // workflow ID that the status must name; empty: any
 	over       string          // ID of a rollout that has ended though the status may still name it; empty: none
 	each       time.Duration   // least time between two reports of counts and conditions; zero: each change is reported at once
@@ -34,7 +35,7 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 	if w.marking != nil && w.marking.IsReady() {
 		w.awaitMarks(ctx)
 	}
-	d, err = decideDeployment.Quick(ctx, w.Object, "what is next for the sets?", w.deploymentRead(ctx))
+	d, err = w.decide.Quick(ctx, w.Object, "what is next for the sets?", w.deploymentRead(ctx))
 	w.Live = false
 	w.Raise(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
@@ -51,7 +52,7 @@ func (w *setWriter) deploymentRead(ctx workflow.Context) deployment.Input {
 // consequences.
 func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Prepare || d.Release {
-		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, finalizeDeployment, w.Read(ctx))
+		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, w.finalize, w.Read(ctx))
 	}
 	if d.Rollout.Record != nil {
 		if err := w.report(ctx, d, d.Rollout.Record); err != nil {
@@ -71,7 +72,7 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 		return acted, err
 	}
 	if d.Replace {
-		granted, err := grantReplacements.Quick(ctx, w.Object, d.Pending.Why, w.Read(ctx))
+		granted, err := w.grant.Quick(ctx, w.Object, d.Pending.Why, w.Read(ctx))
 		if err != nil {
 			return true, err
 		}
@@ -116,7 +117,7 @@ func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *
 			report.Step.RolloutOf = w.Ref.UID
 		}
 	}
-	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, reportDeployment, report); err != nil {
+	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, w.adapter.report, report); err != nil {
 		return err
 	}
 	w.reported = workflow.Now(ctx)
@@ -130,7 +131,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d deployment.Decision) error 
 	}
 	order := deployment.RollBack{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
 	var done kube.MinVersions
-	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), new(deployment.Activities).RollBackDeployment, order).Get(ctx, &done)
+	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBack, order).Get(ctx, &done)
 	w.Raise(done)
 	return err
 }
@@ -143,23 +144,27 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 	switch {
 	case d.Rollout.Trigger != nil || len(d.Rollout.Mark)+len(d.Rollout.Unmark) > 0:
 		marks := deployment.Marks{Deployment: w.Ref, Version: d.Version, Trigger: d.Rollout.Trigger, Mark: d.Rollout.Mark, Unmark: d.Rollout.Unmark}
-		return true, w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), new(deployment.Activities).MarkMachines, marks).Get)
+		return true, w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.mark, marks).Get)
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, Creation: *d.Rollout.Create}
-		err := w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), new(deployment.Activities).CreateSet, creation).Get)
+		err := w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), w.create, creation).Get)
 		w.noSet = run.Refused(err)
 		return true, err
 	}
 	started, atNodes := []run.Writing{}, w.atNodes(ctx, d.Rollout)
+	if len(d.Rollout.Ask) > 0 {
+		questions := deployment.Questions{Deployment: w.Ref, Sets: d.Rollout.Ask}
+		started = append(started, workflow.ExecuteActivity(run.Question(ctx, why), w.ask, questions).Get)
+	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{
 			Deployment: w.Ref, Release: d.Rollout.Release, Adopt: d.Rollout.Adopt, Open: d.Rollout.Open, Close: d.Rollout.Close, Revise: d.Rollout.Revise, Sync: d.Rollout.Sync, Resize: d.Rollout.Resize, Delete: d.Rollout.Delete,
 		}
-		started = append(started, changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
+		started = append(started, w.changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
 	}
 	if len(d.Rollout.Move)+len(d.Rollout.Accept) > 0 {
 		machines := deployment.MachineChanges{Deployment: w.Ref, Move: d.Rollout.Move, Accept: d.Rollout.Accept}
-		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Move)+len(d.Rollout.Accept)), new(deployment.Activities).ChangeMachines, machines).Get)
+		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Move)+len(d.Rollout.Accept)), w.changeMachines, machines).Get)
 	}
 	err = w.await(ctx, started...)
 	if failed := timeoutAsRefused(w.await(ctx, atNodes...)); err == nil {
@@ -183,7 +188,7 @@ func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, e
 // takesLong reports whether the writes of a decision may take longer than a local attempt.
 func (w *setWriter) takesLong(d rollout.Decision) bool {
 	_, atNode := w.nodeChanges(d)
-	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept) > 0
+	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept)+len(d.Ask) > 0
 }
 
 // setChanges is the number of sets that a decision changes. A new revision of one set is not counted: it is written together

@@ -145,6 +145,18 @@ func TestWhatARolloutShows(t *testing.T) {
 	}
 }
 
+// The status is written because it is late, and says what the deployment waits for.
+func TestALateStatusSaysWhatIsWaitedFor(t *testing.T) {
+	pending := attention.Decision{Need: attention.Scale, Why: "status is out of date", Waits: "1 machine is being replaced: m-1"}
+	w := newDeploymentWorld(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending}) // reported once, then waits
+	w.after(10*time.Second, gone())
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	require.NoError(t, w.env.GetWorkflowError())
+	report, is := w.orders[0].(deployment.Report)
+	require.True(t, is)
+	require.Equal(t, "1 machine is being replaced: m-1", report.Step.Cause)
+}
+
 func TestWhatADeploymentShows(t *testing.T) {
 	for _, row := range []struct {
 		name      string

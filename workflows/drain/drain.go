@@ -2,6 +2,7 @@
 package drain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,6 +38,10 @@ type Result struct {
 	Why        string
 	Accepted   int      // evictions and deletions that the API server accepted
 	LeftBehind []string // pods that were still on the node, as namespace/name
+
+	// Versions are the lowest versions that show what the drain wrote. The machine's next decision reads from caches that have reached them;
+	// empty: it reads from the API server.
+	Versions kube.MinVersions `json:",omitempty"`
 }
 
 // Calm is false: a drain that has ended does not continue.
@@ -44,7 +49,9 @@ func (Result) Calm() bool { return false }
 
 type nodeDrain struct {
 	*run.Object
+	adapter
 	Input
+	kind  run.Kind
 	last  activities.Decision
 	seen  activities.Evicted // what the last eviction saw
 	until time.Time          // deadline that has passed: the next decision is made for that time at the earliest
@@ -63,7 +70,11 @@ func (d *nodeDrain) Next() any {
 // The details, the search attributes, the machine's condition Drained and its events show the state of the node. It is a child of
 // the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
-	d := &nodeDrain{Object: run.NewObject(ctx, run.KindDrain, run.Input{Ref: in.Ref, Versions: in.Versions}), Input: in}
+	return empty(ctx, run.KindDrain, ofMillwright(), in)
+}
+
+func empty(ctx workflow.Context, kind run.Kind, a adapter, in Input) (Result, error) {
+	d := &nodeDrain{Object: run.NewObject(ctx, kind, run.Input{Ref: in.Ref, Versions: in.Versions}), adapter: a, Input: in, kind: kind}
 	if in.Seen != nil {
 		d.seen = *in.Seen
 	}
@@ -71,18 +82,25 @@ func Drain(ctx workflow.Context, in Input) (Result, error) {
 		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"}); err != nil {
 		return Result{}, err
 	}
-	return run.Loop(ctx, d)
+	result, err := run.Loop(ctx, d)
+	if temporal.IsCanceledError(err) {
+		return result, cmp.Or(d.holdCancelled(ctx), err)
+	}
+	return result, err
 }
 
 // writeStatus writes the report into the machine's status.
 func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report machine.Report) error {
-	return run.Report(ctx, d.Object, summary, run.Twice(new(machine.Activities).ReportMachine), report)
+	return run.Report(ctx, d.Object, summary, d.adapter.report, report)
 }
 
 // Step carries out a decision. A result ends the drain.
 func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Result, error) {
 	if next.Result != "" {
 		return d.end(ctx, next.Result, next.Why)
+	}
+	if over, done, err := d.await(ctx, next); done {
+		return over, err
 	}
 	if held, err := d.hold(ctx, next); err != nil || held {
 		if err == nil && !d.Held && d.Purpose != "" { // the next drain cordons the node again
@@ -113,9 +131,10 @@ const QueryPods = "pods"
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
 	in := activities.Input{Read: d.Read(ctx), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
 	in.At = phrase.Later(in.At, d.until)
-	next, err = decideDrain.Quick(ctx, d.Object, "by which means, and until when?", in)
+	next, err = d.decide.Quick(ctx, d.Object, "by which means, and until when?", in)
 	d.Live = false
 	d.last = next
+	d.NodeName = cmp.Or(next.NodeName, d.NodeName)
 	return next, err
 }
 
@@ -132,8 +151,8 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 	if next.Hold == "" && !d.Held {
 		return false, nil
 	}
-	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first
-		d.seen.Outcome = ""
+	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first, and the status then says again what blocks them
+		d.seen.Outcome, d.seen.Blockers = "", nil
 		d.show(ctx, next)
 		report := d.report(ctx, vocabulary.ReasonDraining, next.Why)
 		report.Event = &kube.Event{Reason: d.holdReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
@@ -141,7 +160,7 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 		d.Held = err != nil
 		return true, err
 	}
-	s := run.Step{Name: vocabulary.StepHeld, Why: "held: " + next.Hold, Table: table(d.seen.Picture), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
+	s := run.Step{Name: vocabulary.StepHeld, Why: "held" + phrase.By(next.Hold), Table: table(d.seen.Picture, workflow.Now(ctx)), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
 	d.Show(ctx, s)
 	if !d.Held {
 		report := d.report(ctx, vocabulary.ReasonBlocked, s.Why)
@@ -204,7 +223,7 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outco
 		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
 	}
 	var seen activities.Evicted
-	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, new(activities.Activities).EvictPods, in, &seen, func() (bool, error) {
+	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, d.adapter.evict, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
 		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err
@@ -256,7 +275,7 @@ const mostCauses = 2
 func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 	s := run.Step{Name: stepName(next.Step.Means), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
 	if p := d.seen.Picture; p.Why != "" {
-		s.Why, s.Table = p.Why+"; "+next.Why, table(p)
+		s.Why, s.Table = p.Why+"; "+next.Why, table(p, workflow.Now(ctx))
 	}
 	var names, causes []string
 	var volumes time.Time // the first end of a wait, if volumes alone block; otherwise zero
@@ -265,14 +284,28 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 			volumes = b.Until
 		}
 		names, causes = append(names, strings.TrimSpace(b.Kind+" "+b.Name)), append(causes, b.Why)
-		s.Stuck = s.Stuck || b.Kind != drain.BlockedByVolume || b.Bad
 	}
+	s.Stuck = len(names) > 0
 	if !volumes.IsZero() && volumes.Before(s.Deadline) {
 		s.Deadline = volumes
 	}
-	s.Cause = phrase.List(causes, mostCauses, "; ")
+	s.Cause = cmp.Or(phrase.List(causes, mostCauses, "; "), d.seen.Picture.Why, doing(next.Step.Means))
 	s.BlockedBy = names[:min(len(names), mostNames)]
 	d.Show(ctx, s)
+}
+
+// doing says what a drain does whose pods are not seen yet.
+func doing(means drain.Means) string {
+	switch means {
+	case drain.DeleteInOrder:
+		return "deletes the pods of its node in order"
+	case drain.Delete:
+		return "deletes the pods of its node"
+	case drain.Kill:
+		return "kills the pods of its node"
+	default:
+		return "evicts the pods of its node"
+	}
 }
 
 // stepName returns the name of the step that removes pods by these means.
@@ -289,24 +322,19 @@ func stepName(means drain.Means) string {
 	}
 }
 
-func table(p drain.Picture) string {
+func table(p drain.Picture, now time.Time) string {
 	if len(p.Rows) == 0 {
 		return ""
 	}
 	rows := [][]string{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
 	for _, r := range p.Rows {
-		rows = append(rows, []string{r.Pod, r.State, clock(r.Since), strconv.Itoa(r.Attempts), r.BlockedBy, clock(r.Next)})
+		rows = append(rows, []string{r.Pod, r.State, clock(r.Since, now), strconv.Itoa(r.Attempts), r.BlockedBy, clock(r.Next, now)})
 	}
 	c := p.Counts
 	return run.Table(rows) + fmt.Sprintf("\n\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
 }
 
-func clock(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.TimeOnly)
-}
+func clock(t, now time.Time) string { return phrase.If(!t.IsZero(), "%s", phrase.Clock(t, now)) }
 
 func (d *nodeDrain) report(ctx workflow.Context, reason, message string) machine.Report {
 	report := machine.Report{
@@ -365,5 +393,9 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, err
 	if outcome == vocabulary.DrainDrained {
 		report.Event.Reason = vocabulary.DrainDrained
 	}
-	return result, d.writeStatus(ctx, result.Why, report)
+	if err := d.writeStatus(ctx, result.Why, report); err != nil {
+		return result, err
+	}
+	result.Versions = d.Object.Versions
+	return result, d.releaseHook(ctx, true, result.Why)
 }

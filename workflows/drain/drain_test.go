@@ -1,9 +1,11 @@
 package drain_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
@@ -20,7 +22,7 @@ func TestU83_DrainThatNothingBlocks(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 7})
 	result := e.Run(t)
-	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 7}, result)
+	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 7, Versions: kube.MinVersions{"machines": "9"}}, result)
 	require.Equal(t, drain.Evict, e.Asked[0].Means)
 	require.WithinDuration(t, e.Ladder.Started.Add(time.Hour), e.Asked[0].Until, 0)
 	conditions, events := e.Reported()
@@ -115,6 +117,37 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
 	require.WithinDuration(t, until, e.Reports[1].Step.Deadline, 0)
 	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
+}
+
+// What a status calls blocked is stuck in Temporal, a volume too.
+func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	var stuck []bool
+	e.Env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
+		if is, changed := attributes.GetBool(temporal.NewSearchAttributeKeyBool("Stuck")); changed {
+			stuck = append(stuck, is)
+		}
+		return true
+	})).Return(nil)
+	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: e.Env.Now().Add(2 * time.Minute)}
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{volume}}, activities.Evicted{Outcome: activities.OutcomeEmpty})
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, []bool{true, false}, slices.Compact(stuck))
+}
+
+// The first report comes before the pods are seen, and stays while they leave one after the other.
+func TestADrainThatNothingBlocksSaysWhatItDoes(t *testing.T) {
+	for why, ladder := range map[string]drain.Ladder{
+		"evicts the pods of its node":           {Timeout: time.Hour},
+		"deletes the pods of its node in order": {Timeout: time.Hour, NoEviction: "the API server does not serve policy/v1"},
+		"kills the pods of its node":            {Timeout: time.Hour, Force: "label force-deletion is set"},
+	} {
+		e := workflowstest.NewDrainWorld(t)
+		e.Ladder = ladder
+		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+		e.Run(t)
+		require.Equal(t, why, e.Reports[0].Step.Cause)
+	}
 }
 
 func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
@@ -226,6 +259,34 @@ func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
 	conditions, events := e.Reported()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
+}
+
+// The status said last that the drain was resumed. So the next eviction tells of everything that blocks, also of what was told before the hold.
+func TestAResumedDrainSaysAgainWhatBlocksIt(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	budget := activities.Evicted{
+		Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "shop/web needs 3"},
+		Blockers: []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}},
+	}
+	e.Answer(budget)
+	e.Busy()
+	e.Answer(budget)
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	for at, hold := range map[time.Duration]string{time.Minute: "alice: look at it first", 30 * time.Minute: ""} {
+		e.Env.RegisterDelayedCallback(func() {
+			unlock := e.Lock()
+			e.Hold = hold
+			unlock()
+			workflowstest.Changed(e.Env)
+		}, at)
+	}
+	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Len(t, e.Asked, 4)
+	require.Equal(t, budget.Blockers, e.Asked[1].Shown, "it was told")
+	require.Empty(t, e.Asked[2].Shown, "it is told again")
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Blocked", "Blocked", "Draining", "Blocked", "Drained"}, conditions)
+	require.Equal(t, []string{"DrainBlocked", "DeletionHeld", "DeletionResumed", "DrainBlocked", "Drained"}, events)
 }
 
 func TestRetryAsksEverybodyAgain(t *testing.T) {

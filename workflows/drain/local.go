@@ -1,11 +1,36 @@
 package drain
 
 import (
+	"millwright/activities/capi"
 	"millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local ones; run.Local says why these.
-var (
-	decideDrain = run.Twice(new(drain.Activities).DecideDrain)
-)
+// adapter has the activities on the machines of one API. Those of type run.Local may run as local activities: see run.Local.
+type adapter struct {
+	decide run.Local[drain.Input, drain.Decision]
+	report run.Local[machine.Report, kube.Reported]
+	evict  any
+
+	// Of Cluster API alone: the drain is no child, and does itself what the workflow of a machine does around a drain.
+	cordon  run.Local[kube.Read, kube.MinVersions]
+	release run.Local[capi.HookRelease, string]
+	halt    run.Local[drain.Holding, string]
+}
+
+// ofMillwright is for the machines of machine.sapcloud.io.
+func ofMillwright() adapter {
+	a := new(drain.Activities)
+	return adapter{decide: run.Twice(a.DecideDrain), report: run.Twice(new(machine.Activities).ReportMachine), evict: a.EvictPods}
+}
+
+// ofClusterAPI is for the machines of cluster.x-k8s.io.
+func ofClusterAPI() adapter {
+	a := new(capi.Activities)
+	return adapter{
+		decide: run.Twice(a.DecideClusterAPIDrain), report: run.Twice(a.ReportClusterAPIDrain), evict: a.EvictClusterAPIPods,
+		cordon: run.Twice(a.CordonClusterAPINode), release: run.Twice(a.ReleaseClusterAPIHook), halt: run.Twice(a.HoldClusterAPIDrain),
+	}
+}

@@ -32,7 +32,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 		return err
 	}
 	call.ProviderID, call.NodeName, call.LastKnownState, call.NeverTried = answer.ProviderID, answer.NodeName, answer.LastKnownState, false
-	if over, err := m.record(ctx, d, call); err != nil || over {
+	if over, err := m.record(ctx, d, call, answer.Tokenless); err != nil || over {
 		return err
 	}
 	if answer.Uninitialized {
@@ -56,8 +56,10 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
 		return call, false, err
 	}
+	call.Tokenless = d.Target && !d.Token
 	begin := m.progress(ctx, "", lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"))
 	begin.Conditions = []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why}}
+	begin.WithoutToken = call.Token == kube.TokenRef{}
 	begun, err := recordCreateIntent.Quick(ctx, m.Object, "puts on record that a creation begins", begin)
 	if err != nil {
 		return call, false, err
@@ -86,12 +88,12 @@ func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *
 
 // record writes the instance's names to the object. An instance whose node name belongs to another node is deleted again and
 // the machine is Failed: then the creation is over.
-func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (over bool, err error) {
+func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall, tokenless string) (over bool, err error) {
 	nodeName := call.NodeName
 	if !d.Target {
 		nodeName = ""
 	}
-	stale, err := m.recordNames(ctx, call.ProviderID, nodeName)
+	stale, err := m.recordNames(ctx, activities.Recorded{ProviderID: call.ProviderID, NodeName: nodeName, Tokenless: tokenless})
 	if err != nil || stale == "" {
 		return err != nil, err
 	}
@@ -113,9 +115,9 @@ func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud
 
 // recordNames writes the names of an instance to the object. stale says why its node name belongs to another node; empty: it
 // does not.
-func (m *machine) recordNames(ctx workflow.Context, providerID, nodeName string) (stale string, err error) {
-	in := activities.Recorded{Read: m.Read(ctx), ProviderID: providerID, NodeName: nodeName}
-	record, err := recordInstance.Quick(ctx, m.Object, "records instance "+providerID, in)
+func (m *machine) recordNames(ctx workflow.Context, in activities.Recorded) (stale string, err error) {
+	in.Read = m.Read(ctx)
+	record, err := recordInstance.Quick(ctx, m.Object, "records instance "+in.ProviderID, in)
 	if err == nil {
 		m.Wrote(record.Version)
 	}
@@ -153,8 +155,7 @@ func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.I
 		classRead(d),
 		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
 	}
-	report.Event = &kube.Event{Reason: vocabulary.ReasonInstanceCreated, Message: s.Why}
-	if d.Target {
+	if d.Target { // with a target, the event Joined follows; until then the condition says that the instance exists
 		next, err := decideAfterCreate.Quick(ctx, m.Object, "has its node joined already?", report)
 		if err != nil {
 			return err
@@ -162,6 +163,8 @@ func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.I
 		if v := next.Health; v != nil && v.Change != nil && v.Change.Joined {
 			return m.reportVerdict(ctx, next, *v, report)
 		}
+	} else {
+		report.Event = &kube.Event{Reason: vocabulary.ReasonInstanceCreated, Message: s.Why}
 	}
 	report.Read.At = workflow.Now(ctx) // the decision may have taken long
 	return m.writeStatus(ctx, "phase "+s.Phase+": "+s.Why, report)

@@ -12,6 +12,8 @@ import (
 	activities "millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/deletion"
+	decidedrain "millwright/decide/drain"
+	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
@@ -163,15 +165,45 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	if d.Deletion.Record { // it has just begun
 		since = workflow.Now(ctx)
 	}
-	in := drain.Detaching{Machine: m.Ref, NodeName: d.NodeName, Since: since}
-	cancelled, err := m.WhileWanted(ctx, vocabulary.StepAwaitDetach, new(drain.Activities).AwaitDetach, in, nil, func() (bool, error) {
-		now, err := m.Decide(ctx)
-		return now.Deletion != nil && now.Deletion.Stage == deletion.Detach && now.Deletion.BlockedBy == nil, err
-	})
-	if err == nil && !cancelled {
-		m.done = deletion.Detach
+	in := drain.Detaching{Machine: m.Ref, NodeName: d.NodeName, Since: since, Tells: true}
+	for {
+		var seen drain.Detached
+		cancelled, err := m.WhileWanted(ctx, vocabulary.StepAwaitDetach, new(drain.Activities).AwaitDetach, in, &seen, func() (bool, error) {
+			now, err := m.Decide(ctx)
+			return now.Deletion != nil && now.Deletion.Stage == deletion.Detach && now.Deletion.BlockedBy == nil, err
+		})
+		if err != nil || cancelled {
+			return err
+		}
+		if !seen.GoesOn {
+			m.done = deletion.Detach
+			return nil
+		}
+		if err := m.nameVolumes(ctx, d, seen); err != nil {
+			return err
+		}
+		in.Shown = seen.Left
 	}
-	return err
+}
+
+// Bounds of what the stage Detach says. Sources: as for the blockers of a drain, and the sentence of one fits on a screen.
+const (
+	mostVolumes      = 5 // in the search attribute
+	mostVolumesNamed = 2 // in the sentence
+)
+
+// nameVolumes shows which volumes are still attached to the node, and until when they are waited for.
+func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
+	why := fmt.Sprintf("%s %s still attached to the node",
+		phrase.OneOf(len(seen.Left), "volume ", "volumes ")+phrase.List(seen.Left, mostVolumesNamed, ", "), phrase.OneOf(len(seen.Left), "is", "are"))
+	s := run.Step{Name: vocabulary.StepAwaitDetach, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName, Stuck: true, Deadline: seen.Until}
+	for _, name := range seen.Left[:min(len(seen.Left), mostVolumes)] {
+		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
+	}
+	m.Show(ctx, s)
+	_, description := named(deletion.Detach)
+	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description))
+	return m.writeStatus(ctx, why, report)
 }
 
 func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) error {

@@ -1,6 +1,8 @@
 package machine_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,54 @@ func newGoing(t *testing.T) *world {
 	return w
 }
 
+// A drain that ended by itself says which versions it wrote, so that the caches can answer what is next.
+func TestTheDecisionAfterADrainReadsFromCaches(t *testing.T) {
+	for name, row := range map[string]struct {
+		wrote kube.MinVersions
+		live  bool
+	}{
+		"the drain says what it wrote":  {kube.MinVersions{"machines": "41"}, false},
+		"a drain of an earlier version": {nil, true},
+	} {
+		w := newGoing(t)
+		w.drain.Versions = row.wrote
+		require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+		at := 0 // of the decision after the drain
+		for _, what := range w.log[:slices.Index(w.log, "drain m-1")] {
+			if what == "decide" {
+				at++
+			}
+		}
+		require.Equal(t, row.live, w.decided[at].Live, name)
+		for resource, version := range row.wrote {
+			require.Equal(t, version, w.decided[at].Versions[resource], name)
+		}
+	}
+}
+
+func TestTheStageDetachNamesSlowVolumes(t *testing.T) {
+	w := newGoing(t)
+	w.going.Attached = 2
+	until := w.env.Now().Add(2 * time.Minute)
+	w.slow = []drain.Detached{{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}}, {GoesOn: true, Until: until, Left: []string{"pv-b"}}, {Left: []string{"pv-b"}}}
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Len(t, w.detaching, 3)
+	require.Empty(t, w.detaching[0].Shown)
+	require.Equal(t, []string{"pv-b"}, w.detaching[2].Shown)
+	var said []string
+	for _, r := range w.reports {
+		if r.Step.Name == vocabulary.StepAwaitDetach && r.Step.BlockedBy != nil {
+			require.WithinDuration(t, until, r.Step.Deadline, 0)
+			require.Equal(t, "Wait for volumes to be detached", r.Operation.Description)
+			said = append(said, r.Step.Cause+" | "+strings.Join(r.Step.BlockedBy, ", "))
+		}
+	}
+	require.Equal(t, []string{
+		"volumes pv-a, pv-b and 1 more are still attached to the node | Volume pv-a, Volume pv-b, Volume pv-c",
+		"volume pv-b is still attached to the node | Volume pv-b",
+	}, said)
+}
+
 // stages returns the stages that were recorded in the status, in order, with their descriptions.
 func (w *world) stages() (stages []deletion.Stage, words []string) {
 	for _, r := range w.reports {
@@ -44,8 +94,8 @@ func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
 	w.going.Attached = 2
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{
-		"decide", "announce", "weigh", "report Terminating", // then it is in the queue
-		"decide", "weigh", "drain m-1",
+		"decide", "weigh", "report Terminating", // then it is in the queue
+		"decide", "announce", "weigh", "drain m-1",
 		"decide", "report Terminating", "detach m-1",
 		"decide", "report Terminating", "delete virtual:///i-1",
 		"decide", "delete node m-1",
@@ -74,6 +124,7 @@ func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.NotContains(t, w.log, "drain m-1")
 	require.Contains(t, w.log, "weigh", "it is cordoned all the same")
+	require.NotContains(t, w.log, "announce", "nobody is there to hear it")
 }
 
 // Each stage in turn is on record when a run begins: no earlier stage is repeated.
@@ -90,7 +141,7 @@ func TestD15_D42_RecordedStageIsNotLeftBackwards(t *testing.T) {
 			for j, mark := range marks {
 				require.Equal(t, j >= i, contains(w.log, mark), mark)
 			}
-			require.NotContains(t, w.log, "announce")
+			require.Equal(t, stage == deletion.Drain, contains(w.log, "announce"), "a run that continues a drain tells the node again")
 		})
 	}
 }
@@ -153,7 +204,7 @@ func TestHeldDeletionStaysWhereItIs(t *testing.T) {
 	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Instance, deletion.Node} {
 		t.Run("before stage "+string(stage), func(t *testing.T) {
 			w := newGoing(t)
-			w.going.Recorded, w.going.Hold = stage, "annotation hold asks for it: alice: look at it first"
+			w.going.Recorded, w.going.Hold = stage, "alice: look at it first"
 			if stage != "" && stage != deletion.Drain {
 				w.going.Result = vocabulary.DrainDrained
 			}
@@ -161,7 +212,7 @@ func TestHeldDeletionStaysWhereItIs(t *testing.T) {
 				for _, act := range []string{"weigh", "drain m-1", "delete virtual:///i-1", "delete node m-1"} {
 					require.NotContains(t, w.log, act)
 				}
-				require.Equal(t, "held: "+w.going.Hold, w.reports[0].Event.Message)
+				require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
 				require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
 				w.going.Hold = ""
 			})
@@ -239,7 +290,7 @@ func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
 
 func TestWaitForVolumesEndsWhenAPersonWantsSomethingElse(t *testing.T) {
 	for name, wish := range map[string]func(f *deletion.Facts){
-		"hold":    func(f *deletion.Facts) { f.Hold = "annotation hold asks for it: alice: look at it first" },
+		"hold":    func(f *deletion.Facts) { f.Hold = "alice: look at it first" },
 		"exclude": func(f *deletion.Facts) { f.SkipDetach = "annotation exclude asks for it" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +300,7 @@ func TestWaitForVolumesEndsWhenAPersonWantsSomethingElse(t *testing.T) {
 			w.after(time.Hour, func() { w.going.Hold, w.attached = "", false })
 			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 			if name == "hold" {
-				require.Equal(t, "held: annotation hold asks for it: alice: look at it first", w.reports[0].Event.Message)
+				require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
 			}
 		})
 	}

@@ -77,7 +77,8 @@ func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (b
 // to do.
 func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose string) (over bool, err error) {
 	stopped, result, err := m.awaitDrain(ctx, d, purpose)
-	m.Live = true // the drain wrote the status
+	m.Raise(result.Versions)
+	m.Live = len(result.Versions) == 0 // then it is not known what the drain wrote
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()

@@ -43,7 +43,7 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 	if answer.NodeName == "" && answer.ProviderID == "" {
 		return false, nil
 	}
-	stale, err := m.recordNames(ctx, answer.ProviderID, answer.NodeName)
+	stale, err := m.recordNames(ctx, activities.Recorded{ProviderID: answer.ProviderID, NodeName: answer.NodeName})
 	return err == nil && stale == "", err
 }
 

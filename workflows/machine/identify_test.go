@@ -42,7 +42,7 @@ func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
 	w := newNameless(t)
 	w.unrecorded = "virtual:///m-1"
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "announce", "weigh", "report Terminating", "decide", "weigh", "drain m-1"}, w.log[:10])
+	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "weigh", "report Terminating", "decide", "announce", "weigh", "drain m-1"}, w.log[:10])
 }
 
 // An answer that settles the question: there is no name to tell.
@@ -81,7 +81,7 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 	}
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{
-		"decide", "look", "report Terminating", "look", "report Terminating", "look", "record virtual:///m-1", "decide", "announce", "weigh",
+		"decide", "look", "report Terminating", "look", "report Terminating", "look", "record virtual:///m-1", "decide", "weigh", "report Terminating",
 	}, w.log[:10])
 	require.Contains(t, w.log, "drain m-1")
 	first := w.reports[0]
@@ -190,11 +190,11 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 // A hold comes before the question, and no stage is recorded under it.
 func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 	w := newNameless(t)
-	w.going.Hold, w.unrecorded = "annotation hold asks for it: alice: look at it first", "virtual:///m-1"
+	w.going.Hold, w.unrecorded = "alice: look at it first", "virtual:///m-1"
 	w.after(time.Hour, func() {
 		require.NotContains(t, w.log, "look")
 		require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
-		require.Equal(t, "held: "+w.going.Hold, w.reports[0].Event.Message)
+		require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
 		require.Nil(t, w.reports[0].Deletion)
 		w.going.Hold = ""
 	})

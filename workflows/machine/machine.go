@@ -111,7 +111,7 @@ func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
 	case attention.Instance:
 		return m.create(ctx, d)
 	case attention.Name:
-		_, err := m.recordNames(ctx, d.ProviderID, d.NodeFound)
+		_, err := m.recordNames(ctx, activities.Recorded{ProviderID: d.ProviderID, NodeName: d.NodeFound})
 		return err
 	case attention.Node:
 		return m.awaitNode(ctx, d)
@@ -149,7 +149,7 @@ func (m *machine) reportVerdict(ctx workflow.Context, d activities.Decision, v h
 		return err
 	}
 	report := verdictReport(m.Read(ctx), v)
-	report.LastKnownState, report.Before = before.LastKnownState, before.Event
+	report.LastKnownState = before.LastKnownState
 	report.Conditions = append(before.Conditions, report.Conditions...)
 	if v.Change.Phase == vocabulary.PhaseFailed {
 		report.PreserveUntil = d.PreserveUntil
@@ -209,6 +209,7 @@ func (m *machine) awaitMachine(ctx workflow.Context, d activities.Decision, futu
 func verdictReport(read kube.Read, v health.Verdict) activities.Report {
 	report := activities.Report{Read: read, Clock: v.Clock}
 	if c := v.Change; c != nil {
+		report.Joined = c.Joined
 		report.Phase, report.Operation = c.Phase, lastOperation(c.Operation, c.State, c.Message)
 		report.Event = &kube.Event{Warning: c.Warning, Reason: c.Reason, Message: c.Message}
 	}
@@ -236,6 +237,9 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 	}
 	if v.Due != nil && v.Due.True {
 		s.Name, s.BlockedBy = vocabulary.StepAwaitReplacement, run.Reasons(v.Due.Reason)
+		if v.Held {
+			s.BlockedBy = []string{vocabulary.ConditionReplacementHeld}
+		}
 	}
 	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
 	m.Show(ctx, s)
@@ -363,7 +367,7 @@ func (m *machine) progress(ctx workflow.Context, phase string, operation *activi
 
 func (m *machine) call(d activities.Decision) cloud.InstanceCall {
 	return cloud.InstanceCall{
-		Machine: m.Ref, Class: d.Class, ProviderID: d.ProviderID, NodeName: d.NodeName, LastKnownState: d.LastKnownState, NeverTried: d.NeverTried,
+		Machine: m.Ref, Class: d.Class, Versions: d.Versions, ProviderID: d.ProviderID, NodeName: d.NodeName, LastKnownState: d.LastKnownState, NeverTried: d.NeverTried,
 	}
 }
 

@@ -51,6 +51,7 @@ type world struct {
 	failedAt  time.Time
 	deletion  cloud.InstanceAnswer
 	decidedAt time.Time // workflow time of the last decision
+	decided   []kube.Read
 	overAt    time.Time // end of the preservation
 
 	going deletion.Facts // facts of its deletion
@@ -60,8 +61,13 @@ type world struct {
 	refuse  int    // number of times that the API server refuses the finalizer
 	drained func() // called when a drain has ended; may be nil
 
+	begins  []machine.Report   // what RecordCreateIntent was told
+	records []machine.Recorded // and RecordInstance
+
 	cancelled  bool                                                      // a person cancels the drain
 	away       bool                                                      // the target cluster does not answer
+	slow       []drain.Detached                                          // what AwaitDetach tells one after the other, before the volumes are detached
+	detaching  []drain.Detaching                                         // what it was asked then
 	attached   bool                                                      // a volume stays attached to the node
 	unrecorded string                                                    // instance that the provider knows and the object does not have
 	look       func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // answers InstanceStatus; nil: unrecorded does
@@ -105,6 +111,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in kube.Read) (machine.Decision, error) {
 		defer w.lock()()
 		w.note("decide")
+		w.decided = append(w.decided, in)
 		return w.decide(in.At, in.Done), nil
 	})
 	env.OnActivity("DecideAfterCreate", any1...).Return(func(context.Context, machine.Report) (machine.Decision, error) {
@@ -146,6 +153,7 @@ func newWorld(t *testing.T) *world {
 		defer w.lock()()
 		workflowstest.Timed(t, env, in.Read)
 		w.note("begin")
+		w.begins = append(w.begins, in)
 		never := w.decision.NeverTried
 		w.decision.NeverTried = false
 		return machine.Begun{Version: "2", NeverTried: never, RunID: "run-of-the-record"}, nil
@@ -159,6 +167,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in machine.Recorded) (machine.Record, error) {
 		defer w.lock()()
 		w.note("record " + in.ProviderID)
+		w.records = append(w.records, in)
 		if w.stale == "" {
 			w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
 			if w.decision.Need == attention.Name {
@@ -232,6 +241,12 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("AwaitDetach", any1...).Return(func(_ context.Context, in drain.Detaching) (drain.Detached, error) {
 		defer w.lock()()
 		w.note("detach " + in.NodeName)
+		if len(w.slow) > 0 {
+			seen := w.slow[0]
+			w.slow = w.slow[1:]
+			w.detaching = append(w.detaching, in)
+			return seen, nil
+		}
 		if w.attached { // as far as the workflow can see
 			return drain.Detached{}, temporal.NewApplicationErrorWithOptions("goes on", "GoesOn", temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour})
 		}
@@ -307,6 +322,16 @@ func (w *world) joined() {
 	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Message: "joined", Reason: "Joined", Joined: true}}
 }
 
+// events returns the reasons of the events that were reported.
+func (w *world) events() (reasons []string) {
+	for _, r := range w.reports {
+		if r.Event != nil {
+			reasons = append(reasons, r.Event.Reason)
+		}
+	}
+	return reasons
+}
+
 func (w *world) run(t *testing.T) run.Result {
 	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.Ref})
 	var result run.Result
@@ -325,6 +350,7 @@ func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 	}, w.log)
 	require.True(t, w.calls[0].NeverTried, "the first call knows that there was none before")
 	require.Equal(t, "run-of-the-record", w.calls[0].IntentRun, "in this run")
+	require.Equal(t, []string{"Joined"}, w.events(), "one event tells of a normal creation")
 	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
 }
 
@@ -358,8 +384,8 @@ func TestMachineWhoseNodeIsThereAlready(t *testing.T) {
 	require.Equal(t, []string{"decide", "token", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Running", "finish", "decide"}, w.log)
 	require.Len(t, w.reports, 1)
 	r := w.reports[0]
-	require.Equal(t, []string{"InstanceCreated", "Joined"}, []string{r.Before.Reason, r.Event.Reason})
-	require.Equal(t, machine.Condition{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: r.Before.Message}, r.Conditions[1])
+	require.Equal(t, "Joined", r.Event.Reason)
+	require.Equal(t, machine.Condition{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: "instance virtual:///i-1 exists; waits for node m-1"}, r.Conditions[1])
 	require.Nil(t, r.Step, "a calm machine has no operation")
 }
 

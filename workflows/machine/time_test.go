@@ -126,6 +126,38 @@ func TestN4_EachAttemptHasATokenOfItsOwn(t *testing.T) {
 	require.Equal(t, 1, w.count("finish"), "the tokens go when the node has joined")
 }
 
+func TestMachineWhoseUserDataHasNoPlaceForAToken(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Token = false
+	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Tokenless: "class/1 secret/2 "}, nil
+	}
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Zero(t, w.count("token"))
+	require.True(t, w.calls[0].Tokenless, "the call fails if the user data has a place by now")
+	require.True(t, w.begins[0].WithoutToken)
+	require.Equal(t, "class/1 secret/2 ", w.records[0].Tokenless)
+}
+
+// A call that needed a token after all leads to a live decision, and to another attempt.
+func TestMachineWhoseUserDataHasAPlaceForATokenByNow(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Token = false
+	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		if in.Tokenless {
+			w.decision.Token = true
+			return cloud.InstanceAnswer{}, kube.TokenNeeded("small")
+		}
+		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+	}
+	w.after(time.Minute, w.joined)
+	w.run(t)
+	require.Equal(t, []string{"decide", "begin", "create", "decide", "token", "begin", "create"}, w.log[:7])
+	require.False(t, w.begins[1].WithoutToken)
+	require.Equal(t, "bootstrap-token-1", w.calls[1].Token.Name)
+}
+
 func TestU70_MachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Target, w.decision.Token = false, false
@@ -136,6 +168,7 @@ func TestU70_MachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T
 	require.Equal(t, []string{"decide", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Available", "decide"}, w.log)
 	require.Equal(t, []kube.Address{{Type: "Hostname", Address: "m-1"}, {Type: "InternalIP", Address: "10.0.0.1"}}, w.last().Addresses)
 	require.Equal(t, "Successful", w.last().Operation.State)
+	require.Equal(t, []string{"InstanceCreated"}, w.events(), "no event Joined follows")
 }
 
 // unhealthy is a machine that was Running until now and whose health timeout ends at that time.
@@ -280,6 +313,19 @@ func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 	require.Equal(t, []machine.Condition{{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "not healthy"}}, w.reports[0].Conditions)
 	require.Equal(t, 1, w.count("report "), "said once")
 	require.Equal(t, "Failed", w.last().Phase)
+}
+
+// Most nodes look dead: it is not the machine that has to be repaired.
+func TestAMachineThatTheBreakerHoldsSaysSo(t *testing.T) {
+	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
+		w := newWorld(t)
+		w.unhealthy(time.Time{})
+		w.decision.Health.Due, w.decision.Health.Look, w.decision.Health.Held = &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}, false, held
+		w.after(time.Hour, w.healthFailed)
+		w.run(t)
+		require.Equal(t, []string{by}, w.reports[0].Step.BlockedBy)
+		require.Equal(t, "HealthTimeout", w.reports[0].Conditions[0].Reason, "why it is due")
+	}
 }
 
 func TestMachineSyncsItsNodeAndDoesNotInsist(t *testing.T) {

@@ -19,15 +19,19 @@ type Kind string
 
 // The kinds. The name of a kind is the name under which its workflow is registered.
 const (
-	KindMachine           Kind = "Machine"
-	KindMachineSet        Kind = "MachineSet"
-	KindMachineDeployment Kind = "MachineDeployment"
-	KindMachineClass      Kind = "MachineClass"
-	KindDrain             Kind = "Drain"            // named after its machine
-	KindRollout           Kind = "Rollout"          // named after its deployment and the revision
-	KindOrphanCollection  Kind = "OrphanCollection" // named after its class; a schedule with that ID starts it and appends the time
-	KindProviderCheck     Kind = "ProviderCheck"    // named after its class; started by a person
-	KindInstallation      Kind = "Installation"     // one for each installation; its memo says which control cluster has the name
+	KindMachine              Kind = "Machine"
+	KindMachineSet           Kind = "MachineSet"
+	KindMachineDeployment    Kind = "MachineDeployment"
+	KindClusterAPISet        Kind = "ClusterAPISet"        // a MachineSet of Cluster API
+	KindClusterAPIDeployment Kind = "ClusterAPIDeployment" // a MachineDeployment of Cluster API
+	KindMachineClass         Kind = "MachineClass"
+	KindDrain                Kind = "Drain"             // named after its machine
+	KindClusterAPIDrain      Kind = "ClusterAPIDrain"   // of a Machine of Cluster API, and named after it
+	KindRollout              Kind = "Rollout"           // named after its deployment and the revision
+	KindClusterAPIRollout    Kind = "ClusterAPIRollout" // the same for a deployment of Cluster API
+	KindOrphanCollection     Kind = "OrphanCollection"  // named after its class; a schedule with that ID starts it and appends the time
+	KindProviderCheck        Kind = "ProviderCheck"     // named after its class; started by a person
+	KindInstallation         Kind = "Installation"      // one for each installation; its memo says which control cluster has the name
 )
 
 // The names of the task queues. Each provider also has its own: Installation.ProviderQueue.
@@ -138,6 +142,7 @@ const maxID = 200
 func kinds() []Kind {
 	return []Kind{
 		KindMachine, KindMachineSet, KindMachineDeployment, KindMachineClass, KindDrain, KindRollout, KindOrphanCollection, KindInstallation,
+		KindClusterAPISet, KindClusterAPIDrain, KindClusterAPIDeployment, KindClusterAPIRollout,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	capi "millwright/activities/capi/deployment"
 	"millwright/activities/kube"
 	"millwright/activities/request"
 )
@@ -20,7 +21,11 @@ func Twice[In, Out any](activity func(context.Context, In) (Out, error)) Local[I
 	return Local[In, Out]{activity}
 }
 
-var applyRequest = Twice(new(request.Activities).ApplyRequest)
+// The activities that write a request on an object, of Millwright and of Cluster API.
+var (
+	applyRequest           = Twice(new(request.Activities).ApplyRequest)
+	applyClusterAPIRequest = Twice(new(capi.Activities).ApplyClusterAPIRequest)
+)
 
 // Start starts n writes, or one decision with n = 1. Up to FewWrites run as a local activity. More, or a local attempt that
 // failed, run as a regular activity with the options.

@@ -58,11 +58,11 @@ func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, er
 	}
 }
 
-// rest waits calmAfter, or until a signal arrives. The wait also makes Temporal record the local activities of the last steps:
-// the server refuses a task that ends the run if a signal has arrived meanwhile, and local activities that are not recorded
-// would all run again.
+// rest waits calmAfter, or until a signal arrives, for the kinds whose changes come in bursts. The wait also makes Temporal record the local
+// activities of the last steps: the server refuses a task that ends the run if a signal has arrived meanwhile, and local activities that are not
+// recorded all run again. A machine's run does not rest: one timer and one task for each machine cost more than the few repetitions (ADR 0089).
 func (o *Object) rest(ctx workflow.Context) {
-	if o.Endless { // such a kind waits longer, in its own Step
+	if !o.Rests {
 		return
 	}
 	timer := o.Timer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
@@ -105,7 +105,7 @@ func (o *Object) awaitAcceptance(ctx workflow.Context, err error) error {
 }
 
 // steps decides and takes steps until one ends the run. A nil result means that the run continues as new. If a run is calm only
-// after a later step, it has done something, and rests before it ends.
+// after a later step, it has done something, and rests before it ends if its kind rests.
 func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
 	o := p.Base()
 	for first := true; ; first = false {

@@ -55,6 +55,7 @@ type courseWorld struct {
 	course  *course
 	first   func() (*Result, error)
 	endless bool
+	rests   bool
 	fails   int // number of attempts to write a request that fail first
 	written int
 	answers []any
@@ -82,7 +83,7 @@ func newCourse(t *testing.T, first func() (*Result, error)) *courseWorld {
 
 func (w *courseWorld) run(ctx workflow.Context, in Input) (Result, error) {
 	w.course = &course{Object: NewObject(ctx, KindMachine, in), first: w.first}
-	w.course.Endless = w.endless
+	w.course.Endless, w.course.Rests = w.endless, w.rests
 	return Loop(ctx, w.course)
 }
 
@@ -153,8 +154,10 @@ func TestLoopTakesAChangeThatComesAsTheRunEnds(t *testing.T) {
 }
 
 func TestLoopLetsACalmRunRestThatHasDoneSomething(t *testing.T) {
+	rests := true
 	elapsed := func(first func() (*Result, error), after func(*courseWorld)) (time.Duration, *courseWorld) {
 		w := newCourse(t, first)
+		w.rests = rests
 		start := w.env.Now()
 		after(w)
 		_, err := w.execute(t, func() {})
@@ -173,6 +176,10 @@ func TestLoopLetsACalmRunRestThatHasDoneSomething(t *testing.T) {
 	})
 	require.Equal(t, calmAfter/2, took, "a change that wakes it brings another decision, and that one finds nothing to do")
 	require.Len(t, w.course.seen, 3)
+	rests = false
+	took, w = elapsed(acts, silence)
+	require.Zero(t, took, "a kind whose changes do not come in bursts ends at once")
+	require.Len(t, w.course.seen, 2)
 }
 
 func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"millwright/activities/capi"
 	"millwright/activities/class"
 	"millwright/activities/kube"
 )
@@ -51,6 +52,7 @@ type Object struct {
 	Versions  kube.MinVersions
 	Live      bool // the next decision reads from the API server
 	Endless   bool // a calm run continues as new instead of ending
+	Rests     bool // a calm run that has done something waits calmAfter for more work before it ends
 	Changed   workflow.ReceiveChannel
 	orders    workflow.ReceiveChannel // requests by signal; nil for kinds without requests
 	writing   bool                    // a request that came by signal is being written
@@ -112,6 +114,8 @@ func (o *Object) Wrote(version string) {
 func resourceOf(kind Kind) kube.Resource {
 	return map[Kind]kube.Resource{
 		KindMachine: kube.MachinesResource, KindDrain: kube.MachinesResource,
+		KindClusterAPISet: capi.SetsResource, KindClusterAPIDrain: capi.MachinesResource,
+		KindClusterAPIDeployment: capi.DeploymentsResource, KindClusterAPIRollout: capi.DeploymentsResource,
 		KindMachineSet: kube.SetsResource, KindMachineClass: class.ClassesResource,
 		KindMachineDeployment: kube.DeploymentsResource, KindRollout: kube.DeploymentsResource,
 	}[kind]

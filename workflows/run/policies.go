@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -13,6 +14,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/vocabulary"
+	"millwright/decide/explain"
 	"millwright/decide/phrase"
 )
 
@@ -24,7 +26,7 @@ import (
 // switched on.
 func Priority(kind Kind, namespace string, o Owner) temporal.Priority {
 	p := temporal.Priority{PriorityKey: 3} // the server's default
-	if kind == KindMachineDeployment || kind == KindMachineSet {
+	if slices.Contains([]Kind{KindMachineDeployment, KindMachineSet, KindClusterAPIDeployment, KindClusterAPISet}, kind) {
 		p.PriorityKey = 2
 	}
 	sum := sha256.Sum256([]byte(namespace + "/" + cmp.Or(o.MachineDeployment, o.MachineSet, o.Machine)))
@@ -32,7 +34,7 @@ func Priority(kind Kind, namespace string, o Owner) temporal.Priority {
 	return p
 }
 
-// calmAfter is how long a calm run that has done something waits for more work before it ends. Source: twice the bridge's
+// calmAfter is how long a calm run of a kind that rests waits for more work before it ends, if it has done something. Source: twice the bridge's
 // debounce interval; ADR 0002 has what the wait saves.
 const calmAfter = time.Second
 
@@ -42,14 +44,14 @@ const SettledAfter = 20 * time.Second
 
 // RecheckStuck is when a run that waits for a person decides again by itself. The bridge signals it at once when the awaited
 // object changes; this covers a change that no watch has reported. With one hour a stuck run costs eleven events an hour.
-const RecheckStuck = time.Hour
+const RecheckStuck = explain.RecheckStuck
 
 // RefusedAgain is when a write that the API server refused is tried again, if no signal arrives earlier. Quotas and webhooks do
 // not report when they would accept it. Source: a sixth of the bridge's resync interval.
-const RefusedAgain = 10 * time.Second
+const RefusedAgain = explain.RefusedAgain
 
 // refusedMost is the longest wait before a refused write is tried again. Source: five times the bridge's resync interval.
-const refusedMost = 5 * time.Minute
+const refusedMost = explain.RefusedMost
 
 // refusedAgain is the wait after n refused writes in a row: RefusedAgain at first, doubled each time.
 func refusedAgain(n int) time.Duration {
@@ -71,8 +73,8 @@ func quickly(ctx workflow.Context, summary string) workflow.Context {
 }
 
 // FewWrites is the largest number of writes of one decision that run as a local activity where that is allowed, or else on the
-// workflow's own queue. Source: a tenth of the requests that the default rate limit allows in the two seconds of a local
-// activity.
+// workflow's own queue. Source: with 60 ms each, which an API server that shares two full processors took, they need the two seconds of a
+// local activity.
 const FewWrites = 30
 
 // cluster is for reads and writes of the clusters: the API server answers within seconds or is unavailable. Attempts continue
@@ -107,6 +109,13 @@ func queueOf(writes int) string {
 // again.
 func Batch(ctx workflow.Context, summary string, n int) workflow.Context {
 	return within(cluster(ctx, queueOf(n), summary), time.Minute)
+}
+
+// Question is Batch for a question to a runtime extension of Cluster API, which may take 30 seconds to answer.
+func Question(ctx workflow.Context, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(Batch(ctx, summary, 1))
+	options.StartToCloseTimeout = 40 * time.Second
+	return workflow.WithActivityOptions(ctx, options)
 }
 
 // within bounds the time of all attempts of an activity.
@@ -189,10 +198,10 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
-// RolloutOptions are those of a deployment's rollout. When the parent run is terminated the rollout continues, and the next run
-// of the deployment's workflow finds it open. When the parent is cancelled, so is the rollout.
-func RolloutOptions(ctx workflow.Context, deployment kube.Ref, revision int64, why string) workflow.Context {
-	id, summary := InstallationOf(ctx).ID(KindRollout, deployment, revision), fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
+// RolloutOptions are those of a deployment's rollout; its kind says of which API. When the parent run is terminated the rollout
+// continues, and the next run of the deployment's workflow finds it open. When the parent is cancelled, so is the rollout.
+func RolloutOptions(ctx workflow.Context, kind Kind, deployment kube.Ref, revision int64, why string) workflow.Context {
+	id, summary := InstallationOf(ctx).ID(kind, deployment, revision), fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
 	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
 }
 

@@ -37,7 +37,7 @@ func TestRolloutOutlivesItsParent(t *testing.T) {
 	env := suite.NewTestWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		deployment := kube.Ref{Namespace: "shop", Name: "d", UID: "uid-d"}
-		options := workflow.GetChildWorkflowOptions(RolloutOptions(ctx, deployment, 7, "the template changed"))
+		options := workflow.GetChildWorkflowOptions(RolloutOptions(ctx, KindRollout, deployment, 7, "the template changed"))
 		assert.Equal(t, "rollout/shop/d/uid-d/7", options.WorkflowID)
 		assert.Equal(t, enumspb.PARENT_CLOSE_POLICY_ABANDON, options.ParentClosePolicy)
 		assert.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, options.WorkflowIDReusePolicy)
@@ -55,6 +55,9 @@ func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
 	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "shop", Owner{MachineDeployment: "api", Machine: "m"}).FairnessKey)
 	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey)
 	require.LessOrEqual(t, len(machine.FairnessKey), 64)
+	for _, kind := range []Kind{KindMachineSet, KindClusterAPISet, KindClusterAPIDeployment} {
+		require.Equal(t, deployment, Priority(kind, "shop", Owner{MachineDeployment: "web"}), kind)
+	}
 }
 
 // Calls that yield come after those of other sets; the fairness key stays that of the workflow.

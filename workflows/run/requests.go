@@ -39,10 +39,12 @@ func (in *RequestInput) UnmarshalJSON(text []byte) error {
 
 // requestKind is the kind of object that the requests of a workflow are for.
 func (o *Object) requestKind() request.Kind {
-	if o.kind == KindMachineDeployment || o.kind == KindRollout {
+	switch o.kind {
+	case KindMachineDeployment, KindRollout, KindClusterAPIDeployment, KindClusterAPIRollout:
 		return request.MachineDeployment
+	default:
+		return request.Machine
 	}
-	return request.Machine
 }
 
 // describesRequests describes the content of MessageRequest in Temporal's UI.
@@ -57,10 +59,13 @@ func (o *Object) describesRequests() string {
 		`extend takes "for" or "until", and "inAdvance" is for machines that are not deleted yet`
 }
 
-// acceptRequests makes the workflow accept requests by signal and update at any time. Sets and classes have no requests.
+// acceptRequests makes the workflow accept requests by signal and update at any time. Sets and classes have no requests, and those about a
+// machine of Cluster API are only annotations.
 func (o *Object) acceptRequests(ctx workflow.Context) error {
-	if o.kind == KindMachineSet || o.kind == KindMachineClass {
+	switch o.kind {
+	case KindMachineSet, KindClusterAPISet, KindClusterAPIDrain, KindMachineClass:
 		return nil
+	default:
 	}
 	text := o.describesRequests()
 	o.orders = workflow.GetSignalChannelWithOptions(ctx, MessageRequest, workflow.SignalChannelOptions{Description: text})
@@ -122,7 +127,11 @@ func (o *Object) Apply(
 	order = order.Cleaned()
 	order.Actor, order.Asked = cmp.Or(order.Actor, inTemporal), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
-	answer, err = applyRequest.Quick(ctx, o, order.Summary(), in)
+	apply := applyRequest
+	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {
+		apply = applyClusterAPIRequest
+	}
+	answer, err = apply.Quick(ctx, o, order.Summary(), in)
 	if err == nil {
 		o.Wrote(answer.Version)
 	}

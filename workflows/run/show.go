@@ -130,7 +130,7 @@ func (s Step) markdown() string {
 	name := cmp.Or(s.Name, phrase.If(len(s.BlockedBy) > 0, "waits"), "calm")
 	text := why + "\n\n**" + name + "**"
 	if !s.Since.IsZero() {
-		text += " since " + s.Since.UTC().Format(time.DateTime+" MST")
+		text += " since " + phrase.Clock(s.Since, time.Time{})
 	}
 	if s.WaitsFor != "" && s.Why != "" && !strings.Contains(s.WaitsFor, s.Why) {
 		text += ": " + s.Why
@@ -141,11 +141,11 @@ func (s Step) markdown() string {
 	if len(s.BlockedBy) > 0 {
 		text += "\n\nblocked by **" + strings.Join(s.BlockedBy, "**, **") + "**"
 	}
-	if s.Stuck && s.Deadline.IsZero() {
+	if s.Stuck && s.Deadline.IsZero() && explain.NeedsPerson(s.BlockedBy) {
 		text += "\n\n**stuck**: nothing moves until somebody changes what blocks it"
 	}
 	if !s.Deadline.IsZero() {
-		text += "\n\nthe next step begins at " + s.Deadline.UTC().Format(time.DateTime+" MST")
+		text += "\n\nthe next step begins at " + phrase.Clock(s.Deadline, time.Time{})
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-// Package set has the workflow of a MachineSet.
+// Package set has the workflow of a MachineSet: of machine.sapcloud.io, and of cluster.x-k8s.io.
 package set
 
 import (
@@ -16,6 +16,7 @@ import (
 
 type machineSet struct {
 	*run.Object
+	adapter
 	failure scale.Failure // of the last batch; zero when it succeeded
 }
 
@@ -23,13 +24,23 @@ type machineSet struct {
 // brings them to the template, and writes the set's status. Each machine's own workflow does the rest. The run ends when the
 // set is calm or gone.
 func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	s := &machineSet{Object: run.NewObject(ctx, run.KindMachineSet, in)}
-	s.Live = !in.Continued
+	return keep(ctx, run.KindMachineSet, ofMillwright(), in)
+}
+
+// ClusterAPISet is MachineSet for a set of Cluster API, each of whose machines has clones of the set's templates. Cluster API's own
+// controllers do the rest for each machine. The run also ends when the set has lost the label that makes it Millwright's.
+func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
+	return keep(ctx, run.KindClusterAPISet, ofClusterAPI(), in)
+}
+
+func keep(ctx workflow.Context, kind run.Kind, a adapter, in run.Input) (run.Result, error) {
+	s := &machineSet{Object: run.NewObject(ctx, kind, in), adapter: a}
+	s.Live, s.Rests = !in.Continued, true
 	return run.Loop(ctx, s)
 }
 
 func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
-	d, err := decideScale.Quick(ctx, s.Object, "which machines to create or delete next?", s.setRead(ctx))
+	d, err := s.decide.Quick(ctx, s.Object, "which machines to create or delete next?", s.setRead(ctx))
 	s.Live = false
 	s.Raise(d.Seen)
 	return d, err
@@ -63,12 +74,10 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err error) {
 	s.Show(ctx, s.doing(d).Explained(d.Blocked))
 	if d.Prepare || d.Free {
-		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, finalizeSet, s.Read(ctx)) // decide again: new version
+		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalize, s.Read(ctx)) // decide again: new version
 	}
-	if d.Scale.Generations != nil { // generations are recorded before a machine that they count is deleted
-		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
-			return true, s.unlessRefused(ctx, false, err)
-		}
+	if done, err := s.prelude(ctx, d); done {
+		return true, s.unlessRefused(ctx, false, err)
 	}
 	failed, acted, err := s.carryOut(ctx, d)
 	if err != nil {
@@ -107,7 +116,34 @@ func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {
 	if d.Pending.Need != attention.Nothing {
 		report.Step = s.Operation()
 	}
-	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, reportSet, report)
+	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.adapter.report, report)
+}
+
+// prelude does what comes before the lists of the plan, or in place of them if it has none: it records generations, before a machine that
+// they count is deleted, and runs the errands. done says that nothing is left to do for this decision.
+func (s *machineSet) prelude(ctx workflow.Context, d set.Decision) (done bool, err error) {
+	if d.Scale.Generations != nil {
+		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
+			return true, err
+		}
+	}
+	if len(d.Errands) > 0 && !d.Scale.Acting() {
+		return true, s.runErrands(ctx, d)
+	}
+	return false, nil
+}
+
+// runErrands does the writes beside those of the plan.
+func (s *machineSet) runErrands(ctx workflow.Context, d set.Decision) error {
+	for _, errand := range d.Errands {
+		var versions kube.MinVersions
+		in := set.Errands{Set: s.Ref, Objects: errand.Objects}
+		if err := workflow.ExecuteActivity(run.Batch(ctx, errand.Why, len(errand.Objects)), errand.Activity, in).Get(ctx, &versions); err != nil {
+			return err
+		}
+		s.Raise(versions)
+	}
+	return nil
 }
 
 // carryOut does the first kind of work that a decision lists. failed is the API server's refusal of a write.
@@ -121,11 +157,13 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 		activity any
 		machines []scale.Target
 	}{
-		{new(set.Activities).ReleaseMachines, d.Scale.Release},
-		{new(set.Activities).AdoptMachines, d.Scale.Adopt},
-		{new(set.Activities).RequestPreservation, d.Scale.Keep},
-		{new(set.Activities).UnmarkMachines, d.Scale.Unmark},
-		{new(set.Activities).SyncMachines, d.Scale.Sync},
+		{s.release, d.Scale.Release},
+		{s.adopt, d.Scale.Adopt},
+		{s.keep, d.Scale.Keep},
+		{s.unmark, d.Scale.Unmark},
+		{s.update, d.Scale.Update},
+		{s.move, d.Scale.Move},
+		{s.sync, d.Scale.Sync},
 	} {
 		if len(list.machines) > 0 {
 			var versions kube.MinVersions
@@ -140,12 +178,13 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 	var done set.Written
 	if len(d.Scale.Create) > 0 {
 		creation := set.Creation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
-		err := s.batch(ctx, d, new(set.Activities).CreateMachines, creation, len(d.Scale.Create), &done)
+		err := s.batch(ctx, d, s.create, creation, len(d.Scale.Create), &done)
 		s.Raise(done.Versions)
+		s.Live = s.Live || done.Unseen
 		return done.Failure, true, err
 	}
 	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
-		err := s.batch(ctx, d, new(set.Activities).DeleteMachines, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
+		err := s.batch(ctx, d, s.remove, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
 		s.Raise(done.Versions)
 		s.Live = err != nil || done.Unseen // a decision from older facts would choose other victims
 		return done.Failure, true, err
@@ -165,13 +204,13 @@ func (s *machineSet) doing(d set.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepDeleteMachines, Why: d.Scale.Why}
 	case len(d.Scale.Keep) > 0:
 		return run.Step{Name: vocabulary.StepRequestPreservation, Why: d.Scale.Why}
-	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Sync) > 0:
+	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Update)+len(d.Scale.Move)+len(d.Scale.Sync) > 0:
 		return run.Step{Name: vocabulary.StepChangeMachines, Why: d.Scale.Why}
 	case d.Pending.Need == attention.Deletion:
-		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.Why}
+		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.Says()}
 	case d.Scale.Hold != "":
 		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
 	default: // calm, or only the status must be written
-		return run.Step{Why: d.Pending.Why}
+		return run.Step{Why: d.Pending.Says()}
 	}
 }

@@ -1,6 +1,7 @@
 package workflowstest
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
+	"millwright/activities/capi"
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/activities/machine"
@@ -31,11 +33,17 @@ type drainWorld struct {
 	Asked   []activitiesdrain.Eviction
 	Reports []machine.Report
 	Failing func(machine.Report) error // answers a report, which then writes nothing; nil, or no error: it is written
+
+	// Of a machine of Cluster API:
+	Hook     activitiesdrain.Decision // Hook, Why, Cordon and Queue of the next decisions
+	Cordons  int
+	Released []capi.HookRelease
+	Halts    []activitiesdrain.Holding
 }
 
 func NewDrainWorld(t *testing.T) *drainWorld {
 	e := &drainWorld{Env: NewEnvironment(t), Ladder: drain.Ladder{Timeout: time.Hour}}
-	e.Env.OnActivity("DecideDrain", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
+	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
 		l := e.Ladder
 		l.Now, l.Grace, l.Unasked = in.At, in.Grace, in.Unasked
@@ -45,8 +53,8 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 			d.Result = vocabulary.DrainForced
 		}
 		return d, nil
-	})
-	e.Env.OnActivity("ReportMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in machine.Report) (kube.Reported, error) {
+	}
+	report := func(_ context.Context, in machine.Report) (kube.Reported, error) {
 		defer e.Lock()()
 		if e.Failing != nil {
 			if err := e.Failing(in); err != nil {
@@ -69,16 +77,61 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 			reported.WaitsFor, reported.BlockedBy = in.Step.Cause, in.Step.BlockedBy
 		}
 		return reported, nil
-	})
-	e.Env.OnActivity("EvictPods", mock.Anything, mock.Anything).Return(func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
+	}
+	evict := func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
 		unlock := e.Lock()
 		e.Asked = append(e.Asked, in)
 		answer := e.answers[0]
 		e.answers = e.answers[1:]
 		unlock()
 		return answer(ctx, in)
-	})
+	}
+	for name, does := range map[string]any{
+		"DecideDrain": decide, "ReportMachine": report, "EvictPods": evict,
+		"DecideClusterAPIDrain": e.decideHook(decide), "ReportClusterAPIDrain": report, "EvictClusterAPIPods": evict,
+		"CordonClusterAPINode": e.cordon, "ReleaseClusterAPIHook": e.release, "HoldClusterAPIDrain": e.halt,
+	} {
+		e.Env.OnActivity(name, mock.Anything, mock.Anything).Return(does).Maybe()
+	}
 	return e
+}
+
+// decideHook adds to the decision of a drain what a machine of Cluster API has besides.
+func (e *drainWorld) decideHook(decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error)) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {
+	return func(ctx context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
+		d, err := decide(ctx, in)
+		defer e.Lock()()
+		d.NodeName, d.Hook, d.Cordon, d.Queue = "n", e.Hook.Hook, e.Hook.Cordon, e.Hook.Queue
+		d.Why = cmp.Or(e.Hook.Why, d.Why)
+		return d, err
+	}
+}
+
+func (e *drainWorld) cordon(context.Context, kube.Read) (kube.MinVersions, error) {
+	defer e.Lock()()
+	e.Cordons++
+	e.Hook.Cordon = false
+	return nil, nil
+}
+
+func (e *drainWorld) release(_ context.Context, in capi.HookRelease) (string, error) {
+	defer e.Lock()()
+	e.Released = append(e.Released, in)
+	return "9", nil
+}
+
+func (e *drainWorld) halt(_ context.Context, in activitiesdrain.Holding) (string, error) {
+	defer e.Lock()()
+	e.Halts = append(e.Halts, in)
+	return "9", nil
+}
+
+// RunClusterAPI is Run for a machine of Cluster API.
+func (e *drainWorld) RunClusterAPI(t *testing.T) (result workflowsdrain.Result) {
+	e.Env.ExecuteWorkflow(workflowsdrain.ClusterAPIDrain, workflowsdrain.Input{Ref: Ref})
+	require.NoError(t, e.Env.GetWorkflowError())
+	require.NoError(t, e.Env.GetWorkflowResult(&result))
+	return result
 }
 
 func (e *drainWorld) Lock() (unlock func()) {

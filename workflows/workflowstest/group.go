@@ -19,7 +19,7 @@ func NewEnvironment(t *testing.T) *testsuite.TestWorkflowEnvironment {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(10 * time.Second)
-	for _, a := range activities.OnClusters(nil) {
+	for _, a := range append(activities.OnClusters(nil), activities.OnClusterAPI(nil, nil)...) {
 		env.RegisterActivity(a)
 	}
 	t.Cleanup(func() { require.True(t, env.IsWorkflowCompleted()) })

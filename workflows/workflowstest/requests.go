@@ -26,8 +26,13 @@ type Operator struct {
 }
 
 func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
+	return NewOperatorBy("ApplyRequest", env, lock)
+}
+
+// NewOperatorBy is NewOperator for the requests that another activity applies.
+func NewOperatorBy(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	c := &Operator{Env: env, lock: lock, Answer: activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"}}
-	env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
+	env.OnActivity(activity, mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
 		defer c.lock()()
 		if c.Fails--; c.Fails >= 0 {
 			return activitiesrequest.Answer{}, errors.New("the API server is away")

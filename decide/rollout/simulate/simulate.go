@@ -58,14 +58,23 @@ func sizes(o rollout.Observed) []Size {
 // Ideal returns how long a rollout takes if decisions cost no time: machines need create to become available and remove to be
 // gone. No system can be faster under the same promises. The second result is false if the rollout does not complete.
 func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
+	return IdealOf(o, func() time.Duration { return create }, remove)
+}
+
+// IdealOf is Ideal for machines whose creations take different times. IdealOf calls create once for each new machine.
+func IdealOf(o rollout.Observed, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
 	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
-	return Run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
+	return run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
 }
 
 // Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines need create to
 // become available and remove to be gone. Steps that need approval are approved at once. Run calls done after each decision,
 // with the facts then. It returns the time that passed, and whether the rollout is complete.
 func Run(o rollout.Observed, create, remove time.Duration, most int, done func(d rollout.Decision, after rollout.Observed)) (time.Duration, bool) {
+	return run(o, func() time.Duration { return create }, remove, most, done)
+}
+
+func run(o rollout.Observed, create func() time.Duration, remove time.Duration, most int, done func(d rollout.Decision, after rollout.Observed)) (time.Duration, bool) {
 	c := newCluster(o, create, remove)
 	for range most {
 		d := rollout.Decide(c.Observed)
@@ -87,16 +96,16 @@ func Run(o rollout.Observed, create, remove time.Duration, most int, done func(d
 	return c.Now.Sub(o.Now), false
 }
 
-// cluster is a simulated cluster without failures: machines come and go after fixed times.
+// cluster is a simulated cluster without failures: each machine comes after create() and goes after remove.
 type cluster struct {
 	rollout.Observed
-	create      time.Duration // until a machine is available
-	remove      time.Duration // until a deleted machine is gone
+	create      func() time.Duration // until a machine is available; called once for each machine
+	remove      time.Duration        // until a deleted machine is gone
 	ready, gone map[string]time.Time
 	made        int
 }
 
-func newCluster(o rollout.Observed, create, remove time.Duration) *cluster {
+func newCluster(o rollout.Observed, create func() time.Duration, remove time.Duration) *cluster {
 	c := &cluster{o.Sorted(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
 	for i := range c.Sets {
 		s := &c.Sets[i]
@@ -106,7 +115,7 @@ func newCluster(o rollout.Observed, create, remove time.Duration) *cluster {
 			case m.Deleting:
 				c.gone[m.UID] = o.Now.Add(remove)
 			case !m.Available:
-				c.ready[m.UID] = o.Now.Add(create)
+				c.ready[m.UID] = o.Now.Add(create())
 			}
 		}
 	}
@@ -206,7 +215,7 @@ func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
 		m.UpdateLabels, m.Updated, m.Candidate = false, false, false
 	case has(d.Select, m.UID):
 		m.Updating, m.Available, m.UpdateLabels = true, false, true
-		c.ready[m.UID] = c.Now.Add(c.create)
+		c.ready[m.UID] = c.Now.Add(c.create())
 	}
 }
 
@@ -250,7 +259,7 @@ func (c *cluster) scale(s *rollout.Set) {
 		s.Machines = append(s.Machines, rollout.Member{
 			Name: id, UID: id, Node: id, Priority: vocabulary.PriorityDefault, Unhealthy: true, Created: c.Now.Add(time.Duration(c.made)),
 		})
-		c.ready[id] = c.Now.Add(c.create)
+		c.ready[id] = c.Now.Add(c.create())
 	}
 }
 

@@ -276,3 +276,17 @@ spec:
     matchLabels:
       app.kubernetes.io/name: {{ $name }}
 {{- end -}}
+
+{{/* The flags that worker and bridge need for objects of Cluster API, a list. */}}
+{{- define "millwright.clusterAPIFlags" -}}
+{{- with .Values.clusterAPI }}
+{{- if .watchFilter }}
+- --cluster-api-watch-filter={{ .watchFilter }}
+{{- with .upstreamWatchFilter }}
+- --cluster-api-upstream-watch-filter={{ . }}
+{{- end }}
+{{- else if .upstreamWatchFilter }}
+{{- fail "clusterAPI.upstreamWatchFilter has no effect without clusterAPI.watchFilter" }}
+{{- end }}
+{{- end }}
+{{- end -}}

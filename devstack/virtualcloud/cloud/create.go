@@ -3,6 +3,8 @@ package cloud
 import (
 	"context"
 	"errors"
+	"hash/fnv"
+	"math"
 	"strings"
 	"time"
 
@@ -37,7 +39,7 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	way := creation{request: request, epoch: c.epoch, grace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
 	way.accept = now.Add(way.grace)
-	way.runs = now.Add(time.Duration(either(request.Spec.CreateLatency, b.CreateLatency)))
+	way.runs = now.Add(time.Duration(either(request.Spec.CreateLatency, b.CreateLatency)) + spread(request))
 	if way.runs.Before(way.accept) {
 		way.runs = way.accept
 	}
@@ -61,6 +63,18 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	case <-ctx.Done():
 		return virtual.Instance{}, provider.Errorf(provider.Canceled, "the client went away")
 	}
+}
+
+// spread returns by how much the create latency of an instance differs from that of its class: from -createSpread to +createSpread, always
+// the same for the same name.
+func spread(request virtual.CreateRequest) time.Duration {
+	if request.Spec.CreateSpread == nil {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(request.Name)) // never fails
+	part := 2*float64(h.Sum32())/math.MaxUint32 - 1
+	return time.Duration(part * float64(*request.Spec.CreateSpread))
 }
 
 // carryOut gives the instance its record in time and returns when it runs.

@@ -49,6 +49,27 @@ func TestClassOverridesLatency(t *testing.T) {
 	})
 }
 
+func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Cloud) {
+		took := func(name string) time.Duration {
+			r := request(name)
+			r.Spec.CreateLatency, r.Spec.CreateSpread = duration(20*time.Second), duration(5*time.Second)
+			begun := time.Now()
+			make1(t, c, r)
+			return time.Since(begun)
+		}
+		sum, different := time.Duration(0), map[time.Duration]bool{}
+		for i := range 100 {
+			d := took(fmt.Sprintf("m-%d", i))
+			assert.InDelta(t, 20, d.Seconds(), 5)
+			sum, different[d] = sum+d, true
+		}
+		assert.InDelta(t, 20, sum.Seconds()/100, 1)
+		assert.Greater(t, len(different), 90)
+		assert.Equal(t, took("again"), took("again"), "by the name")
+	})
+}
+
 func TestRequestWithoutRecordIsInvisible(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Cloud) {
 		behave(t, c, func(b *admin.Behaviour) {

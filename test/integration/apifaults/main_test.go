@@ -71,13 +71,18 @@ func phases(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 	return all
 }
 
-// told says which faults were met, and fails the test if one of those was not.
+// told says which faults worker and bridge met, and fails the test if one of those was not.
 func told(t *testing.T, names ...string) {
 	t.Helper()
-	for who, counts := range map[string]map[string]int{"worker": r.Proxies.Worker.Counts(), "bridge": r.Proxies.Bridge.Counts()} {
-		t.Logf("faults of the %s so far: %v", who, counts)
-		for _, name := range names {
-			require.Positive(t, counts[name], "no fault %q of the %s: the test shows nothing", name, who)
-		}
+	met(t, "worker", r.Proxies.Worker.Counts(), names)
+	met(t, "bridge", r.Proxies.Bridge.Counts(), names)
+}
+
+// met says which faults a process met, and fails the test if one of those was not.
+func met(t *testing.T, who string, counts map[string]int, names []string) {
+	t.Helper()
+	t.Logf("faults of the %s so far: %v", who, counts)
+	for _, name := range names {
+		require.Positive(t, counts[name], "no fault %q of the %s: the test shows nothing", name, who)
 	}
 }

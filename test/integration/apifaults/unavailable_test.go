@@ -52,6 +52,7 @@ func TestN8_AnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 		sicken(t, ill, false)
 		time.Sleep(time.Until(begun.Add(away))) // the fault lasts this long
 		r.Proxies.Set(rig.APIFaults{})
+		r.Proxies.AwaitWatches(t)
 		pool.AwaitRunning(t, size, 30*time.Second)
 		time.Sleep(calm) // the nodes have to be well for so long
 	}

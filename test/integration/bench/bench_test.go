@@ -1,14 +1,16 @@
-//go:build integration && bench
+//go:build integration && (bench || endurance)
 
-// Package bench measures: how long a scale-up takes, what it asks of the API server, and what it leaves in Temporal. It
-// asserts counts, never times; the figures are in its output. `make bench` runs it alone, on an otherwise quiet machine.
+// Package bench measures loads on the real stack: how long each takes, what it asks of the API server, how much processor time each process
+// needs, and what it leaves in Temporal. It asserts counts, never times. `make bench` runs it, on an otherwise quiet machine. At its end it
+// prints a table, writes it to the file BENCH_OUT as JSON, and compares it with the file BENCH_BASE.
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,54 +18,100 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/devstack/stack"
+	"millwright/test/bench"
 	"millwright/test/integration/rig"
-	"millwright/workflows/run"
 )
 
-var r *rig.Rig
+var (
+	r       *rig.Rig
+	options = stack.Options{Quiet: true}
+	report  = bench.New(os.Getenv("BENCH_COMMIT"))
+)
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{Quiet: true}, func(up *rig.Rig) { r = up }))
+	code := rig.Main(m, options, func(up *rig.Rig) { r = up })
+	if len(report.Loads) > 0 {
+		if err := show(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
 }
 
-func TestScaleUpFromNoneTo100(t *testing.T) {
-	const size = 100
-	r.Namespace(t, "bench", "")
-	pool := r.Pool(t, "bench", "bench", 0)
-	rig.Eventually(t, 20*time.Second, "the set exists", func() (bool, any) { return len(pool.Sets(t)) == 1, 0 })
-	mark := auditSize(t)
+// show prints the report, writes it and compares it with an earlier one.
+func show() error {
+	fmt.Printf("\n%s\n", report.Table())
+	if base := os.Getenv("BENCH_BASE"); base != "" {
+		before, err := bench.Read(base)
+		if err != nil {
+			return err
+		}
+		fmt.Println(report.Compare(before))
+	}
+	if out := os.Getenv("BENCH_OUT"); out != "" {
+		return report.Write(out)
+	}
+	return nil
+}
+
+// measure does a load and adds it to the report with its time, its requests and its processor time. The returned load may be completed by
+// the caller.
+func measure(t *testing.T, load bench.Load, do func()) *bench.Load {
+	t.Helper()
+	offset, before, used := auditSize(t), processors(t), share(t)
 	start := time.Now()
-	pool.Scale(t, size)
-	pool.AwaitRunning(t, size, 3*time.Minute)
-	took := time.Since(start)
-	counts := requests(t, mark)
+	do()
+	load.Seconds = time.Since(start).Seconds()
+	logShare(t, used, load.Seconds)
+	load.CPU = processors(t)
+	for name, used := range load.CPU {
+		if used >= before[name] { // less: the process has started again
+			load.CPU[name] -= before[name]
+		}
+	}
+	load.Memory = memory(t)
+	load.Requests = requests(t, offset)
+	report.Loads = append(report.Loads, load)
+	l := &report.Loads[len(report.Loads)-1]
+	t.Logf("%s: %.1f s, %.1f requests a machine (%d), %.1f s of processor time", l.Name, l.Seconds, l.PerMachine(), l.All(), l.Processors())
+	return l
+}
 
-	stats, err := r.Cloud.Stats(t.Context())
+// processors returns the seconds of processor time of each process of the stack since its start.
+func processors(t *testing.T) map[string]float64 {
+	t.Helper()
+	list, err := r.Stack.Status(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, size, stats.Creates)
-	require.Zero(t, stats.DuplicateCreates)
+	used := map[string]float64{}
+	for _, c := range list {
+		used[c.Name] = c.CPU.Seconds()
+	}
+	return used
+}
 
-	total := 0
-	for _, n := range counts {
-		total += n
+// memory returns the resident memory of each process of the stack, in MiB.
+func memory(t *testing.T) map[string]float64 {
+	t.Helper()
+	list, err := r.Stack.Status(t.Context())
+	require.NoError(t, err)
+	used := map[string]float64{}
+	for _, c := range list {
+		if c.Memory > 0 {
+			used[c.Name] = float64(c.Memory) / (1 << 20)
+		}
 	}
-	awaitCalm(t, pool)
-	events, runs := 0, 0
-	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q", run.KindMachine)) {
-		events, runs = events+int(w.HistoryLength), runs+1
+	return used
+}
+
+// events returns how many events the workflows of a namespace have in their histories, a machine.
+func events(t *testing.T, namespace string, machines int) float64 {
+	t.Helper()
+	n := 0
+	for _, w := range r.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
+		n += int(w.HistoryLength)
 	}
-	t.Logf("0 -> %d machines Running: %.1f s", size, took.Seconds())
-	t.Logf("requests to the API server by worker and bridge: %.1f a machine (%d in all)", float64(total)/size, total)
-	for _, what := range sorted(counts) {
-		t.Logf("  %5d %s", counts[what], what)
-	}
-	t.Logf("Temporal events of Machine workflows: %.1f a machine (%d runs)", float64(events)/size, runs)
-	start = time.Now()
-	pool.Scale(t, 0)
-	pool.AwaitRunning(t, 0, 3*time.Minute)
-	t.Logf("%d -> 0 machines (empty nodes): %.1f s", size, time.Since(start).Seconds())
-	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	return float64(n) / float64(machines)
 }
 
 // awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came before.
@@ -90,7 +138,7 @@ func requests(t *testing.T, from int64) map[string]int {
 	file, err := os.Open(r.Stack.AuditLog())
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
-	_, err = file.Seek(from, 0)
+	_, err = file.Seek(from, io.SeekStart)
 	require.NoError(t, err)
 	counts := map[string]int{}
 	for decoder := json.NewDecoder(file); decoder.More(); {
@@ -102,23 +150,17 @@ func requests(t *testing.T, from int64) map[string]int {
 		if decoder.Decode(&event) != nil {
 			break // its last line is being written
 		}
-		if strings.HasPrefix(event.User.Username, "millwright-") && event.Stage == "ResponseComplete" {
-			counts[fmt.Sprintf("%s %s %s", event.User.Username, event.Verb, strings.TrimSuffix(event.ObjectRef.Resource+"/"+event.ObjectRef.Subresource, "/"))]++
+		if user, ours := strings.CutPrefix(event.User.Username, "millwright-"); ours && event.Stage == "ResponseComplete" {
+			counts[fmt.Sprintf("%s %s %s", user, event.Verb, strings.TrimSuffix(event.ObjectRef.Resource+"/"+event.ObjectRef.Subresource, "/"))]++
 		}
 	}
 	return counts
 }
 
-func sorted(counts map[string]int) []string {
-	var names []string
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if counts[a] != counts[b] {
-			return counts[b] - counts[a]
-		}
-		return strings.Compare(a, b)
-	})
-	return names
+// bounded returns a context that ends before the test's own.
+func bounded(t *testing.T, most time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	t.Cleanup(cancel)
+	return ctx
 }

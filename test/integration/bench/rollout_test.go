@@ -1,10 +1,12 @@
-//go:build integration && bench
+//go:build integration && (bench || endurance)
 
 package bench
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -20,103 +22,137 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
+	"millwright/test/bench"
 	"millwright/test/integration/rig"
 	"millwright/workflows/deployment"
 	"millwright/workflows/run"
 )
 
-const (
-	fleet = 100
-	surge = 10
-)
-
-func rolling(d *v1alpha1.MachineDeployment) {
-	d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-		MaxSurge: new(intstr.FromInt32(surge)), MaxUnavailable: new(intstr.FromInt32(0)),
-	}}
+// A fleet is a pool that is rolled.
+type fleet struct {
+	namespace    string
+	size, surge  int
+	spec         string        // of the class; empty: instances without latencies
+	create, gone time.Duration // mean latencies of the spec
+	spread       time.Duration // by how much a creation takes more or less, evenly
 }
 
-// roll gives a pool that is calm another template and waits until all its machines have it. It returns how long that took.
-func roll(t *testing.T, pool *rig.Pool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-	awaitRolled(t, pool)
-	took := time.Since(start)
+func TestRolloutOf100(t *testing.T) {
+	roll(t, fleet{namespace: "rolled", size: 100, surge: 10}, bench.Bar{Of: bench.Seconds, Aim: 14}, bench.Bar{Of: bench.Requests, Aim: 20})
+}
+
+func TestRolloutOf500(t *testing.T) {
+	roll(t, fleet{namespace: "rolled-500", size: 500, surge: 50}, bench.Bar{Of: bench.Seconds, Aim: 60}, bench.Bar{Of: bench.Requests, Aim: 20})
+}
+
+func TestRolloutWithShortLatencies(t *testing.T) {
+	roll(t, fleet{
+		namespace: "brief", size: 100, surge: 10, create: 2 * time.Second, gone: time.Second,
+		spec: `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`,
+	})
+}
+
+func TestRolloutWithLatenciesOfACloud(t *testing.T) {
+	roll(t, fleet{
+		namespace: "cloudy", size: 100, surge: 10, create: 20 * time.Second, spread: 5 * time.Second, gone: 10 * time.Second,
+		spec: `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
+	}, bench.Bar{Of: bench.Ratio, Aim: 1.08})
+}
+
+// roll measures a rollout of a fleet whose machines are calm before.
+func roll(t *testing.T, f fleet, bars ...bench.Bar) {
+	r.Namespace(t, f.namespace, f.spec)
+	pool := r.Pool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+			MaxSurge: new(intstr.FromInt(f.surge)), MaxUnavailable: new(intstr.FromInt32(0)),
+		}}
+	})
+	pool.AwaitRunning(t, f.size, 5*time.Minute)
+	awaitCalm(t, pool)
+	hops := record(t, f.namespace)
+	load := bench.Load{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
+	if f.create > 0 {
+		load.Name += fmt.Sprintf(", %s to create, %s to delete", f.create, f.gone)
+		load.Ideal = f.ideal(t).Seconds()
+	}
+	l := measure(t, load, func() {
+		pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
+		f.awaitRolled(t, pool)
+	})
 	machines := pool.Machines(t)
-	require.Len(t, machines, fleet)
+	require.Len(t, machines, f.size)
 	for _, m := range machines {
 		require.Equal(t, "2", m.Labels["edition"])
 		require.Equal(t, v1alpha1.MachineRunning, m.Status.CurrentStatus.Phase)
 	}
 	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open })
-	return took
+	l.Hops = hops.report(f.create, f.gone)
+	f.reportRollout(t)
+	pool.Delete(t)
+	pool.AwaitGone(t, 5*time.Minute)
 }
 
-// awaitRolled waits until the status says that all machines are of the new template. It watches: to ask again and again would be a load
-// of its own.
-func awaitRolled(t *testing.T, pool *rig.Pool) {
+// awaitRolled waits until the status says that all machines are of the new template.
+func (f fleet) awaitRolled(t *testing.T, pool *rig.Pool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
+	awaitCounts(t, pool, int32(f.size), func(d *v1alpha1.MachineDeployment) bool {
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == int32(f.size)
+	})
+}
+
+// awaitCounts waits until the status of a deployment counts n machines, all available, and as says so. It watches: to ask again and again
+// would be a load of its own.
+func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.MachineDeployment) bool) {
+	t.Helper()
 	d := pool.Deployment(t)
-	deployments := must(r.Machines.MachineV1alpha1().MachineDeployments(d.Namespace).Watch(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})))
+	reached := func() bool { return d.Status.AvailableReplicas == n && d.Status.Replicas == n && as(d) }
+	deployments := must(r.Machines.MachineV1alpha1().MachineDeployments(d.Namespace).Watch(bounded(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})))
 	defer deployments.Stop()
-	for e := range deployments.ResultChan() {
-		d, ok := e.Object.(*v1alpha1.MachineDeployment)
-		require.True(t, ok, "%s: %v", e.Type, e.Object)
-		s := d.Status
-		if s.ObservedGeneration == d.Generation && s.UpdatedReplicas == fleet && s.AvailableReplicas == fleet && s.Replicas == fleet {
-			return
-		}
+	for !reached() {
+		e, open := <-deployments.ResultChan()
+		require.True(t, open, "the watch ended before %d machines were counted: %v", n, d.Status)
+		var is bool
+		d, is = e.Object.(*v1alpha1.MachineDeployment)
+		require.True(t, is, "%s: %v", e.Type, e.Object)
 	}
-	require.Fail(t, "all machines are of the new template", "the watch ended before, with %v", pool.Deployment(t).Status)
 }
 
-func TestRolloutOf100InstantMachines(t *testing.T) {
-	r.Namespace(t, "rolled", "")
-	pool := r.Pool(t, "rolled", "rolled", fleet, rolling)
-	pool.AwaitRunning(t, fleet, 3*time.Minute)
-	awaitCalm(t, pool)
-	mark := auditSize(t)
-	took := roll(t, pool)
-	counts := requests(t, mark)
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	t.Logf("rollout of %d machines, surge %d, no latencies: %.1f s; %.1f requests to the API server a machine (%d in all)", fleet, surge, took.Seconds(), float64(total)/fleet, total)
-	for _, what := range sorted(counts)[:15] {
-		t.Logf("  %5d %s", counts[what], what)
-	}
-	reportRollout(t, "rolled")
-	pool.Delete(t)
-	pool.AwaitGone(t, 2*time.Minute)
+// grow gives a deployment another size, and waits until that many machines run.
+func grow(t *testing.T, pool *rig.Pool, n int) {
+	t.Helper()
+	pool.Scale(t, n)
+	awaitCounts(t, pool, int32(n), func(d *v1alpha1.MachineDeployment) bool {
+		return d.Status.ReadyReplicas == int32(n) && d.Status.UpdatedReplicas == int32(n)
+	})
+	pool.AwaitRunning(t, n, time.Minute)
 }
 
-func TestRolloutOf100MachinesWithLatencies(t *testing.T) {
-	const create, remove = 2 * time.Second, time.Second
-	r.Namespace(t, "slow", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`)
-	pool := r.Pool(t, "slow", "slow", fleet, rolling)
-	pool.AwaitRunning(t, fleet, 5*time.Minute)
-	awaitCalm(t, pool)
-	hops := record(t, "slow")
-	took := roll(t, pool)
-	ideal, complete := simulate.Ideal(before(), create, remove)
-	require.True(t, complete)
-	t.Logf("rollout of %d machines, surge %d, %s to create and %s to delete: %.1f s; critical path %.1f s; ratio %.2f", fleet, surge, create, remove,
-		took.Seconds(), ideal.Seconds(), took.Seconds()/ideal.Seconds())
-	hops.report(t, create, remove)
-	reportRollout(t, "slow")
-	pool.Delete(t)
-	pool.AwaitGone(t, 2*time.Minute)
+// ideal returns how long the rollout would take if decisions cost no time. Latencies with a spread are drawn at random, and the median of 101
+// draws counts: machines that wait for a slow one make a rollout longer than the mean latency says.
+func (f fleet) ideal(t *testing.T) time.Duration {
+	t.Helper()
+	dice := rand.New(rand.NewPCG(1, 2))
+	draws := 1
+	if f.spread > 0 {
+		draws = 101
+	}
+	var all []time.Duration
+	for range draws {
+		took, complete := simulate.IdealOf(f.before(), func() time.Duration {
+			return f.create + time.Duration((dice.Float64()*2-1)*float64(f.spread))
+		}, f.gone)
+		require.True(t, complete)
+		all = append(all, took)
+	}
+	slices.Sort(all)
+	return all[draws/2]
 }
 
 // before is the fleet as it stands when its template changes.
-func before() rollout.Observed {
-	o := rollout.Observed{Replicas: fleet, Strategy: rollout.RollingUpdate, Surge: rollout.Bound{Value: surge}, Now: time.Now()}
-	old := rollout.Set{Name: "old", UID: "old", Replicas: fleet, Counted: fleet, Seen: fleet, Revision: 1, Desired: fleet, Max: fleet + surge}
-	for i := range fleet {
+func (f fleet) before() rollout.Observed {
+	o := rollout.Observed{Replicas: f.size, Strategy: rollout.RollingUpdate, Surge: rollout.Bound{Value: f.surge}, Now: time.Now()}
+	old := rollout.Set{Name: "old", UID: "old", Replicas: f.size, Counted: f.size, Seen: f.size, Revision: 1, Desired: f.size, Max: f.size + f.surge}
+	for i := range f.size {
 		name := fmt.Sprintf("m-%03d", i)
 		old.Machines = append(old.Machines, rollout.Member{Name: name, UID: name, Node: name, Ready: true, Available: true, Priority: 3})
 	}
@@ -124,15 +160,15 @@ func before() rollout.Observed {
 	return o
 }
 
-// reportRollout tells how the last rollout of a namespace ended.
-func reportRollout(t *testing.T, namespace string) {
+// reportRollout tells how the rollout ended.
+func (f fleet) reportRollout(t *testing.T) {
 	t.Helper()
-	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, namespace))
+	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, f.namespace))
 	require.Len(t, runs, 1)
 	var result deployment.RolloutResult
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), runs[0].Execution.WorkflowId, "").Get(t.Context(), &result))
 	require.Equal(t, deployment.OutcomeCompleted, result.Outcome)
-	require.Equal(t, fleet, result.Replaced)
+	require.Equal(t, f.size, result.Replaced)
 	t.Logf("its workflow: %s, %d events; slowest step %s: %s; waited %v", result.Took, runs[0].HistoryLength, result.SlowTook, result.Slowest, result.Waited)
 }
 
@@ -236,18 +272,11 @@ func (h *hops) since(hop, what string, now time.Time) {
 
 func (h *hops) add(hop string, took time.Duration) { h.measured[hop] = append(h.measured[hop], took) }
 
-// report tells the median and the slowest of each hop, without what the cloud took.
-func (h *hops) report(t *testing.T, create, remove time.Duration) {
-	t.Helper()
+// report returns the median and the ninth decile of each hop, without what the cloud took.
+func (h *hops) report(create, remove time.Duration) (list []bench.Hop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var names []string
-	for name := range h.measured {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		list := slices.Sorted(slices.Values(h.measured[name]))
+	for _, name := range slices.Sorted(maps.Keys(h.measured)) {
 		less := time.Duration(0)
 		switch {
 		case strings.HasPrefix(name, "2"):
@@ -255,7 +284,7 @@ func (h *hops) report(t *testing.T, create, remove time.Duration) {
 		case strings.HasPrefix(name, "4b"):
 			less = remove
 		}
-		t.Logf("  %-40s median %5.2f s, 90 %% %5.2f s, slowest %5.2f s (%d times; without the %s of the cloud)", name,
-			(list[len(list)/2] - less).Seconds(), (list[len(list)*9/10] - less).Seconds(), (list[len(list)-1] - less).Seconds(), len(list), less)
+		list = append(list, bench.HopOf(name, h.measured[name], less))
 	}
+	return list
 }

@@ -38,7 +38,7 @@ func workerAccount(user string) account {
 			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "list nodes",
 			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
 			"update machines:status", "update machinesets:status", "update machinedeployments:status", "update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
-			"patch nodes:status", "list pods", "watch pods", "create secrets in kube-system", "delete secrets in kube-system",
+			"patch nodes:status", "list pods", "watch pods", "create secrets in kube-system", "deletecollection secrets in kube-system",
 			"patch machineclasses", "list secrets", "watch secrets", "patch secrets",
 		},
 		mayNot: []string{

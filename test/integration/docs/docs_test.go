@@ -1,7 +1,8 @@
 //go:build integration
 
 // Package docs shows that the commands of the documents do what the documents say: it runs the blocks of each page, in their order, as a
-// reader would. test/pages says how a page is written. The stack has free ports, so the address of Temporal is in the environment.
+// reader would. test/pages says how a page is written. The stack has free ports, so the address of Temporal is in the environment,
+// and so is one for the cloud that a page starts.
 package docs
 
 import (
@@ -9,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,8 +108,17 @@ func newShell(t *testing.T, repo string) *shell {
 	require.NoError(t, os.Symlink(r.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
 	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir() // with the script kubectl
 	s.env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+r.Stack.Kubeconfig(component.Admin),
-		"TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
+		"TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress(), "CLOUD_ADDRESS="+freeAddress(t))
 	return s
+}
+
+// freeAddress returns an address of this machine on which nobody listens now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
 }
 
 // patience is how long a command that is repeated may take, where nothing else runs.

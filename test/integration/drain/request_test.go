@@ -150,7 +150,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	signal(run.RequestInput{Command: "hold", Reason: "looks at it first"})
 	rig.Eventually(t, 20*time.Second, "it is held", func() (bool, any) {
 		c := drained(machine(t, m))
-		return strings.Contains(c.Message, "held: ") && strings.Contains(c.Message, "bob: looks at it first"), c
+		return strings.Contains(c.Message, "held by bob (looks at it first)"), c
 	})
 	signal(run.RequestInput{Command: "resume"})
 	told(t, m, "DeletionResumed", "")

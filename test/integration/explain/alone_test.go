@@ -5,6 +5,7 @@ package explain
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	p.Delete(t)
 }
 
-// A call that the cloud does not answer counts as hanging after five minutes. Until then, the command says since when it is open.
+// A call that the cloud does not answer counts as hanging after two minutes. Until then, the command says since when it is open.
 func TestAnOpenCallIsNamed(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
@@ -55,6 +56,16 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		lines := strings.Join(r.Starter(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
 		return strings.Contains(lines, "create-instance: attempt 1 is open since "), lines
 	})
+	require.Nil(t, blockedOf(p.Deployment(t)), "a creation may take its time")
+	s := stuck{
+		reason: "ProviderCall",
+		says: []string{
+			"1 of 1 machine waits for its instance", "the provider has not answered the call create-instance", "; it fails and is replaced at ", "`starter explain machine/hanging-",
+		},
+	}
+	rig.Eventually(t, 150*time.Second, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+	inRunbook(t, "12: the cloud does not answer", s.says...)
+	machineExplained(t, p, s.reason)
 	require.NoError(t, release())
 	p.AwaitRunning(t, 1, time.Minute)
 	p.Delete(t)
@@ -77,10 +88,12 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 	p.Scale(t, 2)
-	rig.Eventually(t, 90*time.Second, "the missing processes are named", func() (bool, any) {
-		said := strings.Join(r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace), "\n")
-		return strings.Contains(said, "No worker has been at work since ") && strings.Contains(said, "No bridge has been at work since ") &&
-			strings.Contains(said, "nobody has seen the change yet"), said
+	rig.Eventually(t, 90*time.Second, "the missing processes are named before the sentence", func() (bool, any) {
+		said := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)
+		last := max(0, slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }))
+		down := strings.Join(said[:last], "\n")
+		return strings.Contains(down, "No worker has been at work since ") && strings.Contains(down, "No bridge has been at work since ") &&
+			strings.Contains(down, "`starter doctor` checks the whole installation") && strings.Contains(down, "nobody has seen the change yet"), said
 	})
 	said, err := r.TryStarter(t, "doctor")
 	require.Error(t, err)
@@ -89,13 +102,21 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		inRunbook(t, number, missing)
 	}
 
+	said, err = r.TryStarter(t, "top", "-A")
+	require.Error(t, err, "nobody writes what is in motion")
+	require.Contains(t, said, "; no worker is at work since ")
+
 	require.NoError(t, r.Stack.Stop(t.Context(), component.Temporal))
 	said, err = r.TryStarter(t, "doctor")
 	require.Error(t, err)
-	for _, part := range []string{"FAILED  Temporal and its namespace: ", "starter bootstrap"} {
+	for _, part := range []string{"FAILED  Temporal and its namespace: ", "--temporal-address sets the address, else the variable TEMPORAL_ADDRESS"} {
 		require.Contains(t, said, part)
 		inRunbook(t, "15", part)
 	}
+	require.Less(t, strings.Index(said, "Temporal and its namespace"), strings.Index(said, "FAILED  heartbeats"), "what others need comes first")
+	first := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
+	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
+	inRunbook(t, "15", "does not answer: nothing moves until it does")
 
 	require.NoError(t, start())
 	p.AwaitRunning(t, 2, time.Minute)

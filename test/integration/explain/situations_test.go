@@ -68,7 +68,7 @@ func situations() map[string]stuck {
 			namespace: "quota",
 			make:      func(t *testing.T, namespace string) *rig.Pool { return pool(t, namespace, quotaZone, 2) },
 			reason:    "ResourceExhausted",
-			says:      []string{"1 of 2 machines waits for its instance", "it fails and is replaced at ", "`starter explain machine/quota-"},
+			says:      []string{"1 of 2 machines waits for its instance", "it is tried again; it fails and is replaced at ", "`starter explain machine/quota-"},
 			mend:      func(t *testing.T, p *rig.Pool) { p.Scale(t, 1) }, after: 1,
 		},
 		"6: the credentials are wrong": {
@@ -80,7 +80,7 @@ func situations() map[string]stuck {
 				return p
 			},
 			reason: "Unauthenticated",
-			says:   []string{"1 of 1 machine waits for its instance", "`kubectl edit secret -n refused small`"},
+			says:   []string{"1 of 1 machine waits for its instance", "; it is tried again at ", "`kubectl edit secret -n refused small`"},
 			mend:   func(t *testing.T, p *rig.Pool) { secret(t, p.Namespace, rig.Canary) }, after: 1,
 		},
 		"7a: the class does not exist": {
@@ -122,12 +122,13 @@ func situations() map[string]stuck {
 			make: func(t *testing.T, namespace string) *rig.Pool {
 				p := pool(t, namespace, "", 1)
 				p.AwaitRunning(t, 1, 30*time.Second)
-				p.Patch(t, `{"spec":{"paused":true,"template":{"metadata":{"labels":{"version":"2"}}}}}`)
+				r.Starter(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
+				p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 				return p
 			},
 			reason: "Paused",
-			says:   []string{"paused: ", "`starter rollout resume paused/paused`"},
-			mend:   func(t *testing.T, p *rig.Pool) { p.Patch(t, `{"spec":{"paused":false}}`) }, after: 1,
+			says:   []string{"paused by ann (lunch): ", "; nothing is rolled out until somebody resumes it; `starter rollout resume paused/paused`"},
+			mend:   func(t *testing.T, p *rig.Pool) { r.Starter(t, "rollout", "resume", p.Name, "-n", p.Namespace) }, after: 1,
 		},
 		"11: no worker serves the provider": {
 			namespace: "unserved",
@@ -192,7 +193,7 @@ func situations() map[string]stuck {
 				return r.Pool(t, namespace, namespace, 2)
 			},
 			reason: "MachineCreationFailed",
-			says:   []string{"creates no machine: ", "no machines here", "`kubectl describe machineset -n denied "},
+			says:   []string{"creates no machine: ", "no machines here", "; it is tried again every 10s; ", "`kubectl describe machineset -n denied "},
 			mend:   func(t *testing.T, p *rig.Pool) { r.Permit(t, p.Namespace) }, after: 2,
 		},
 	}

@@ -19,9 +19,10 @@ import (
 
 var r *rig.Rig
 
-// At a time, eight calls of the cloud are made and two nodes are drained: fewer than by default, so that a hundred machines are many.
+// At a time, eight calls of the cloud are made and two nodes are drained, and each client of the worker sends 20 requests a second: fewer than
+// by default, so that a hundred machines are many.
 func TestMain(m *testing.M) {
-	options := stack.Options{Args: map[string][]string{component.Worker: {"--max-cloud-calls=8", "--max-drains=2"}}}
+	options := stack.Options{Args: map[string][]string{component.Worker: {"--max-cloud-calls=8", "--max-drains=2", "--kube-api-qps=20", "--kube-api-burst=20"}}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
@@ -117,5 +118,40 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 		require.NoError(t, err)
 		p.Delete(t)
 		p.AwaitGone(t, time.Minute)
+	}
+}
+
+// Many machines are made by a cloud that needs no time, and what they report exceeds the rate of the worker's requests. A call of the cloud
+// asks the API server for class and Secret, and does not wait for these reports: if it did, the longest call would take about as long as the
+// longest report, whatever the speed of the machine that runs this test.
+func TestReportsLetCallsOfTheCloudPass(t *testing.T) {
+	const many = 100
+	r.Namespace(t, "reporting", "")
+	r.Namespace(t, "calling", "")
+	pool := r.Pool(t, "reporting", "reporting", many)
+	rig.Eventually(t, time.Minute, "the first ones are made", func() (bool, any) { n := made(pool.Machines(t)); return n > 0, n })
+	other := r.Pool(t, "calling", "calling", 1)
+	pool.AwaitRunning(t, many, 2*time.Minute)
+	other.AwaitRunning(t, 1, time.Minute)
+	calls, reports := map[string]time.Duration{}, time.Duration(0) // the longest
+	for _, namespace := range []string{pool.Namespace, other.Namespace} {
+		for _, history := range r.Histories(t, namespace) {
+			for _, a := range rig.Activities(history) {
+				if took := a.Ended.Sub(a.Scheduled); a.Type == "CreateInstance" {
+					calls[namespace] = max(calls[namespace], took)
+				} else {
+					reports = max(reports, took)
+				}
+			}
+		}
+	}
+	t.Logf("calls took %s at most, other activities %s", calls, reports)
+	require.Len(t, calls, 2)
+	for namespace, took := range calls {
+		require.Less(t, took, reports/3, namespace)
+	}
+	for _, p := range []*rig.Pool{pool, other} {
+		p.Delete(t)
+		p.AwaitGone(t, 2*time.Minute)
 	}
 }

@@ -1,62 +1,45 @@
 //go:build integration
 
-// Package record makes the histories that workflows/replay_test.go replays: finished runs and open ones, of every kind of
-// workflow, from a real server. `make record` runs it; plain test runs skip it.
 package record
 
 import (
-	"compress/gzip"
-	"errors"
-	"flag"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	historypb "go.temporal.io/api/history/v1"
-	"go.temporal.io/api/temporalproto"
 	sdk "go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/build"
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
 	"millwright/workflows/run"
 )
 
-var (
-	record = flag.Bool("record", false, "record the histories anew")
-	r      *rig.Rig
-)
+var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if !*record {
+	if !Enabled() {
 		os.Exit(m.Run())
 	}
 	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
 }
 
 func TestRecord(t *testing.T) {
-	if !*record {
-		t.Skip("records only with -record (make record): recorded histories are frozen from v0.1 on")
-	}
+	Begin(t)
+	t.Parallel()
 	slow := `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`
 
 	// A machine that is created, joins, loses its node, gets it back and is deleted.
 	r.Namespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	life := r.Pool(t, "life", "life", 1)
 	life.AwaitRunning(t, 1, time.Minute)
-	save(t, "machine/awaited", kind(run.KindMachine, "life"), false)
+	save(t, "machine/awaited", Kind(run.KindMachine, "life")+Ended)
 	label := func(value string) {
 		_, err := r.Stack.Kubectl(t.Context(), "label", "node", life.Machines(t)[0].Name, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
 		require.NoError(t, err)
@@ -69,18 +52,18 @@ func TestRecord(t *testing.T) {
 	life.AwaitRunning(t, 60, 2*time.Minute)
 	life.Scale(t, 0)
 	life.AwaitRunning(t, 0, 2*time.Minute)
-	save(t, "machineset/scaled-in-batches", kind(run.KindMachineSet, "life"), false)
+	save(t, "machineset/scaled-in-batches", Kind(run.KindMachineSet, "life")+Ended)
 
 	// A creation in flight, interrupted by the deletion of everything.
 	r.Namespace(t, "cut", slow)
 	cut := r.Pool(t, "cut", "cut", 2)
 	step(t, cut, "create-instance")
-	save(t, "machine/creating", kind(run.KindMachine, "cut"), true)
+	save(t, "machine/creating", Kind(run.KindMachine, "cut")+Open)
 	cut.Delete(t)
 	cut.AwaitGone(t, time.Minute)
-	save(t, "machine/creation-interrupted", kind(run.KindMachine, "cut"), false)
-	save(t, "machineset/deleted", kind(run.KindMachineSet, "cut"), false)
-	save(t, "machinedeployment/deleted", kind(run.KindMachineDeployment, "cut"), false)
+	save(t, "machine/creation-interrupted", Kind(run.KindMachine, "cut")+Ended)
+	save(t, "machineset/deleted", Kind(run.KindMachineSet, "cut")+Ended)
+	save(t, "machinedeployment/deleted", Kind(run.KindMachineDeployment, "cut")+Ended)
 
 	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
 	r.Namespace(t, "stuck", "")
@@ -89,23 +72,23 @@ func TestRecord(t *testing.T) {
 	require.NoError(t, err)
 	stuck := r.Pool(t, "stuck", "stuck", 1)
 	condition(t, stuck, v1alpha1.ReasonSecretNotFound)
-	save(t, "machine/waiting-for-secret", kind(run.KindMachine, "stuck"), true)
+	save(t, "machine/waiting-for-secret", Kind(run.KindMachine, "stuck")+Open)
 	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunning(t, 1, time.Minute)
-	save(t, "machine/secret-appeared", kind(run.KindMachine, "stuck"), false)
+	save(t, "machine/secret-appeared", Kind(run.KindMachine, "stuck")+Ended)
 
 	r.Namespace(t, "busy", "")
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"}))
 	busy := r.Pool(t, "busy", "busy", 1)
 	condition(t, busy, "ResourceExhausted")
-	save(t, "machine/backing-off", kind(run.KindMachine, "busy"), true)
+	save(t, "machine/backing-off", Kind(run.KindMachine, "busy")+Open)
 
 	r.Namespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	unborn := r.Pool(t, "unborn", "unborn", 1)
 	phase(t, unborn, v1alpha1.MachinePending)
-	save(t, "machine/awaiting-node", kind(run.KindMachine, "unborn"), true)
-	save(t, "machinedeployment/open", kind(run.KindMachineDeployment, "unborn"), true)
+	save(t, "machine/awaiting-node", Kind(run.KindMachine, "unborn")+Open)
+	save(t, "machinedeployment/open", Kind(run.KindMachineDeployment, "unborn")+Open)
 
 	// A node that stays ill: the machine waits, is granted its replacement, fails and goes.
 	r.Namespace(t, "ill", "")
@@ -117,12 +100,12 @@ func TestRecord(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
 	phase(t, ill, v1alpha1.MachineUnknown)
-	save(t, "machine/awaiting-recovery", kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), true)
+	save(t, "machine/awaiting-recovery", Kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+Open)
 	rig.Eventually(t, time.Minute, "the ill machine is gone", func() (bool, any) {
 		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
 	})
-	save(t, "machine/replaced", kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim), false)
-	save(t, "machinedeployment/replacing", kind(run.KindMachineDeployment, "ill"), false)
+	save(t, "machine/replaced", Kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+Ended)
+	save(t, "machinedeployment/replacing", Kind(run.KindMachineDeployment, "ill"))
 
 	// A machine that is preserved, and one whose node is updated in place.
 	r.Namespace(t, "kept", "")
@@ -131,7 +114,7 @@ func TestRecord(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "kept", kept.Machines(t)[0].Name, v1alpha1.AnnotationPreserve+"=now")
 	require.NoError(t, err)
 	step(t, kept, "preserved")
-	save(t, "machine/preserved", kind(run.KindMachine, "kept"), true)
+	save(t, "machine/preserved", Kind(run.KindMachine, "kept")+Open)
 	r.Namespace(t, "updated", "")
 	updated := r.Pool(t, "updated", "updated", 1)
 	updated.AwaitRunning(t, 1, time.Minute)
@@ -143,13 +126,13 @@ func TestRecord(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, v1alpha1.LabelUpdateResult+"=successful")
 	require.NoError(t, err)
 	phase(t, updated, v1alpha1.MachineRunning)
-	save(t, "machine/updated-in-place", kind(run.KindMachine, "updated"), false)
+	save(t, "machine/updated-in-place", Kind(run.KindMachine, "updated")+Ended)
 
 	// A class and its Secret that go when the last machine has gone.
 	ill.Delete(t)
 	ill.AwaitGone(t, time.Minute)
 	r.Bare(t, "ill")
-	save(t, "machineclass/deleted", kind(run.KindMachineClass, "ill"), false)
+	save(t, "machineclass/deleted", Kind(run.KindMachineClass, "ill")+Ended)
 
 	// A rollout that is paused, resumed and superseded, and one that is completed.
 	r.Namespace(t, "rolled", "")
@@ -163,24 +146,24 @@ func TestRecord(t *testing.T) {
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"spec":{"paused":true}}`)
 	progressing(t, rolled, v1alpha1.ReasonDeploymentPaused)
-	save(t, "rollout/paused", kind(run.KindRollout, "rolled"), true)
-	save(t, "machinedeployment/rolling", kind(run.KindMachineDeployment, "rolled"), true)
+	save(t, "rollout/paused", Kind(run.KindRollout, "rolled")+Open)
+	save(t, "machinedeployment/rolling", Kind(run.KindMachineDeployment, "rolled")+Open)
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
 	rig.Eventually(t, 30*time.Second, "the first rollout is superseded", func() (bool, any) {
-		list := r.Workflows(t, kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+		list := r.Workflows(t, Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
-	save(t, "rollout/superseded", kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
+	save(t, "rollout/superseded", Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"metadata":{"annotations":{"rollout.machine.sapcloud.io/approve":"3/1 ann"}}}`)
 	progressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
-	save(t, "rollout/completed", kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`, false)
+	save(t, "rollout/completed", Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 
 	// An instance without a machine, at the second sweep.
 	sweepTwice(t, "rolled")
-	save(t, "orphancollection/collected", kind(run.KindOrphanCollection, "rolled"), false)
+	save(t, "orphancollection/collected", Kind(run.KindOrphanCollection, "rolled")+Ended)
 
 	// A machine whose node is drained: a budget blocks it, and then lets it go.
 	r.Namespace(t, "drained", "")
@@ -193,26 +176,25 @@ func TestRecord(t *testing.T) {
 	drained.Remove(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
 	condition(t, drained, "Blocked")
-	save(t, "drain/blocked", kind(run.KindDrain, "drained"), true)
-	save(t, "machine/draining", kind(run.KindMachine, "drained")+of, true)
+	save(t, "drain/blocked", Kind(run.KindDrain, "drained")+Open)
+	save(t, "machine/draining", Kind(run.KindMachine, "drained")+of+Open)
 	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
 	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
-		w := r.Workflows(t, kind(run.KindDrain, "drained"))[0].Execution
+		w := r.Workflows(t, Kind(run.KindDrain, "drained"))[0].Execution
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
 	})
-	save(t, "drain/given-up", kind(run.KindDrain, "drained"), true)
+	save(t, "drain/given-up", Kind(run.KindDrain, "drained")+Open)
 	drained.Loosen(t, "web", 1)
-	save(t, "drain/drained", kind(run.KindDrain, "drained"), false)
-	save(t, "machine/drained-and-deleted", kind(run.KindMachine, "drained")+of, false)
+	save(t, "drain/drained", Kind(run.KindDrain, "drained")+Ended)
+	save(t, "machine/drained-and-deleted", Kind(run.KindMachine, "drained")+of+Ended)
 
 	// A deployment continues as new 20 seconds after it has settled.
 	time.Sleep(25 * time.Second)
-	save(t, "machine/created-and-calm", kind(run.KindMachine, "stuck"), false)
-	save(t, "machinedeployment/continued-as-new", kind(run.KindMachineDeployment, "life"), false)
+	save(t, "machinedeployment/continued-as-new", Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
 }
 
 // sweepTwice makes an instance in a namespace's class that no machine claims, and starts sweeps until it is gone.
@@ -240,58 +222,10 @@ func progressing(t *testing.T, p *rig.Pool, reason string) {
 	})
 }
 
-func kind(k run.Kind, namespace string) string {
-	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
-}
-
-// frozen returns why a history may not be recorded anew; nil: it may. From v0.1 on, workflows with such a history may be
-// open somewhere.
-func frozen(repo, path string) error {
-	tags, err := exec.Command("git", "-C", repo, "tag", "--merged", "HEAD", "--list", "v0.1*").Output()
-	if err != nil {
-		return fmt.Errorf("list the tags of %s: %w", repo, err)
-	}
-	if _, err := os.Stat(path); len(tags) == 0 || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	since := strings.Fields(string(tags))[0]
-	return fmt.Errorf("%s is frozen since %s: today's workflows must replay it, record what is new under another name", path, since)
-}
-
-// save writes the longest history that a query finds, of an open run or of any.
-func save(t *testing.T, name, query string, open bool) {
+// save stores a history of this stack.
+func save(t *testing.T, name, query string, activities ...string) {
 	t.Helper()
-	if open {
-		query += ` AND ExecutionStatus = "Running"`
-	}
-	var longest *historypb.History
-	rig.Eventually(t, 10*time.Second, "a run for "+name, func() (bool, any) {
-		for _, w := range r.Workflows(t, query) {
-			if h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId); longest == nil || len(h.Events) > len(longest.Events) {
-				longest = h
-			}
-		}
-		return longest != nil, query
-	})
-	text, err := temporalproto.CustomJSONMarshalOptions{}.Marshal(longest)
-	require.NoError(t, err)
-	repo, err := build.FindRepo("")
-	require.NoError(t, err)
-	path := filepath.Join(repo, "workflows", "testdata", "replay", filepath.FromSlash(name)+".json.gz")
-	if err := frozen(repo, path); err != nil {
-		t.Error(err) // and record what is new all the same
-		return
-	}
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	file, err := os.Create(path)
-	require.NoError(t, err)
-	zip, err := gzip.NewWriterLevel(file, gzip.BestCompression)
-	require.NoError(t, err)
-	_, err = zip.Write(text)
-	require.NoError(t, err)
-	require.NoError(t, zip.Close())
-	require.NoError(t, file.Close())
-	t.Logf("%s: %d events", name, len(longest.Events))
+	Save(t, r, name, query, activities...)
 }
 
 func phase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {

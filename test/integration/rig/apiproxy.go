@@ -55,6 +55,7 @@ type APIProxy struct {
 	watches map[int]context.CancelFunc // open watches
 	opened  int                        // watches so far
 	closed  time.Time                  // until then no watch is opened
+	broken  int                        // watches that the last cut broke
 	counts  map[string]int             // of faults, by name
 }
 
@@ -108,11 +109,18 @@ func (p *APIProxy) Set(f APIFaults) {
 func (p *APIProxy) CutWatches(refuse time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = time.Now().Add(refuse)
+	p.closed, p.broken = time.Now().Add(refuse), len(p.watches)
 	for _, end := range p.watches {
 		p.counts["cut"]++
 		end()
 	}
+}
+
+// watching returns how many watches are open, and how many the last cut broke.
+func (p *APIProxy) watching() (open, broken int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.watches), p.broken
 }
 
 // Counts returns how often each fault was met, by its name: unavailable, busy, conflict, lost, cut.
@@ -298,6 +306,18 @@ func (p *Proxies) SetFor(t *testing.T, f APIFaults) {
 func (p *Proxies) CutWatches(refuse time.Duration) {
 	p.Worker.CutWatches(refuse)
 	p.Bridge.CutWatches(refuse)
+}
+
+// AwaitWatches waits until as many watches are open as the last cut broke. Without it a test can change what nobody sees: a client waits
+// longer after each failure of a watch, up to 60 s (client-go's reflector: 30 s and as much jitter), and forgets its failures after 2 min.
+func (p *Proxies) AwaitWatches(t *testing.T) {
+	t.Helper()
+	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {
+		Eventually(t, time.Minute, "the watches of the "+name+" are open again", func() (bool, any) {
+			open, broken := proxy.watching()
+			return open >= broken, fmt.Sprintf("%d of %d", open, broken)
+		})
+	}
 }
 
 // UpBehindProxies is Up for a stack whose workers and bridges reach the API server through the rig's proxies.

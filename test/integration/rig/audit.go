@@ -5,6 +5,8 @@ package rig
 import (
 	"bufio"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"millwright/devstack/component"
 )
@@ -45,6 +48,22 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) []Audited {
 		}
 	}
 	return found
+}
+
+// Ask sends a GET request for a path of an API server, and returns status and header of the answer: the header says which flow schema has
+// matched.
+func Ask(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, http.NoBody)
+	require.NoError(t, err)
+	answer, err := client.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, err)
+	return answer.StatusCode, answer.Header
 }
 
 // ReadSecrets lets only these users read the Secrets of classes: those whose processes serve a provider's queue. In the stack the worker

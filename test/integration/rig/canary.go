@@ -46,7 +46,8 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 	if err := r.eachMetrics(ctx, look); err != nil {
 		return nil, 0, err
 	}
-	objects := []string{"events", "machines", "machinesets", "machinedeployments", "machineclasses"}
+	const ours = ".machine.sapcloud.io" // Cluster API has kinds of the same names
+	objects := []string{"events", "machines" + ours, "machinesets" + ours, "machinedeployments" + ours, "machineclasses" + ours}
 	for _, kind := range objects {
 		text, err := r.Stack.Kubectl(ctx, "get", kind, "--all-namespaces", "-o", "yaml")
 		if err != nil {

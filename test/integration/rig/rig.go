@@ -108,7 +108,11 @@ func onStack(m *testing.M, options stack.Options, up func(context.Context, strin
 		code = max(r.checkCanary(), r.checkSteps(context.Background()))
 	}
 	if code != 0 {
-		for _, component := range []string{component.Worker, component.Bridge, component.VirtualCloud} {
+		logs := []string{component.Worker, component.Bridge, component.VirtualCloud}
+		if options.ClusterAPI {
+			logs = append(logs, component.ClusterAPI()...)
+		}
+		for _, component := range logs {
 			text, _ := os.ReadFile(r.Stack.LogPath(component))
 			fmt.Fprintf(os.Stderr, "--- end of the log of %s\n%s\n", component, text[max(0, len(text)-4000):])
 		}

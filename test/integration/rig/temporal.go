@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -19,6 +20,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"millwright/devstack/build"
+	"millwright/workflows/run"
 )
 
 // checkSteps returns 1 when a run has shown a step that docs/reference/words.md lacks. Dashboards and alerts select steps by these words.
@@ -115,4 +117,47 @@ func (r *Rig) History(t *testing.T, id, run string) *historypb.History {
 		history.Events = append(history.Events, event)
 	}
 	return history
+}
+
+// Histories returns the histories of the runs for the machines of a namespace, by run ID.
+func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.History {
+	t.Helper()
+	histories := map[string]*historypb.History{}
+	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindMachine, namespace)) {
+		histories[w.Execution.RunId] = r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
+	}
+	return histories
+}
+
+// Activity is what a history says of a regular activity that has ended. Its times are those of Temporal's server.
+type Activity struct {
+	Type, Queue string
+	Attempt     int32     // the last one, from 1 on
+	Scheduled   time.Time // when the workflow asked for it
+	Started     time.Time // when a worker began the last attempt
+	Ended       time.Time
+}
+
+// Activities returns the regular activities of a whole history that have succeeded or failed.
+func Activities(history *historypb.History) (list []Activity) {
+	for _, e := range history.Events {
+		var scheduled, started int64
+		switch e.EventType {
+		case enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+			of := e.GetActivityTaskCompletedEventAttributes()
+			scheduled, started = of.ScheduledEventId, of.StartedEventId
+		case enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+			of := e.GetActivityTaskFailedEventAttributes()
+			scheduled, started = of.ScheduledEventId, of.StartedEventId
+		default:
+			continue
+		}
+		asked, begun := history.Events[scheduled-1], history.Events[started-1] // events count from 1 on, without a gap
+		of := asked.GetActivityTaskScheduledEventAttributes()
+		list = append(list, Activity{
+			Type: of.ActivityType.Name, Queue: of.TaskQueue.Name, Attempt: begun.GetActivityTaskStartedEventAttributes().Attempt,
+			Scheduled: asked.EventTime.AsTime(), Started: begun.EventTime.AsTime(), Ended: e.EventTime.AsTime(),
+		})
+	}
+	return list
 }

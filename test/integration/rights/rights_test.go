@@ -47,7 +47,7 @@ func (r right) String() string { return fmt.Sprintf("%s: %s %s", r.Role, r.Verb,
 const (
 	blocking  = "the admission plugin OwnerReferencesPermissionEnforcement asks for it when the worker makes an object that blocks the deletion of its owner; it is no request of the worker"
 	outdated  = "a cache is not new enough, or another writer was faster"
-	streaming = "a cache is filled by an API server that cannot send a list as a watch"
+	streaming = "a cache is filled by an API server that cannot send a list as a watch, or a watch continues after an interruption"
 	cutOff    = "an attempt that was cut off has made the bootstrap token that the next one wants, and the token may end too early for it"
 )
 
@@ -63,6 +63,15 @@ var unused = map[string]string{
 	"millwright-worker: list machine.sapcloud.io/machinedrainrules":               streaming,
 	"millwright-worker: list policy/poddisruptionbudgets":                         streaming,
 	"millwright-worker: list storage.k8s.io/volumeattachments":                    streaming,
+	"millwright-worker: list /nodes":                                              streaming,
+	"millwright-worker: list machine.sapcloud.io/machinedeployments":              streaming,
+	"millwright-bridge: list /nodes":                                              streaming,
+	"millwright-bridge: list /secrets":                                            streaming,
+	"millwright-bridge: list machine.sapcloud.io/machineclasses":                  streaming,
+	"millwright-bridge: list machine.sapcloud.io/machinedeployments":              streaming,
+	"millwright-bridge: list machine.sapcloud.io/machines":                        streaming,
+	"millwright-bridge: list machine.sapcloud.io/machinesets":                     streaming,
+	"millwright-bridge: list machine.sapcloud.io/rolloutpolicies":                 streaming,
 	"millwright-worker: update machine.sapcloud.io/machineclasses/status":         "the provider of a class has lost its workers, or has one again",
 	"millwright-provider: get machine.sapcloud.io/machines":                       "only a worker of a driver of MCM reads the annotations of nodes",
 	"kube-system/millwright-worker: get /secrets":                                 cutOff,

@@ -38,7 +38,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	s := newSet(t, name, name, size)
 	rig.Eventually(t, time.Minute, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
-		return strings.Contains(c.Message, fmt.Sprint(size)), c
+		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c // the number alone is in names, too
 	})
 	var first []string
 	for _, m := range s.machines(t) {

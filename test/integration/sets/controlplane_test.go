@@ -11,10 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -34,7 +36,7 @@ func client() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// installPlanes defines the kind, and lets our processes read it, as an administrator would.
+// installPlanes defines the kind, lets our processes read it, as an administrator would, and waits until the API server serves it.
 func installPlanes(ctx context.Context) error {
 	c, err := client()
 	if err != nil {
@@ -63,7 +65,17 @@ func installPlanes(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "read-planes"}, Subjects: []rbacv1.Subject{everybody},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "read-planes"},
 	}, metav1.CreateOptions{})
-	return err
+	if err != nil {
+		return err
+	}
+	// The API server answers "not found" until it serves a new kind, which a busy machine delays.
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := c.Resource(planes).Namespace("default").List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, err
+		}
+		return err == nil, nil
+	})
 }
 
 // A control plane that is not stable, or too old, keeps a set from making machines, says so, and wakes it when that changes.

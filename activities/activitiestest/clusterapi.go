@@ -1,0 +1,178 @@
+package activitiestest
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	activitiesrequest "millwright/activities/request"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+// NewClusterAPI returns a world that holds these objects of Cluster API and of its providers.
+func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Object) *World {
+	t.Helper()
+	return newWorld(t, nil, func(w *World, cluster *cache.Cluster) int {
+		w.Provider = capitest.NewServer(objects...)
+		w.Server.serve(w.Provider.Core)
+		w.Server.serve(w.Provider.Objects)
+		var err error
+		w.API, err = capi.Watch(t.Context(), cluster, w.Provider.Client, settings)
+		require.NoError(t, err)
+		w.Secrets = kubefake.NewClientset(Kubeconfig("c"))
+		require.NoError(t, w.API.WatchDrains(capi.Drains{Secrets: w.Secrets, Connect: func(*rest.Config) (kubernetes.Interface, error) {
+			return w.Target, nil
+		}}))
+		return 5 // sets, machines, deployments, Clusters, drain rules
+	})
+}
+
+// Kubeconfig is the Secret of a Cluster whose workload cluster is the target of the world.
+func Kubeconfig(cluster string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: cluster + "-kubeconfig", UID: "uid-kubeconfig", ResourceVersion: "1"},
+		Data:       map[string][]byte{"value": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"x","clusters":[{"name":"c","cluster":{"server":"https://workload"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}]}`)},
+	}
+}
+
+// resourceOf names a resource in MinVersions.
+func resourceOf(gvr schema.GroupVersionResource) cache.Resource {
+	if gvr.Group == "" || gvr.Group == v1alpha1.SchemeGroupVersion.Group {
+		return cache.Resource(gvr.Resource)
+	}
+	return capi.ResourceName(gvr)
+}
+
+// coreKinds are the kinds of Cluster API that Millwright reads.
+func coreKinds() []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for _, kind := range []string{"MachineSet", "Machine", "MachineDeployment", "Cluster", "MachineDrainRule"} {
+		kinds = append(kinds, clusterv1.GroupVersion.WithKind(kind))
+	}
+	return kinds
+}
+
+// provided returns the objects of Cluster API and of its providers in the API server.
+func (w *World) provided() (all []any) {
+	if w.Provider == nil {
+		return nil
+	}
+	add := func(tracker clienttesting.ObjectTracker, kinds []schema.GroupVersionKind) {
+		for _, kind := range kinds {
+			resource, _ := meta.UnsafeGuessKindToResource(kind)
+			for _, o := range w.list(tracker, resource, kind) {
+				all = append(all, o)
+			}
+		}
+	}
+	add(w.Provider.Core.Tracker(), coreKinds())
+	add(w.Provider.Objects.Tracker(), capitest.Kinds())
+	return all
+}
+
+// provides returns the resources of Cluster API and of its providers that have a cache.
+func (w *World) provides() (all []cache.Resource) {
+	if w.Provider == nil {
+		return nil
+	}
+	for _, kind := range append(coreKinds(), capitest.Kinds()...) {
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		if name := resourceOf(resource); w.Cluster.Informer(name) != nil {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// asked returns the requests about objects of Cluster API and of its providers.
+func (w *World) asked() (actions []clienttesting.Action) {
+	if w.Provider == nil {
+		return nil
+	}
+	for _, fake := range w.Provider.Fakes() {
+		actions = append(actions, fake.Actions()...)
+	}
+	return actions
+}
+
+// ClusterAPISet returns a set of Cluster API as the API server has it now; nil when it is gone.
+func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
+	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinesets"), Shop, name)
+	if err != nil {
+		return nil
+	}
+	return o.(*clusterv1.MachineSet)
+}
+
+// ClusterAPIDeployment returns a deployment of Cluster API as the API server has it now; nil when it is gone.
+func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
+	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinedeployments"), Shop, name)
+	if err != nil {
+		return nil
+	}
+	return o.(*clusterv1.MachineDeployment)
+}
+
+// ClusterAPISets returns the sets of Cluster API as the API server has them now, by name.
+func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
+	list, err := w.Provider.Client.Sets(Shop).List(w.T.Context(), metav1.ListOptions{})
+	require.NoError(w.T, err)
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	slices.SortFunc(all, func(a, b *clusterv1.MachineSet) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ClusterAPIRequest is an operator request for a deployment of Cluster API.
+func ClusterAPIRequest(d *clusterv1.MachineDeployment, o request.Order) activitiesrequest.Request {
+	return requested(request.MachineDeployment, d, o)
+}
+
+// ClusterAPIMachine returns a machine of Cluster API as the API server has it now; nil when it is gone.
+func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
+	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machines"), Shop, name)
+	if err != nil {
+		return nil
+	}
+	return o.(*clusterv1.Machine)
+}
+
+// Foreign returns an object of a provider as the API server has it now; nil when it is gone. like is of the same kind.
+func (w *World) Foreign(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	o, err := w.Provider.Objects.Tracker().Get(capitest.ResourceOf(like), Shop, name)
+	if err != nil {
+		return nil
+	}
+	return o.(*unstructured.Unstructured)
+}
+
+// ClusterAPIRead is the input of a decision about a set of Cluster API.
+func ClusterAPIRead(s *clusterv1.MachineSet, live bool) set.Input {
+	in := set.Input{Read: Read(s)}
+	in.Live = live
+	return in
+}
+
+// CreateClusterAPI is the input of a creation for a set of Cluster API.
+func CreateClusterAPI(s *clusterv1.MachineSet, names ...string) set.Creation {
+	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
+}

@@ -1,0 +1,262 @@
+package capi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/dynamic"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/decide/scale"
+	"millwright/observe/capi"
+)
+
+// clone is a copy of a template for one machine.
+type clone struct {
+	resource schema.GroupVersionResource
+	ref      clusterv1.ContractVersionedObjectReference
+	uid      types.UID
+	taken    bool // a machine owns it already
+}
+
+// clone makes the copy of a template for the machine of this name. One that exists and belongs to the set counts as made. The set owns it
+// until Cluster API's controller of machines makes the machine its owner.
+func (a *Activities) clone(ctx context.Context, s *clusterv1.MachineSet, template capi.Foreign, name string) (c clone, err error) {
+	kind := capi.CloneKind(template.Ref)
+	if c.resource, err = a.API.Resource(ctx, kind); err != nil {
+		return c, err
+	}
+	c.ref = clusterv1.ContractVersionedObjectReference{APIGroup: kind.Group, Kind: kind.Kind, Name: name}
+	spec, _, _ := unstructured.NestedMap(template.Object.Object, "spec", "template", "spec")
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	if spec == nil {
+		o.Object = map[string]any{}
+	}
+	o.SetGroupVersionKind(c.resource.GroupVersion().WithKind(kind.Kind))
+	o.SetName(name)
+	o.SetNamespace(s.Namespace)
+	labels, annotations := a.cloneMetadata(s, template)
+	o.SetLabels(labels)
+	o.SetAnnotations(annotations)
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID}})
+	objects := a.API.Client().Objects.Resource(c.resource).Namespace(s.Namespace)
+	made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: capi.FieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		made, err = objects.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && !capi.Owned(made, string(s.UID)) && !capi.OwnedByMachine(made) {
+			return c, kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted again, or not of this set
+		}
+	}
+	if err != nil {
+		return c, fmt.Errorf("create %s %s: %w", kind.Kind, name, err)
+	}
+	c.uid, c.taken = made.GetUID(), capi.OwnedByMachine(made)
+	return c, nil
+}
+
+// cloneMetadata returns the labels and annotations of the clones of a template.
+func (a *Activities) cloneMetadata(s *clusterv1.MachineSet, template capi.Foreign) (labels, annotations map[string]string) {
+	labels, annotations = map[string]string{}, map[string]string{}
+	if template.Object != nil {
+		own, _, _ := unstructured.NestedStringMap(template.Object.Object, "spec", "template", "metadata", "labels")
+		maps.Copy(labels, own)
+		own, _, _ = unstructured.NestedStringMap(template.Object.Object, "spec", "template", "metadata", "annotations")
+		maps.Copy(annotations, own)
+	}
+	maps.Copy(labels, a.API.MachineLabels(s))
+	maps.Copy(annotations, s.Spec.Template.Annotations)
+	annotations[clusterv1.TemplateClonedFromNameAnnotation] = template.Ref.Name
+	annotations[clusterv1.TemplateClonedFromGroupKindAnnotation] = schema.GroupKind{Group: template.Ref.APIGroup, Kind: template.Ref.Kind}.String()
+	return labels, annotations
+}
+
+// deleteClones deletes clones that belong to a set and to no machine. One that is gone counts as deleted.
+func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, clones []clone) (err error) {
+	for _, c := range clones {
+		if c.taken {
+			continue
+		}
+		objects := a.API.Client().Objects.Resource(c.resource).Namespace(s.Namespace)
+		gone := objects.Delete(ctx, c.ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(c.uid)}})
+		if gone != nil && !apierrors.IsNotFound(gone) {
+			err = errors.Join(err, fmt.Errorf("delete %s %s of a machine that was rejected: %w", c.ref.Kind, c.ref.Name, gone))
+		}
+	}
+	return err
+}
+
+// strays lists the clones that a set owns, that no machine owns, and whose machine does not exist: they were left behind when a worker
+// died.
+func (a *Activities) strays(ctx context.Context, s *clusterv1.MachineSet, around capi.Around) (strays []set.Object, err error) {
+	used := sets.New[string]()
+	for _, m := range slices.Concat(around.Members, around.Orphans) { // a released machine keeps its clones
+		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
+	}
+	selector := clusterv1.MachineSetNameLabel + "=" + a.API.MachineLabels(s)[clusterv1.MachineSetNameLabel]
+	for _, template := range around.Templates {
+		resource, err := a.API.Resource(ctx, capi.CloneKind(template.Ref))
+		if errors.Is(err, capi.ErrNoKind) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list, err := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return nil, fmt.Errorf("list %s of set %s: %w", resource.Resource, s.Name, err)
+		}
+		for _, o := range list.Items {
+			if capi.Owned(&o, string(s.UID)) && !capi.OwnedByMachine(&o) && o.GetDeletionTimestamp() == nil && !used.Has(o.GetName()) {
+				strays = append(strays, object(resource, &o, "no machine uses it"))
+			}
+		}
+	}
+	return strays, nil
+}
+
+func object(resource schema.GroupVersionResource, o metav1.Object, why string) set.Object {
+	return set.Object{
+		Group: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
+		Name: o.GetName(), UID: string(o.GetUID()), Version: o.GetResourceVersion(), Why: why,
+	}
+}
+
+// CollectClones deletes clones that no machine uses and that still are as the decision saw them. Running it twice deletes once.
+func (a *Activities) CollectClones(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
+	return kube.InParallel("", len(in.Objects), func(i int) (string, error) {
+		o := in.Objects[i]
+		err := a.API.Client().Objects.Resource(o.GVR()).Namespace(in.Set.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: new(types.UID(o.UID)), ResourceVersion: new(o.Version)},
+		})
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return "", kube.WriteError(in.Set, err)
+	})
+}
+
+// unowned returns the templates of a set that lack the owner reference to its Cluster, or the label of its Cluster.
+func unowned(around capi.Around) (objects []set.Object) {
+	for _, f := range capi.Unowned(around) {
+		objects = append(objects, object(f.Resource, f.Object, "the Cluster owns it"))
+	}
+	return objects
+}
+
+// postponed returns the machines that do not say yet why their set does not replace them.
+func postponed(around capi.Around, plan scale.Plan) (objects []set.Object) {
+	machines, reason := capi.Unremarked(around, plan)
+	for _, m := range machines {
+		objects = append(objects, set.Object{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
+	}
+	return objects
+}
+
+// OwnTemplates adds the owner reference to the Cluster, and the label of the Cluster, to templates of a set that still are as the decision
+// saw them: the deletion of the Cluster deletes them, and a move of the Cluster moves them. Running it twice writes once.
+func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
+	s, err := a.setAt(ctx, in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := a.API.Client().Clusters(s.Namespace).Get(ctx, s.Spec.ClusterName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, kube.Conflict(in.Set) // it went away since the decision
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get cluster %s: %w", s.Spec.ClusterName, err)
+	}
+	versions := kube.MinVersions{}
+	for _, o := range in.Objects {
+		objects := a.API.Client().Objects.Resource(o.GVR()).Namespace(s.Namespace)
+		template, err := kube.LiveAt(ctx, getter{objects}, "template", kube.Ref{Namespace: s.Namespace, Name: o.Name, UID: o.UID}, o.Version)
+		if err != nil {
+			return nil, err
+		}
+		template.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterReference(cluster)))
+		labels := template.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[clusterv1.ClusterNameLabel] = cluster.Name
+		template.SetLabels(labels)
+		written, err := objects.Update(ctx, template, metav1.UpdateOptions{})
+		if err != nil {
+			return nil, kube.WriteError(in.Set, err)
+		}
+		versions.Raise(capi.ResourceName(o.GVR()), written.GetResourceVersion())
+	}
+	return versions, nil
+}
+
+// getter reads objects of a provider.
+type getter struct{ objects dynamic.ResourceInterface }
+
+// Get returns an object.
+func (g getter) Get(ctx context.Context, name string, o metav1.GetOptions) (*unstructured.Unstructured, error) {
+	return g.objects.Get(ctx, name, o)
+}
+
+// syncClones writes the labels and annotations of the clones of a machine. A clone that does not exist is left to the machine's own
+// controller, which says so in the machine's conditions.
+func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
+	around, err := a.API.ReadToAct(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, template := range around.Templates {
+		if ref := cloneOf(s, m, template); ref.IsDefined() {
+			if err := a.syncClone(ctx, s, template, ref); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cloneOf returns a machine's reference to its clone of one of its set's templates; not defined if it has none.
+func cloneOf(s *clusterv1.MachineSet, m *clusterv1.Machine, template capi.Foreign) clusterv1.ContractVersionedObjectReference {
+	if template.Ref == s.Spec.Template.Spec.InfrastructureRef {
+		return m.Spec.InfrastructureRef
+	}
+	return m.Spec.Bootstrap.ConfigRef
+}
+
+func (a *Activities) syncClone(ctx context.Context, s *clusterv1.MachineSet, template capi.Foreign, ref clusterv1.ContractVersionedObjectReference) error {
+	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if err != nil {
+		return err
+	}
+	objects := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace)
+	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	labels, annotations := a.cloneMetadata(s, template)
+	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
+	_, err = kube.Patch(ctx, asMillwright{objects}, o, capi.MetadataPatch(o, labels, annotations))
+	return kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
+}
+
+// asMillwright patches as the field manager that made the clones.
+type asMillwright struct{ dynamic.ResourceInterface }
+
+// Patch patches an object.
+func (a asMillwright) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*unstructured.Unstructured, error) {
+	o.FieldManager = capi.FieldManager
+	return a.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
+}

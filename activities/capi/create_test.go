@@ -1,0 +1,200 @@
+package capi_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+func TestMS26_CreateMachinesWithTheirClones(t *testing.T) {
+	s := capitest.Set("s", 3, capitest.OfDeployment)
+	w, a := world(t, s)
+	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c"))
+	assert.Empty(t, written.Failure)
+	assert.Equal(t, []string{
+		`Normal SuccessfulCreate Created Machine "s-a"`, `Normal SuccessfulCreate Created Machine "s-b"`, `Normal SuccessfulCreate Created Machine "s-c"`,
+	}, slices.Sorted(slices.Values(w.Told())))
+	newest := kube.MinVersions{}
+	for _, name := range []string{"s-a", "s-b", "s-c"} {
+		m := w.ClusterAPIMachine(name)
+		require.NotNil(t, m, name)
+		newest.Raise(capi.MachinesResource, m.ResourceVersion)
+		want := w.API.Desired(s, name, nil)
+		assert.Equal(t, []any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences}, []any{m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences})
+		assert.Equal(t, clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: name}, m.Spec.Bootstrap.ConfigRef)
+		assert.Equal(t, clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine", Name: name}, m.Spec.InfrastructureRef)
+
+		bootstrap, machine := bootstrapOf(w, name), machineOf(w, name)
+		require.NotNil(t, bootstrap)
+		require.NotNil(t, machine)
+		assert.Equal(t, map[string]any{"format": "cloud-config"}, bootstrap.Object["spec"])
+		assert.Equal(t, map[string]any{"cpus": int64(2)}, machine.Object["spec"])
+		assert.Equal(t, "infrastructure.cluster.x-k8s.io/v1beta2", machine.GetAPIVersion())
+		assert.Equal(t, map[string]string{
+			"disk": "ssd", "pool": "s", clusterv1.ClusterNameLabel: "c", clusterv1.MachineSetNameLabel: "s", clusterv1.MachineDeploymentNameLabel: "d",
+		}, machine.GetLabels(), "of the template and the machine")
+		assert.Equal(t, map[string]string{
+			"price": "low", "team": "web", clusterv1.TemplateClonedFromNameAnnotation: "small",
+			clusterv1.TemplateClonedFromGroupKindAnnotation: "ExampleMachineTemplate.infrastructure.cluster.x-k8s.io",
+		}, machine.GetAnnotations())
+		for _, o := range []*unstructured.Unstructured{bootstrap, machine} {
+			assert.Equal(t, []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}}, o.GetOwnerReferences(), "until the machine takes them over")
+		}
+	}
+	assert.Equal(t, newest, written.Versions)
+}
+
+// Cluster API's controllers may have taken over the clones when an attempt is repeated.
+func TestMS26_ARepeatedAttemptFindsWhatItMade(t *testing.T) {
+	s := capitest.Set("s", 1)
+	made := capitest.Machine("s-a", s)
+	w, a := world(t, s, made, clone(capitest.Bootstrap(), "s-a", ownedByMachine(made)), clone(capitest.Infrastructure(), "s-a"))
+	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
+	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
+	assert.Empty(t, w.Told())
+}
+
+func TestMS26_WithoutABootstrapTemplate(t *testing.T) {
+	s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
+	})
+	w, a := world(t, s)
+	activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	assert.Equal(t, s.Spec.Template.Spec.Bootstrap, w.ClusterAPIMachine("s-a").Spec.Bootstrap)
+	assert.Nil(t, bootstrapOf(w, "s-a"))
+	assert.NotNil(t, machineOf(w, "s-a"))
+}
+
+// What went away since the decision is a Conflict, and nothing is left behind.
+func TestMS08_NothingIsCreatedWithoutTheTemplates(t *testing.T) {
+	s := capitest.Set("s", 1)
+	theirs := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
+	for _, row := range []struct {
+		name string
+		has  []runtime.Object
+		in   set.Creation
+	}{
+		{"MS-08: no infrastructure template", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"MS-08: no bootstrap template", []runtime.Object{s, capitest.Cluster(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"no Cluster", []runtime.Object{s, capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"its Cluster goes", []runtime.Object{s, capitest.Cluster(capitest.Going), capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"the set changed", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure()}, set.Creation{Set: activitiestest.Ref(s), Version: "899", Names: []string{"s-a"}}},
+		{"the set was handed over", []runtime.Object{capitest.Set("s", 1, theirs), capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := activitiestest.NewClusterAPI(t, capitest.Settings, row.has...)
+			w.Forget()
+			_, err := activitiestest.Run[set.Written](w, activities(w).CreateClusterAPIMachines, row.in)
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Empty(t, w.Writes())
+		})
+	}
+	t.Run("the set is gone", func(t *testing.T) {
+		w, a := world(t)
+		_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+}
+
+func TestMS27_ARejectedMachineLeavesNothing(t *testing.T) {
+	for _, row := range []struct {
+		name, resource string
+	}{
+		{"MS-27: the machine", "machines"},
+		{"MS-27: the clone of the infrastructure template", "examplemachines"},
+		{"MS-27: the clone of the bootstrap template", "kubeadmconfigs"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := capitest.Set("s", 4)
+			w, a := world(t, s)
+			refuse(w, row.resource, "s-b", forbidden())
+			written, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c", "s-d"))
+			require.NoError(t, err)
+			assert.False(t, written.Failure.Deleting)
+			assert.Contains(t, written.Failure.Message, "forbidden")
+			assert.Contains(t, written.Failure.Message, "s-b")
+			for name, there := range map[string]bool{"s-a": true, "s-b": false, "s-c": true, "s-d": false} { // one, then two, then none
+				assert.Equal(t, there, w.ClusterAPIMachine(name) != nil, name)
+				assert.Equal(t, there, bootstrapOf(w, name) != nil, "bootstrap of %s", name)
+				assert.Equal(t, there, machineOf(w, name) != nil, "machine of %s", name)
+			}
+			assert.Equal(t, w.ClusterAPIMachine("s-c").ResourceVersion, written.Versions[capi.MachinesResource], "those that were created are waited for")
+			assert.Contains(t, w.Told(), "Warning FailedCreate Error creating: "+written.Failure.Message)
+		})
+	}
+}
+
+// An API server that does not answer has not rejected anything: the attempt is repeated, and uses what it made.
+func TestMS27_ARepeatedAttemptUsesItsClones(t *testing.T) {
+	s := capitest.Set("s", 1)
+	w, a := world(t, s)
+	activitiestest.Failing(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	_, retryable := activitiestest.Failure(t, err)
+	assert.True(t, retryable)
+	bootstrap, machine := bootstrapOf(w, "s-a"), machineOf(w, "s-a")
+	require.NotNil(t, bootstrap)
+	require.NotNil(t, machine)
+	activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	assert.NotNil(t, w.ClusterAPIMachine("s-a"))
+	assert.Equal(t, bootstrap.GetUID(), bootstrapOf(w, "s-a").GetUID())
+	assert.Equal(t, machine.GetUID(), machineOf(w, "s-a").GetUID())
+}
+
+// A clone that cannot be deleted again is a failure beside that of the machine.
+func TestMS27_ACloneThatStays(t *testing.T) {
+	s := capitest.Set("s", 1)
+	w, a := world(t, s)
+	refuse(w, "machines", "s-a", forbidden())
+	activitiestest.Failing(w.Provider.Objects, "delete", "examplemachines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	written, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	require.NoError(t, err)
+	assert.Contains(t, written.Failure.Message, "delete ExampleMachine s-a of a machine that was rejected")
+	assert.Nil(t, bootstrapOf(w, "s-a"), "the other one is deleted")
+	assert.NotNil(t, machineOf(w, "s-a"))
+}
+
+// A name of a clone that another set took is a Conflict: the next decision takes another name. What is there stays as it is.
+func TestMS27_ACloneOfAnotherSet(t *testing.T) {
+	s := capitest.Set("s", 1)
+	w, a := world(t, s, clone(capitest.Bootstrap(), "s-a", func(o *unstructured.Unstructured) {
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"}})
+	}))
+	before := w.Snapshot()
+	_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	assert.Equal(t, before, w.Snapshot())
+}
+
+// The decision of a set that misses machines is carried out, and the next one sees them.
+func TestMS19_FromTheDecisionToTheMachines(t *testing.T) {
+	s := capitest.Set("s", 2)
+	w, a := world(t, s)
+	d, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))
+	require.NoError(t, err)
+	require.Len(t, d.Scale.Create, 2)
+	assert.Equal(t, "900", d.Version)
+	_, err = activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, set.Creation{Set: activitiestest.Ref(s), Version: d.Version, Names: d.Scale.Create})
+	require.NoError(t, err)
+	w.Settle()
+	for _, live := range []bool{true, false} {
+		d, err = activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, live))
+		require.NoError(t, err)
+		assert.False(t, d.Scale.Acting(), d.Scale.Why)
+		assert.Empty(t, d.Errands, "the new clones are no strays")
+	}
+}

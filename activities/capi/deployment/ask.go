@@ -1,0 +1,133 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/activities/capi/extension"
+	activities "millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/rollout"
+	"millwright/observe/capi"
+	"millwright/observe/capi/deployment"
+)
+
+// AskExtension asks a runtime extension about former sets that still are as the decision saw them: whether it can bring their machines in place to
+// the template of the current set. It writes each answer on its set, also that there was none. If there is no current set any more, it is a
+// Conflict. Running it twice asks twice. It returns the versions to wait for.
+func (a *Activities) AskExtension(ctx context.Context, in activities.Questions) (kube.MinVersions, error) {
+	d, err := a.deploymentAt(ctx, in.Deployment, "")
+	if err != nil {
+		return nil, err
+	}
+	family, err := deployment.ReadSets(ctx, a.API, d)
+	if err != nil {
+		return nil, err
+	}
+	now := kube.ServerClock(ctx).Now()
+	current := family.Current(now)
+	if current == nil || d.DeletionTimestamp != nil {
+		return nil, kube.Conflict(in.Deployment)
+	}
+	extensions, err := a.extensions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := a.namespaceLabels(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	desired, err := a.withTemplates(ctx, current)
+	if err != nil {
+		return nil, err
+	}
+	sets := asMillwright[*clusterv1.MachineSet, *clusterv1.MachineSetList]{a.API.Client().Sets(d.Namespace)}
+	return kube.InParallel(capi.SetsResource, len(in.Sets), func(i int) (string, error) {
+		t := in.Sets[i]
+		ref := kube.Ref{Namespace: d.Namespace, Name: t.Name, UID: t.UID}
+		set, err := kube.LiveAt(ctx, sets, "machineset", ref, t.Version)
+		if err != nil {
+			return "", err
+		}
+		former, err := a.withTemplates(ctx, set)
+		if err != nil {
+			return "", err
+		}
+		answer := rollout.Answer{Set: string(current.UID), At: now}
+		switch said, err := extension.Ask(ctx, extensions, namespace, former, desired); {
+		case err != nil && ctx.Err() != nil:
+			return "", err // the attempt is repeated
+		case err != nil:
+			answer.Failed, answer.Why = true, kube.Brief(err.Error())
+		default:
+			answer.Possible, answer.Why = said.Possible, said.Why
+		}
+		written, err := kube.Patch(ctx, sets, set, map[string]any{"metadata": map[string]any{
+			"annotations": map[string]any{v1alpha1.AnnotationInPlaceAnswer: deployment.AnswerText(answer)},
+		}})
+		if err != nil {
+			return "", kube.WriteError(ref, err)
+		}
+		if !answer.Possible {
+			a.Kube.Recorder.Event(d, eventType(answer), vocabulary.ReasonNotUpdatedInPlace, fmt.Sprintf("MachineSet %s: %s", set.Name, answer.Why))
+		}
+		return written.ResourceVersion, nil
+	})
+}
+
+func eventType(a rollout.Answer) string {
+	if a.Failed {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// extensions lists the runtime extensions that are registered; none if their kind is not installed.
+func (a *Activities) extensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
+	list, err := a.API.Client().Objects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list extensionconfigs: %w", err)
+	}
+	all := make([]runtimev1.ExtensionConfig, len(list.Items))
+	for i := range list.Items {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &all[i]); err != nil {
+			return nil, fmt.Errorf("read extensionconfig %s: %w", list.Items[i].GetName(), err)
+		}
+	}
+	return all, nil
+}
+
+// namespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects by them.
+func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	o, err := a.API.Client().Objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get namespace %s: %w", name, err)
+	}
+	return o.GetLabels(), nil
+}
+
+// withTemplates reads the templates of a set from the API server. One that does not exist is nil.
+func (a *Activities) withTemplates(ctx context.Context, set *clusterv1.MachineSet) (extension.Objects, error) {
+	objects, spec := extension.Objects{Set: set}, &set.Spec.Template.Spec
+	templates, err := a.API.TemplatesLive(ctx, set.Namespace, spec)
+	for _, t := range templates {
+		if t.Ref == spec.InfrastructureRef {
+			objects.Infrastructure = t.Object
+		} else {
+			objects.Bootstrap = t.Object
+		}
+	}
+	return objects, err
+}

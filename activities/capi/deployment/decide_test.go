@@ -1,0 +1,280 @@
+package deployment_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/capi/deployment"
+	activities "millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+// world holds these objects, and the Cluster and the templates of a deployment.
+func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
+	t.Helper()
+	w := activitiestest.NewClusterAPI(t, capitest.Settings, append(objects, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure())...)
+	w.Forget()
+	return w, &deployment.Activities{Kube: w.Kube, API: w.API}
+}
+
+// pool is a deployment with a set of a former template, of two machines, and one of its template, of one machine.
+func pool(change ...capitest.OnDeployment) (*clusterv1.MachineDeployment, []runtime.Object) {
+	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" })
+	former, current := capitest.SetOf(d, "d-1", 2, 1, capitest.ReplacedBySecond), capitest.SetOf(d, "d-2", 1, 2)
+	for _, f := range change {
+		f(d)
+	}
+	return d, []runtime.Object{
+		d, former, current, capitest.Machine("a", former), capitest.Machine("b", former), capitest.Machine("c", current),
+	}
+}
+
+func read(d *clusterv1.MachineDeployment, live bool) activities.Input {
+	in := activities.Input{Read: activitiestest.Read(d)}
+	in.Live = live
+	return in
+}
+
+// decide returns the decision about a deployment, from the API server and from the caches, which must be the same.
+func decide(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.Decision {
+	w.T.Helper()
+	a := &deployment.Activities{Kube: w.Kube, API: w.API}
+	w.Settle()
+	live, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, read(d, true))
+	require.NoError(w.T, err)
+	cached, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, read(d, false))
+	require.NoError(w.T, err)
+	for _, decision := range []*activities.Decision{&live, &cached} {
+		decision.Blocked.Since, decision.Rollout.Recheck = decision.Blocked.At, decision.Blocked.At
+		decision.Blocked.Message = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(decision.Blocked.Message, "some time") // the two may be made in different seconds
+	}
+	assert.Equal(w.T, live, cached)
+	return live
+}
+
+func theirs(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
+
+func bare(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
+
+// Whose deployment it is, and the three rows of its deletion (MD-04).
+func TestDecideWhoseDeployment(t *testing.T) {
+	set := func(change ...capitest.OnSet) *clusterv1.MachineSet {
+		return capitest.SetOf(capitest.Pool(0), "s", 0, 1, change...)
+	}
+	for _, row := range []struct {
+		name                   string
+		has                    []runtime.Object
+		gone, prepare, release bool
+		deletes                int
+	}{
+		{name: "ours", has: []runtime.Object{capitest.Pool(0), set()}},
+		{name: "gone", gone: true},
+		{name: "another of this name", has: []runtime.Object{capitest.Pool(0, func(d *clusterv1.MachineDeployment) { d.UID = "uid-new" })}, gone: true},
+		{name: "handed over", has: []runtime.Object{capitest.Pool(0, theirs), set()}, release: true},
+		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.Pool(0, theirs, bare)}, gone: true},
+		{name: "new", has: []runtime.Object{capitest.Pool(0, bare)}, prepare: true},
+		{name: "MD-04: being deleted, and no set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment])}, release: true},
+		{name: "MD-04: being deleted, and a set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set()}, deletes: 1},
+		{name: "MD-04: being deleted, and so is its set", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set(capitest.Going[*clusterv1.MachineSet])}},
+		{name: "being deleted while it is paused", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment], capitest.Annotated[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, _ := world(t, row.has...)
+			d := decide(w, capitest.Pool(0))
+			assert.Equal(t, []bool{row.gone, row.prepare, row.release}, []bool{d.Gone, d.Prepare, d.Release})
+			assert.Len(t, d.Rollout.Delete, row.deletes)
+			if row.gone {
+				assert.Equal(t, kube.ObjectIsGone, d.Pending)
+			}
+			assert.Empty(t, w.Writes())
+		})
+	}
+}
+
+// A decision has what a rollout needs, and asks for nothing that Cluster API has not.
+func TestDecide(t *testing.T) {
+	d, objects := pool()
+	w, _ := world(t, objects...)
+	got := decide(w, d)
+	assert.True(t, got.Rollout.Rolling)
+	assert.EqualValues(t, 2, got.Rollout.Revision)
+	require.Len(t, got.Rollout.Resize, 1, "surge 1: %s", got.Rollout.Why)
+	assert.Equal(t, []any{"d-2", 1, 2}, []any{got.Rollout.Resize[0].Name, got.Rollout.Resize[0].From, got.Rollout.Resize[0].To})
+	assert.Equal(t, []int{3, 2}, []int{got.Picture.Wanted, got.Picture.Old})
+	assert.True(t, got.Report)
+	assert.Equal(t, kube.MinVersions{
+		"machinedeployments.cluster.x-k8s.io": "900", "machinesets.cluster.x-k8s.io": "900", "machines.cluster.x-k8s.io": "900", "clusters.cluster.x-k8s.io": "900",
+		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io": "900", "examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
+	}, got.Seen)
+	assert.Empty(t, got.Rollout.Mark)
+	assert.Empty(t, got.Rollout.Taint)
+	assert.Empty(t, got.Rollout.Guard)
+	assert.Empty(t, got.Rollout.Move)
+	assert.False(t, got.Replace)
+}
+
+// A deployment from its first set to a new template and back: each decision is carried out by the activities that it names, and the sets do
+// what their own workflows do.
+func TestARolloutAndItsUndo(t *testing.T) {
+	w, a := world(t, capitest.Pool(2, bare, func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) }))
+	d := w.ClusterAPIDeployment("d")
+	run := func() {
+		t.Helper()
+		for range 60 {
+			settled := step(w, a, d)
+			if w.ClusterAPIDeployment("d") == nil || settled {
+				return
+			}
+		}
+		t.Fatal("it does not come to rest")
+	}
+	run()
+	sets := w.ClusterAPISets()
+	require.Len(t, sets, 1)
+	first := sets[0]
+	assert.EqualValues(t, 2, *first.Spec.Replicas)
+	assert.Equal(t, "1", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
+
+	change(w, func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.32.0" })
+	run()
+	assert.Equal(t, map[string]int32{"1": 0, "2": 2}, sizes(w))
+	assert.Equal(t, "2", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
+
+	change(w, func(d *clusterv1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRollbackTo] = "0" })
+	run()
+	assert.Equal(t, map[string]int32{"2": 0, "3": 2}, sizes(w), "the first set is the current one again")
+	assert.Equal(t, "3", w.ClusterAPISet(first.Name).Annotations[clusterv1.RevisionAnnotation])
+	assert.Equal(t, "v1.31.2", w.ClusterAPIDeployment("d").Spec.Template.Spec.Version)
+	assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
+
+	for _, s := range w.ClusterAPISets() { // all of this took less than a second
+		s.CreationTimestamp = capitest.Ago(60)
+		_, err := w.Provider.Client.Sets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	change(w, func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = metav1.Now().Rfc3339Copy() })
+	run()
+	assert.Equal(t, map[string]int32{"2": 0, "3": 0, "4": 2}, sizes(w), "a new set of the same template")
+
+	change(w, func(d *clusterv1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRevisionHistoryLimit] = "0" })
+	run()
+	assert.Equal(t, map[string]int32{"4": 2}, sizes(w), "no former set is kept")
+
+	require.NoError(t, w.Provider.Client.Deployments("shop").Delete(t.Context(), "d", metav1.DeleteOptions{}))
+	run()
+	assert.Nil(t, w.ClusterAPIDeployment("d"))
+	assert.Empty(t, w.ClusterAPISets())
+}
+
+// sizes returns the sizes of the sets by their revisions.
+func sizes(w *activitiestest.World) map[string]int32 {
+	all := map[string]int32{}
+	for _, s := range w.ClusterAPISets() {
+		all[s.Annotations[clusterv1.RevisionAnnotation]] = *s.Spec.Replicas
+	}
+	return all
+}
+
+// change changes the deployment d as a person does.
+func change(w *activitiestest.World, how capitest.OnDeployment) {
+	w.T.Helper()
+	d := w.ClusterAPIDeployment("d").DeepCopy()
+	how(d)
+	_, err := w.Provider.Client.Deployments("shop").Update(w.T.Context(), d, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+}
+
+// step decides, carries out what is decided, and lets the sets act. It reports whether there was nothing to do.
+func step(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
+	w.T.Helper()
+	got := decide(w, d)
+	ref := activitiestest.Ref(d)
+	at := read(d, true).Read
+	r := got.Rollout
+	switch {
+	case got.Gone:
+		return true
+	case got.Prepare || got.Release:
+		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, at)
+		require.NoError(w.T, err)
+	case r.Record != nil:
+		report(w, a, d, activities.Report{Input: read(d, true), Record: r.Record})
+	case r.Rollback != nil:
+		activitiestest.Twice[kube.MinVersions](w, a.RollBackClusterAPIDeployment, activities.RollBack{Deployment: ref, Version: got.Version, Rollback: *r.Rollback})
+	case r.Create != nil:
+		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, activities.SetCreation{Deployment: ref, Version: got.Version, Creation: *r.Create})
+		require.NoError(w.T, err)
+	case r.Acts():
+		_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+			Deployment: ref, Adopt: r.Adopt, Open: r.Open, Close: r.Close, Revise: r.Revise, Sync: r.Sync, Resize: r.Resize, Delete: r.Delete,
+		})
+		require.NoError(w.T, err)
+	case got.Report:
+		report(w, a, d, activities.Report{Input: read(d, true)})
+	default:
+		settled = true
+	}
+	return !setsAct(w) && settled
+}
+
+func report(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment, in activities.Report) {
+	w.T.Helper()
+	version := activitiestest.Twice[string](w, a.ReportClusterAPIDeployment, in)
+	assert.Equal(w.T, w.ClusterAPIDeployment(d.Name).ResourceVersion, version, "the version to wait for")
+}
+
+// setsAct gives each set the machines that it wants, and writes its status. It reports whether anything changed.
+func setsAct(w *activitiestest.World) (acted bool) {
+	w.T.Helper()
+	sets, machines := w.Provider.Client.Sets("shop"), w.Provider.Client.Machines("shop")
+	for _, s := range w.ClusterAPISets() {
+		list, err := machines.List(w.T.Context(), metav1.ListOptions{})
+		require.NoError(w.T, err)
+		var own []*clusterv1.Machine
+		for i := range list.Items {
+			if metav1.IsControlledBy(&list.Items[i], s) {
+				own = append(own, &list.Items[i])
+			}
+		}
+		wanted := int(*s.Spec.Replicas)
+		if s.DeletionTimestamp != nil {
+			wanted = 0
+		}
+		for i := len(own); i < wanted; i++ {
+			m := capitest.Machine(s.Name+"-"+string(rune('a'+i)), s)
+			m.ResourceVersion = ""
+			m.Finalizers = nil
+			_, err := machines.Create(w.T.Context(), m, metav1.CreateOptions{})
+			require.NoError(w.T, err)
+			acted = true
+		}
+		for i := wanted; i < len(own); i++ {
+			require.NoError(w.T, machines.Delete(w.T.Context(), own[i].Name, metav1.DeleteOptions{}))
+			acted = true
+		}
+		if s.DeletionTimestamp != nil && len(own) == 0 {
+			s.Finalizers = kube.Without(s.Finalizers, capi.Finalizer)
+			_, err := sets.Update(w.T.Context(), s, metav1.UpdateOptions{})
+			require.NoError(w.T, err)
+			acted = true
+			continue
+		}
+		if s.Status.ObservedGeneration != s.Generation || capi.Value(s.Status.Replicas) != int32(wanted) {
+			s.Status.ObservedGeneration, s.Status.Replicas = s.Generation, new(int32(wanted))
+			_, err := sets.UpdateStatus(w.T.Context(), s, metav1.UpdateOptions{})
+			require.NoError(w.T, err)
+			acted = true
+		}
+	}
+	return acted
+}

@@ -1,0 +1,292 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/capi/deployment"
+	activities "millwright/activities/deployment"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+func creation(d *clusterv1.MachineDeployment) activities.SetCreation {
+	return activities.SetCreation{
+		Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+	}
+}
+
+func unrevised(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) }
+
+func TestCreateSet(t *testing.T) {
+	d := capitest.Pool(3, unrevised)
+	w, a := world(t, d)
+	versions, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	require.NoError(t, err)
+	sets := w.ClusterAPISets()
+	require.Len(t, sets, 1)
+	assert.EqualValues(t, 1, *sets[0].Spec.Replicas)
+	after := w.ClusterAPIDeployment("d")
+	assert.Equal(t, "2", after.Annotations[clusterv1.RevisionAnnotation])
+	assert.Equal(t, kube.MinVersions{capi.SetsResource: sets[0].ResourceVersion, capi.DeploymentsResource: after.ResourceVersion}, versions)
+	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"}, w.Told())
+}
+
+// The answer of the first attempt was lost, before the revision was written.
+func TestCreateSetFindsWhatItMade(t *testing.T) {
+	d := capitest.Pool(3, unrevised)
+	w, a := world(t, d)
+	activitiestest.Failing(w.Provider.Core, "patch", "machinedeployments", 1, apierrors.NewInternalError(assert.AnError), nil)
+	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	require.Error(t, err)
+	_, err = activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	require.NoError(t, err)
+	assert.Len(t, w.ClusterAPISets(), 1)
+	assert.Equal(t, "2", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
+	assert.Len(t, w.Told(), 1)
+}
+
+// A name that another object has is not taken: the set gets the next one.
+func TestCreateSetWhoseNameIsTaken(t *testing.T) {
+	d := capitest.Pool(3)
+	first, a := world(t, d)
+	_, err := activitiestest.Run[kube.MinVersions](first, a.CreateClusterAPISet, creation(d))
+	require.NoError(t, err)
+	name := first.ClusterAPISets()[0].Name
+	for what, other := range map[string]*clusterv1.MachineSet{
+		"of another owner":    capitest.Set(name, 1),
+		"being deleted":       capitest.SetOf(d, name, 1, 2, capitest.Going[*clusterv1.MachineSet]),
+		"of another revision": capitest.SetOf(d, name, 1, 1),
+		"of another template": capitest.SetOf(d, name, 1, 2, capitest.Former),
+	} {
+		w, a := world(t, d, other)
+		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+		require.NoError(t, err, what)
+		assert.Len(t, w.ClusterAPISets(), 2, what)
+		assert.EqualValues(t, 1, *w.ClusterAPISet(name).Spec.Replicas, what)
+	}
+}
+
+func TestCreateSetThatIsNotWantedAnyMore(t *testing.T) {
+	d := capitest.Pool(3)
+	cluster, bootstrap := capitest.Cluster(), capitest.Bootstrap()
+	for name, has := range map[string][]runtime.Object{
+		"a template went away":          {d, cluster, bootstrap},
+		"the Cluster went away":         {d, bootstrap, capitest.Infrastructure()},
+		"the Cluster is deleted":        {d, capitest.Cluster(capitest.Going[*clusterv1.Cluster]), bootstrap, capitest.Infrastructure()},
+		"the deployment changed":        {capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.ResourceVersion = "901" }), cluster, bootstrap, capitest.Infrastructure()},
+		"the deployment is deleted":     {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), cluster, bootstrap, capitest.Infrastructure()},
+		"the deployment is handed over": {capitest.Pool(3, theirs), cluster, bootstrap, capitest.Infrastructure()},
+	} {
+		w := activitiestest.NewClusterAPI(t, capitest.Settings, has...)
+		a := &deployment.Activities{Kube: w.Kube, API: w.API}
+		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.ClusterAPISets(), name)
+	}
+}
+
+func TestCreateSetIsRefused(t *testing.T) {
+	d := capitest.Pool(3)
+	w, a := world(t, d)
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "machinesets"}, "x", nil)
+	activitiestest.Failing(w.Provider.Core, "create", "machinesets", 1, refusal, nil)
+	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	told := w.Told()
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "Warning MachineSetCreateError Error creating machine set: ")
+}
+
+func target(s *clusterv1.MachineSet) rollout.Target {
+	return rollout.Target{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Why: "because"}
+}
+
+// Each change of a set: what it writes, that a set that changed is a Conflict, and that nothing else is written.
+func TestChangeSets(t *testing.T) {
+	resized := func(from, to int) func(*activities.SetChanges, rollout.Target) {
+		return func(in *activities.SetChanges, s rollout.Target) {
+			in.Resize = []rollout.Resize{{Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4}}
+		}
+	}
+	for _, row := range []struct {
+		name   string
+		set    capitest.OnSet
+		how    func(*activities.SetChanges, rollout.Target)
+		check  func(*testing.T, *clusterv1.MachineSet)
+		writes []string
+		told   []string
+	}{
+		{
+			"adopt", capitest.Unowned[*clusterv1.MachineSet],
+			func(in *activities.SetChanges, s rollout.Target) { in.Adopt = []rollout.Target{s} },
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.True(t, metav1.IsControlledBy(s, capitest.Pool(3)))
+			},
+			[]string{"update machinesets"},
+			[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: because"},
+		},
+		{
+			"RU-new: open", capitest.Annotated[*clusterv1.MachineSet](clusterv1.DisableMachineCreateAnnotation, "true"),
+			func(in *activities.SetChanges, s rollout.Target) { in.Open = []rollout.Target{s} },
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.NotContains(t, s.Annotations, clusterv1.DisableMachineCreateAnnotation)
+			},
+			[]string{"patch machinesets"},
+			nil,
+		},
+		{
+			"OD: close", nil,
+			func(in *activities.SetChanges, s rollout.Target) { in.Close = []rollout.Target{s} },
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.Equal(t, "true", s.Annotations[clusterv1.DisableMachineCreateAnnotation])
+			},
+			[]string{"patch machinesets"},
+			nil,
+		},
+		{
+			"sync", func(s *clusterv1.MachineSet) {
+				capitest.Former(s)
+				s.Labels[clusterv1.WatchLabel] = "upstream"
+			},
+			func(in *activities.SetChanges, s rollout.Target) { in.Sync = []rollout.Target{s} },
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
+				assert.Equal(t, "v1.30.0", s.Spec.Template.Spec.Version, "only what changes in place")
+			},
+			[]string{"update machinesets"},
+			nil,
+		},
+		{
+			"revise", nil,
+			func(in *activities.SetChanges, s rollout.Target) {
+				in.Revise = &rollout.Revise{Target: s, Revision: 4, History: "1"}
+			},
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.Equal(t, "4", s.Annotations[clusterv1.RevisionAnnotation])
+				assert.Equal(t, "1", s.Annotations["machinedeployment.clusters.x-k8s.io/revision-history"])
+			},
+			[]string{"update machinesets", "patch machinedeployments"},
+			nil,
+		},
+		{
+			"grow", nil, resized(2, 3),
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.EqualValues(t, 3, *s.Spec.Replicas)
+				assert.Equal(t, "2", s.Annotations[v1alpha1.AnnotationFormerReplicas], "it had acted on two")
+				assert.Equal(t, "4", s.Annotations[clusterv1.MaxReplicasAnnotation])
+			},
+			[]string{"patch machinesets"},
+			[]string{"Normal ScalingMachineSet Scaled up machine set s to 3"},
+		},
+		{
+			"shrink before it has acted", func(s *clusterv1.MachineSet) {
+				s.Generation = 2
+				s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
+			}, resized(2, 1),
+			func(t *testing.T, s *clusterv1.MachineSet) {
+				assert.EqualValues(t, 1, *s.Spec.Replicas)
+				assert.Equal(t, "5", s.Annotations[v1alpha1.AnnotationFormerReplicas], "it may still act on five")
+			},
+			[]string{"patch machinesets"},
+			[]string{"Normal ScalingMachineSet Scaled down machine set s to 1"},
+		},
+		{
+			"delete", capitest.Going[*clusterv1.MachineSet], // its finalizer keeps it
+			func(in *activities.SetChanges, s rollout.Target) { in.Delete = []rollout.Target{s} },
+			func(t *testing.T, s *clusterv1.MachineSet) { assert.NotNil(t, s.DeletionTimestamp) },
+			[]string{"delete machinesets"},
+			nil,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := capitest.Pool(3)
+			s := capitest.SetOf(d, "s", 2, 1)
+			if row.set != nil {
+				row.set(s)
+			}
+			w, a := world(t, d, s)
+			in := activities.SetChanges{Deployment: activitiestest.Ref(d)}
+			stale := target(s)
+			stale.Version, stale.UID = "899", string(s.UID)
+			row.how(&in, stale)
+			if len(in.Resize) > 0 {
+				in.Resize[0].From++ // within 2 s only another size is a conflict
+			}
+			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Equal(t, s, w.ClusterAPISet("s"))
+			w.Told()
+			w.Forget()
+
+			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
+			row.how(&in, target(s))
+			versions, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
+			require.NoError(t, err)
+			after := w.ClusterAPISet("s")
+			row.check(t, after)
+			assert.Equal(t, row.writes, w.Writes())
+			if len(in.Delete) == 0 {
+				assert.Equal(t, after.ResourceVersion, versions[capi.SetsResource])
+			}
+			assert.ElementsMatch(t, row.told, w.Told())
+		})
+	}
+}
+
+// Within two seconds a resize succeeds if only the status of the set changed.
+func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
+	d := capitest.Pool(3)
+	s := capitest.SetOf(d, "s", 2, 1)
+	w, a := world(t, d, s)
+	changed := s.DeepCopy()
+	changed.Status.ReadyReplicas = new(int32(1))
+	_, err := w.Provider.Client.Sets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+		Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: s.ResourceVersion, From: 2, To: 3, Desired: 3, Max: 4}},
+	})
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, *w.ClusterAPISet("s").Spec.Replicas)
+}
+
+// A set is adopted only by a deployment that stays, and that selects it.
+func TestAdoptOnlyWhatIsFree(t *testing.T) {
+	d := capitest.Pool(3)
+	for name, row := range map[string]struct {
+		deployment *clusterv1.MachineDeployment
+		set        *clusterv1.MachineSet
+	}{
+		"it has a controller":       {d, capitest.SetOf(capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.UID = "uid-x" }), "s", 1, 1)},
+		"it is not selected":        {d, capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels = nil })},
+		"it is being deleted":       {d, capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet], capitest.Going[*clusterv1.MachineSet])},
+		"the deployment is deleted": {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet])},
+	} {
+		w, a := world(t, row.deployment, row.set)
+		_, _ = activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{Deployment: activitiestest.Ref(d), Adopt: []rollout.Target{target(row.set)}})
+		assert.Equal(t, row.set, w.ClusterAPISet("s"), name)
+	}
+}
+
+// A revision is for the set of the present template: if that is another one by now, nothing is written.
+func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
+	d := capitest.Pool(3)
+	s := capitest.SetOf(d, "s", 2, 1, capitest.Former)
+	w, a := world(t, d, s)
+	_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+		Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: target(s), Revision: 4},
+	})
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	assert.Equal(t, s, w.ClusterAPISet("s"))
+}

@@ -1,0 +1,274 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/capi/deployment"
+	activities "millwright/activities/deployment"
+	"millwright/activities/kube"
+	requests "millwright/activities/request"
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	observed "millwright/observe/capi/deployment"
+)
+
+// The status says what was read; the record and the operation are in annotations, and both are written once.
+func TestReport(t *testing.T) {
+	d, objects := pool()
+	w, a := world(t, objects...)
+	in := activities.Report{
+		Input:  read(d, true),
+		Record: &rollout.Progress{Revision: 2, Step: 1, Failed: []string{"c"}},
+		Step:   &kube.Step{WorkflowID: "rollout-1", RolloutOf: string(d.UID), Name: "roll", Since: time.Now(), Cause: "it takes time"},
+	}
+	in.WorkflowID = "rollout-1"
+	report(w, a, d, in)
+	after := w.ClusterAPIDeployment("d")
+	assert.Equal(t, []int32{3, 3, 3, 1}, []int32{*after.Status.Replicas, *after.Status.ReadyReplicas, *after.Status.AvailableReplicas, *after.Status.UpToDateReplicas})
+	assert.EqualValues(t, 1, after.Status.ObservedGeneration)
+	assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{}, FailedMachines: []string{"c"}}, observed.Recorded(after))
+	assert.Equal(t, "rollout-1", observed.Named(after))
+	assert.Equal(t, "it takes time", observed.Operation(after).WaitsFor)
+	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.Writes())
+	for _, kind := range []string{"Available", "Progressing", "RollingOut", "MachinesReady", "Deleting", "Paused"} {
+		assert.NotEmpty(t, capi.ConditionOf(after.Status.Conditions, kind).Type, kind)
+	}
+
+	t.Run("another workflow must not write while a rollout is named", func(t *testing.T) {
+		_, err := activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, true)})
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	})
+	t.Run("it may once the rollout is over", func(t *testing.T) {
+		in := activities.Report{Input: read(d, true)}
+		in.Over = "rollout-1"
+		report(w, a, d, in)
+		assert.Nil(t, observed.Operation(w.ClusterAPIDeployment("d")))
+		assert.NotNil(t, observed.Recorded(w.ClusterAPIDeployment("d")), "the record stays")
+	})
+}
+
+func TestReportOfADeploymentThatIsGone(t *testing.T) {
+	d := capitest.Pool(3)
+	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.Pool(3, theirs)}} {
+		w, a := world(t, has...)
+		_, err := activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, true)})
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		assert.Empty(t, w.Writes(), name)
+	}
+}
+
+// A set that the API server refused is in the condition Progressing, and blocks.
+func TestReportOfARefusedSet(t *testing.T) {
+	d := capitest.Pool(3)
+	w, a := world(t, d)
+	report(w, a, d, activities.Report{Input: read(d, true), NoSet: "quota"})
+	c := capi.ConditionOf(w.ClusterAPIDeployment("d").Status.Conditions, "Progressing")
+	assert.Equal(t, []string{"False", "MachineSetCreateError", "quota"}, []string{string(c.Status), c.Reason, c.Message})
+	assert.Equal(t, "Refused", capi.ConditionOf(w.ClusterAPIDeployment("d").Status.Conditions, "Blocked").Reason)
+}
+
+func finalize(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
+	w.T.Helper()
+	a := &deployment.Activities{Kube: w.Kube, API: w.API}
+	return activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
+}
+
+func TestFinalize(t *testing.T) {
+	t.Run("a new one is prepared", func(t *testing.T) {
+		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
+			d.Finalizers, d.OwnerReferences = []string{clusterv1.MachineDeploymentFinalizer}, nil
+		})
+		w, a := world(t, d)
+		activitiestest.Twice[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
+		after := w.ClusterAPIDeployment("d")
+		assert.Equal(t, []string{capi.Finalizer}, after.Finalizers)
+		assert.Equal(t, capitest.Pool(3).OwnerReferences, after.OwnerReferences)
+	})
+	t.Run("MD-04: one that is being deleted keeps it while a set is left", func(t *testing.T) {
+		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
+		w, _ := world(t, d, capitest.SetOf(d, "s", 0, 1))
+		_, err := finalize(w, d)
+		require.NoError(t, err)
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("MD-04: and loses it then", func(t *testing.T) {
+		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
+		w, _ := world(t, d)
+		_, err := finalize(w, d)
+		require.NoError(t, err)
+		assert.Nil(t, w.ClusterAPIDeployment("d"))
+	})
+	t.Run("one that was handed over gives its sets its new label first", func(t *testing.T) {
+		d := capitest.Pool(3, theirs, capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`))
+		other := capitest.SetOf(d, "other", 1, 1, capitest.Unowned[*clusterv1.MachineSet])
+		w, a := world(t, d, capitest.SetOf(d, "s", 1, 1), capitest.SetOf(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }), other)
+		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.Writes())
+		assert.Equal(t, "theirs", w.ClusterAPISet("s").Labels[clusterv1.WatchLabel])
+		assert.NotContains(t, w.ClusterAPISet("s").Annotations, v1alpha1.AnnotationFormerReplicas)
+		assert.Equal(t, "mine", w.ClusterAPISet("r").Labels[clusterv1.WatchLabel], "another value stays")
+		assert.Equal(t, other, w.ClusterAPISet("other"))
+		after := w.ClusterAPIDeployment("d")
+		assert.Empty(t, after.Finalizers)
+		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationOperation)
+		assert.Equal(t, d.Spec, after.Spec)
+	})
+	t.Run("one without the label takes it away", func(t *testing.T) {
+		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { delete(d.Labels, clusterv1.WatchLabel) })
+		w, _ := world(t, d, capitest.SetOf(d, "s", 1, 1))
+		_, err := finalize(w, d)
+		require.NoError(t, err)
+		assert.NotContains(t, w.ClusterAPISet("s").Labels, clusterv1.WatchLabel)
+	})
+}
+
+// A former template returns in one write, and only if its templates exist.
+func TestRollBack(t *testing.T) {
+	asked := capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")
+	d, objects := pool(asked)
+	former := objects[1].(*clusterv1.MachineSet)
+	order := func(set *rollout.Target, reason string) activities.RollBack {
+		return activities.RollBack{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{Set: set, Revision: 1, Reason: reason, Why: "because"}}
+	}
+	t.Run("it returns", func(t *testing.T) {
+		w, a := world(t, objects...)
+		activitiestest.Twice[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(new(target(former)), "DeploymentRollback"))
+		after := w.ClusterAPIDeployment("d")
+		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
+		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
+		assert.Equal(t, []string{"update machinedeployments"}, w.Writes())
+		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.Told())
+	})
+	t.Run("there is nothing to return to", func(t *testing.T) {
+		w, a := world(t, objects...)
+		activitiestest.Twice[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(nil, "DeploymentRollbackTemplateNotFound"))
+		assert.Equal(t, d.Spec, w.ClusterAPIDeployment("d").Spec)
+		assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
+		assert.Equal(t, []string{"Warning DeploymentRollbackTemplateNotFound because"}, w.Told())
+	})
+	t.Run("a template went away since the decision", func(t *testing.T) {
+		gone := former.DeepCopy()
+		gone.Spec.Template.Spec.InfrastructureRef.Name = "gone"
+		w, a := world(t, d, gone)
+		_, err := activitiestest.Run[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(new(target(gone)), "DeploymentRollback"))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.Writes())
+		next := decide(w, d)
+		require.NotNil(t, next.Rollout.Rollback)
+		assert.Equal(t, "revision 1 cannot return: ExampleMachineTemplate shop/gone does not exist any more", next.Rollout.Rollback.Why)
+		assert.Nil(t, next.Rollout.Rollback.Set)
+	})
+	t.Run("the set goes", func(t *testing.T) {
+		going := former.DeepCopy()
+		capitest.Going(going)
+		w, a := world(t, d, going)
+		_, err := activitiestest.Run[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(new(target(going)), "DeploymentRollback"))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.Writes())
+	})
+}
+
+// Requests are written once, and told; a refusal is an answer.
+func TestRequests(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		order request.Order
+		says  string
+		check func(*testing.T, *clusterv1.MachineDeployment)
+	}{
+		{"pause", request.Order{Command: request.Pause, Actor: "ann"}, "deployment shop/d is paused", func(t *testing.T, d *clusterv1.MachineDeployment) {
+			assert.True(t, capi.Value(d.Spec.Paused))
+		}},
+		{"start", request.Order{Command: request.Start, Actor: "ann"}, "wrote 2100-03-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced", func(t *testing.T, d *clusterv1.MachineDeployment) {
+			assert.Equal(t, "2100-03-01T12:00:00Z", d.Spec.Rollout.After.UTC().Format(time.RFC3339))
+		}},
+		{"cancel", request.Order{Command: request.Cancel, Actor: "ann", Reason: "bad"}, "the rollout of revision 2 of deployment shop/d is held where it is", func(t *testing.T, d *clusterv1.MachineDeployment) {
+			assert.Equal(t, "2 ann: bad", d.Annotations[v1alpha1.AnnotationRolloutHold])
+		}},
+		{"undo", request.Order{Command: request.Undo, Actor: "ann"}, "deployment shop/d returns from revision 2 to revision 1", func(t *testing.T, d *clusterv1.MachineDeployment) {
+			assert.Equal(t, "1", d.Annotations[v1alpha1.AnnotationRollbackTo])
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, objects := pool()
+			w, a := world(t, objects...)
+			answer := activitiestest.Twice[requests.Answer](w, a.ApplyClusterAPIRequest, activitiestest.ClusterAPIRequest(d, row.order))
+			after := w.ClusterAPIDeployment("d")
+			row.check(t, after)
+			assert.Equal(t, requests.Answer{Applied: true, Message: row.says, Version: after.ResourceVersion}, answer)
+			assert.Equal(t, "2100-03-01T12:00:00.5Z "+row.order.Summary(), after.Annotations[v1alpha1.AnnotationLastRequest])
+			assert.Equal(t, []string{"patch machinedeployments"}, w.Writes())
+			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.Told())
+		})
+	}
+	t.Run("refused", func(t *testing.T) {
+		d, objects := pool()
+		objects[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = "gone"
+		w, a := world(t, objects...)
+		answer, err := activitiestest.Run[requests.Answer](w, a.ApplyClusterAPIRequest, activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Undo}))
+		require.NoError(t, err)
+		assert.Equal(t, requests.Answer{Message: "revision 1 of deployment shop/d cannot return: ExampleMachineTemplate shop/gone does not exist any more"}, answer)
+		assert.Empty(t, w.Writes())
+	})
+	t.Run("of a deployment that is not Millwright's", func(t *testing.T) {
+		d := capitest.Pool(3, theirs, bare)
+		w, a := world(t, d)
+		answer, err := activitiestest.Run[requests.Answer](w, a.ApplyClusterAPIRequest, activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Pause}))
+		require.NoError(t, err)
+		assert.Equal(t, requests.Answer{Message: "object shop/d is gone"}, answer)
+		assert.Empty(t, w.Writes())
+	})
+}
+
+// A decision and a report change nothing that is in a cache.
+func TestD21_NoActivityChangesWhatIsInACache(t *testing.T) {
+	d, objects := pool(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"), func(d *clusterv1.MachineDeployment) {
+		d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
+	})
+	w, a := world(t, objects...)
+	decide(w, d) // from now on templates have caches
+	before := w.Cached()
+	require.NotEmpty(t, before)
+	w.Hold()
+	_, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, read(d, false))
+	require.NoError(t, err)
+	_, err = activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, false)})
+	require.NoError(t, err)
+	for was, is := range before {
+		assert.Equal(t, was, is)
+	}
+}
+
+// The caches keep only the managed fields of Millwright. A status that has them would take the fields of all others from them.
+func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
+	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
+		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply"}, {Manager: capi.DeploymentFieldManager, Operation: "Update"}}
+	})
+	w, a := world(t, d)
+	cached, found := w.API.Deployment("shop/d")
+	require.True(t, found)
+	require.Len(t, cached.ManagedFields, 1)
+	_, err := activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, false)})
+	require.NoError(t, err)
+	var written int
+	for _, action := range w.Provider.Core.Actions() {
+		if update, is := action.(clienttesting.UpdateAction); is {
+			written++
+			assert.Empty(t, update.GetObject().(*clusterv1.MachineDeployment).ManagedFields)
+		}
+	}
+	assert.Equal(t, 1, written)
+}

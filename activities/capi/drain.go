@@ -1,0 +1,328 @@
+package capi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	decidedrain "millwright/decide/drain"
+	"millwright/decide/replace"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	observedrain "millwright/observe/drain"
+)
+
+// MachinesResource is the resource whose versions writes of machines return.
+const MachinesResource = capi.MachinesResource
+
+// fillTimeout bounds the wait for the budgets and volume attachments of a workload cluster. Source: a tenth of what EvictPods may take
+// without a heartbeat is too short for a cluster that is far away; after it, Temporal begins another attempt.
+const fillTimeout = 5 * time.Second
+
+// DecideClusterAPIDrain reads a machine whose node Millwright drains in place of Cluster API, what is around it, and its node. It returns the
+// next step for the machine's hook. While the node is drained, the decision also has the means that removes pods now, and when that means ends.
+func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) (drain.Decision, error) {
+	m, err := a.machine(ctx, in.Read)
+	if err != nil {
+		return drain.Decision{}, err
+	}
+	if m == nil {
+		return drain.Decision{Result: drain.Cancelled, Why: "the machine is gone"}, nil
+	}
+	v, now := capi.AsMachine(m), in.Time()
+	d := drain.Decision{Version: m.ResourceVersion, Phase: string(v.Status.CurrentStatus.Phase), NodeName: cache.NodeNameOf(v)}
+	hook, err := a.API.Hook(ctx, m, v)
+	if err != nil {
+		return d, err
+	}
+	step, why := hook.Next()
+	var node *corev1.Node
+	var cluster *cache.Cluster
+	if step == decidedrain.HookDrain {
+		var release func()
+		cluster, release, err = a.API.Workload(ctx, m.Namespace, m.Spec.ClusterName)
+		if err == nil {
+			defer release()
+			node, err = ownNode(ctx, cluster.Target(m.Namespace), m)
+		}
+		if err != nil && ctx.Err() != nil {
+			return d, err
+		}
+		if hook.NodeGone = node == nil; err != nil {
+			hook.Unknown = unknown(m, err)
+		}
+		step, why = hook.Next()
+	}
+	d.Hook, d.Why = step, why
+	switch step {
+	default: // the workflow waits, or removes the hook
+	case decidedrain.HookNothing:
+		d.Result = drain.Cancelled
+	case decidedrain.HookOver:
+		d.Result = over(hook)
+	case decidedrain.HookDrain:
+		record := observedrain.RecordOf(v, d.Purpose)
+		ladder := observedrain.Ladder(v, record, node, in.Grace, now)
+		ladder.Unasked = in.Unasked
+		if ladder.Unusable != "" {
+			_, ladder.Breaker, _ = replace.Breaker(a.API.JoinedNodes(m.Namespace, m.Spec.ClusterName), now)
+		}
+		d.Climb(ctx, v, cluster, ladder)
+		d.Cordon = !node.Spec.Unschedulable
+		if record == nil && ladder.Force == "" {
+			_, d.Queue = decidedrain.MayDrain(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
+		}
+	}
+	return d, nil
+}
+
+// over returns how a drain has ended that is over before any pod is removed, or that has ended before.
+func over(hook decidedrain.Hook) string {
+	switch {
+	case hook.Result != "":
+		return hook.Result
+	case hook.Skip != "":
+		return vocabulary.DrainSkipped
+	default:
+		return vocabulary.DrainDrained
+	}
+}
+
+// unknown says why a node could not be read.
+func unknown(m *clusterv1.Machine, err error) string {
+	why := "Cluster " + m.Spec.ClusterName + " does not answer: "
+	if errors.Is(err, capi.ErrNoKubeconfig) || !kube.Unanswered(err) {
+		why = "the nodes of Cluster " + m.Spec.ClusterName + " cannot be read: "
+	}
+	return kube.Brief(why + err.Error())
+}
+
+// ownNode reads the node of a machine; nil if it is gone, or belongs to another instance.
+func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Machine) (*corev1.Node, error) {
+	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
+	defer cancel()
+	node, err := client.CoreV1().Nodes().Get(bounded, m.Status.NodeRef.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get node %s: %w", m.Status.NodeRef.Name, err)
+	case m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && m.Spec.ProviderID != node.Spec.ProviderID:
+		return nil, nil
+	}
+	return node, nil
+}
+
+// machine returns a machine as fresh as asked for; nil when it is gone.
+func (a *Activities) machine(ctx context.Context, in kube.Read) (*clusterv1.Machine, error) {
+	live, err := a.Kube.Fresh(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if live {
+		return kube.Live(ctx, a.API.Client().Machines(in.Ref.Namespace), "machine", in.Ref)
+	}
+	m, found := a.API.Machine(in.Ref.Key())
+	if !found || string(m.UID) != in.Ref.UID {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// CordonClusterAPINode keeps new pods off the node of a machine. A node that is gone or belongs to another instance is not written. Running
+// it twice writes once.
+func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+	m, err := a.machine(ctx, in)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	cluster, release, err := a.API.Workload(ctx, m.Namespace, m.Spec.ClusterName)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	for range kube.MaxConflicts {
+		node, err := ownNode(ctx, cluster.Target(m.Namespace), m)
+		if err != nil || node == nil || node.Spec.Unschedulable {
+			return nil, err
+		}
+		_, err = kube.Patch(ctx, cluster.Target(m.Namespace).CoreV1().Nodes(), node, map[string]any{"spec": map[string]any{"unschedulable": true}})
+		switch {
+		case err == nil, apierrors.IsNotFound(err):
+			return nil, nil
+		case !apierrors.IsConflict(err):
+			return nil, kube.WriteError(in.Ref, fmt.Errorf("cordon node %s: %w", node.Name, err))
+		}
+	}
+	return nil, kube.Contended(in.Ref)
+}
+
+// EvictClusterAPIPods is drain.EvictPods for the node of a machine of Cluster API.
+func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction) (drain.Evicted, error) {
+	m, err := kube.Live(ctx, a.API.Client().Machines(in.Machine.Namespace), "machine", in.Machine)
+	if err != nil {
+		return drain.Evicted{}, err
+	}
+	if m == nil {
+		return drain.Evicted{}, kube.ObjectGone(in.Machine)
+	}
+	cluster, release, err := a.API.Workload(ctx, m.Namespace, m.Spec.ClusterName)
+	if err != nil {
+		return drain.Evicted{}, err
+	}
+	defer release()
+	bounded, cancel := context.WithTimeout(ctx, fillTimeout)
+	defer cancel()
+	if err := a.API.Begin(bounded, cluster); err != nil {
+		return drain.Evicted{}, fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err)
+	}
+	sources := observedrain.SourcesOf(cluster)
+	sources[cache.Machines], sources[cache.Rules] = a.Kube.Cluster.Informer(capi.MachinesResource), a.Kube.Cluster.Informer(capi.RulesResource)
+	cached := func() *clusterv1.Machine {
+		if now, found := a.API.Machine(in.Machine.Key()); found && now.UID == m.UID {
+			return now
+		}
+		return nil
+	}
+	return drain.Evict(ctx, drain.Place{
+		Kube: a.Kube, Name: m.Namespace + "/" + m.Spec.ClusterName, Cluster: cluster, Sources: sources,
+		Machine: func() *v1alpha1.Machine {
+			if now := cached(); now != nil {
+				return capi.AsMachine(now)
+			}
+			return nil
+		},
+		Rules: func() (observedrain.Rules, error) {
+			if now := cached(); now != nil {
+				return a.API.DrainRules(now)
+			}
+			return a.API.DrainRules(m)
+		},
+	}, in)
+}
+
+// ReportClusterAPIDrain writes how far the drain of a machine's node is: into the annotation that holds the record, and into the machine's
+// conditions. What is written already is not written again. It returns what the machine says then, or ObjectGone.
+func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.Reported, error) {
+	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
+	for attempt := range kube.MaxConflicts {
+		if attempt > 0 {
+			in.Read.Live = true
+		}
+		m, err := a.machine(ctx, in.Read)
+		if err != nil {
+			return kube.Reported{}, err
+		}
+		if m == nil {
+			return kube.Reported{}, kube.ObjectGone(in.Read.Ref)
+		}
+		before := capi.AsMachine(m)
+		after := machine.Reported(before, in, stamp)
+		written, err := a.writeDrain(ctx, machines, m, after)
+		switch {
+		case apierrors.IsConflict(err):
+			continue
+		case apierrors.IsNotFound(err):
+			return kube.Reported{}, kube.ObjectGone(in.Read.Ref)
+		case err != nil:
+			return kube.Reported{}, kube.WriteError(in.Read.Ref, err)
+		}
+		if written.ResourceVersion != m.ResourceVersion {
+			a.Kube.RecordEvent(written, in.Event)
+			if result, took := machine.DrainEnded(before, after, stamp); result != "" {
+				a.Kube.Metrics.Drained(result, took)
+			}
+		}
+		r := kube.Reported{Version: written.ResourceVersion}
+		if o := after.Status.CurrentOperation; o != nil {
+			r.WaitsFor, r.BlockedBy = o.WaitsFor, o.BlockedBy
+		}
+		return r, nil
+	}
+	return kube.Reported{}, kube.Contended(in.Read.Ref)
+}
+
+// writeDrain writes the record and the conditions of a machine, if they differ. The record comes first, because the clock of the drain
+// counts from it.
+func (a *Activities) writeDrain(ctx context.Context, machines capi.Typed[*clusterv1.Machine, *clusterv1.MachineList], m *clusterv1.Machine, after *v1alpha1.Machine) (*clusterv1.Machine, error) {
+	text, err := capi.StatusOf(after)
+	if err != nil {
+		return nil, err
+	}
+	if m.Annotations[v1alpha1.AnnotationDrainStatus] != text {
+		if m, err = kube.Patch(ctx, machines, m, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationDrainStatus: text}}}); err != nil {
+			return nil, err
+		}
+	}
+	next := m.DeepCopy()
+	if !capi.SetDrainConditions(next, after) {
+		return m, nil
+	}
+	return machines.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+}
+
+// HoldClusterAPIDrain writes a hold on a machine whose drain an operator cancelled in Temporal: its node is not drained for now. An existing
+// hold stays as it is. It returns the version to wait for, or ObjectGone; running it twice writes once.
+func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) (string, error) {
+	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
+	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
+		m, err := kube.Live(ctx, machines, "machine", in.Read.Ref)
+		if err != nil || m == nil {
+			return nil, nil, err
+		}
+		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capi.Hooked(m) {
+			return m, nil, nil
+		}
+		return m, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationHold: in.Why}}}, nil
+	})
+}
+
+// HookRelease says how the hook of a machine is removed.
+type HookRelease struct {
+	Read    kube.Read
+	Drained bool // Millwright has drained the node, or a person skipped that: Cluster API is not to drain it either
+}
+
+// ReleaseClusterAPIHook removes Millwright's hook from a machine, so that Cluster API goes on with its deletion. It returns the version to
+// wait for, or ObjectGone. Running it twice removes it once.
+func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) (string, error) {
+	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
+	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
+		m, err := kube.Live(ctx, machines, "machine", in.Read.Ref)
+		if err != nil || m == nil {
+			return nil, nil, err
+		}
+		return m, capi.Unhook(m, in.Drained), nil
+	})
+}
+
+// unhook takes the hook away from the machines of a set that is handed over, except from those that are being deleted.
+func (a *Activities) unhook(ctx context.Context, s *clusterv1.MachineSet) error {
+	list, err := a.API.Client().Machines(s.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list machines of set %s: %w", s.Name, err)
+	}
+	for _, m := range cache.Pointers(list.Items) {
+		patch := capi.Unhook(m, false)
+		if !metav1.IsControlledBy(m, s) || m.DeletionTimestamp != nil || patch == nil {
+			continue
+		}
+		_, err := kube.Patch(ctx, a.API.Client().Machines(s.Namespace), m, patch)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return kube.WriteError(kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
+		}
+	}
+	return nil
+}

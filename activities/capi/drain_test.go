@@ -1,0 +1,352 @@
+package capi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clienttesting "k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/capi"
+	"millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/activities/machine"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	decidedrain "millwright/decide/drain"
+	observecapi "millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+func annotated(key, value string) capitest.OnMachine {
+	return capitest.Annotated[*clusterv1.Machine](key, value)
+}
+
+// recorded is the annotation with the record of a drain.
+func recorded(d v1alpha1.MachineDrain) capitest.OnMachine {
+	return func(m *clusterv1.Machine) {
+		v := observecapi.AsMachine(m)
+		v.Status.Deletion.Drain = &d
+		text, err := observecapi.StatusOf(v)
+		if err != nil {
+			panic(err)
+		}
+		annotated(v1alpha1.AnnotationDrainStatus, text)(m)
+	}
+}
+
+// nodeOf is the Node of a machine of capitest.AtTheHook.
+func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name, UID: "uid-node", ResourceVersion: "900"}}
+	n.Spec.ProviderID = "example:///" + name
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return activitiestest.With(n, change)
+}
+
+// drained is a world with a machine that is drained, its infrastructure, and objects of the workload cluster.
+func drained(t *testing.T, m *clusterv1.Machine, inWorkload ...runtime.Object) (*activitiestest.World, *capi.Activities) {
+	t.Helper()
+	w, a := world(t, m, clone(capitest.Infrastructure(), m.Name))
+	for _, o := range inWorkload {
+		require.NoError(t, w.Target.Tracker().Add(o))
+	}
+	return w, a
+}
+
+func decideDrain(t *testing.T, w *activitiestest.World, a *capi.Activities, m *clusterv1.Machine) drain.Decision {
+	t.Helper()
+	in := drain.Input{Read: activitiestest.Read(m)}
+	in.At = capitest.Noon
+	cached, err := activitiestest.Run[drain.Decision](w, a.DecideClusterAPIDrain, in)
+	require.NoError(t, err)
+	in.Live = true
+	live, err := activitiestest.Run[drain.Decision](w, a.DecideClusterAPIDrain, in)
+	require.NoError(t, err)
+	assert.Equal(t, live, cached)
+	return live
+}
+
+func TestDR23_DecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
+	set := capitest.Set("s", 1)
+	machine := func(change ...capitest.OnMachine) *clusterv1.Machine {
+		return capitest.Machine("m", set, append([]capitest.OnMachine{capitest.AtTheHook}, change...)...)
+	}
+	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	another := func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }
+	for name, row := range map[string]struct {
+		machine  *clusterv1.Machine
+		workload []runtime.Object
+		want     drain.Decision // of these fields: Hook, Result, Why, Cordon, Hold
+	}{
+		"DR-01: the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
+			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Cordon: true,
+		}},
+		"DR-02: the node is cordoned": {machine(), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
+		}},
+		"DR-29: a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+			Hook: decidedrain.HookDrain, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
+		}},
+		"DR-31: the node is gone": {machine(), nil, drain.Decision{Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
+		"the node belongs to another instance": {machine(), []runtime.Object{nodeOf("m", another)}, drain.Decision{
+			Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
+		}},
+		"a person skips it": {machine(annotated(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
+			Hook: decidedrain.HookOver, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
+		}},
+		"DR-23: a person excludes it": {machine(annotated(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
+			Hook: decidedrain.HookOver, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
+		}},
+		"a person holds it": {machine(annotated(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
+		}},
+		"it has ended": {machine(recorded(v1alpha1.MachineDrain{Result: vocabulary.DrainForced})), nil, drain.Decision{
+			Hook: decidedrain.HookOver, Result: vocabulary.DrainForced, Why: "the drain has already ended",
+		}},
+		"Cluster API has not come to it": {capitest.Machine("m", set, capitest.Hooked, capitest.Going), nil, drain.Decision{
+			Hook: decidedrain.HookAwait, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
+		}},
+		"not deleted": {capitest.Machine("m", set, capitest.Hooked), nil, drain.Decision{Hook: decidedrain.HookNothing, Result: drain.Cancelled, Why: "the machine is not being deleted"}},
+		"no hook":     {capitest.Machine("m", set, capitest.Going), nil, drain.Decision{Hook: decidedrain.HookNothing, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := drained(t, row.machine, row.workload...)
+			d := decideDrain(t, w, a, row.machine)
+			assert.Equal(t, row.want, drain.Decision{Hook: d.Hook, Result: d.Result, Why: d.Why, Cordon: d.Cordon, Hold: d.Hold})
+			assert.Equal(t, "node-m", d.NodeName)
+		})
+	}
+	t.Run("it is gone", func(t *testing.T) {
+		w, a := world(t)
+		assert.Equal(t, drain.Cancelled, decideDrain(t, w, a, machine()).Result)
+	})
+}
+
+func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	t.Run("no Secret", func(t *testing.T) {
+		w, a := drained(t, m)
+		require.NoError(t, w.Secrets.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}))
+		d := decideDrain(t, w, a, m)
+		assert.Equal(t, decidedrain.HookUnknown, d.Hook)
+		assert.Equal(t, "the nodes of Cluster c cannot be read: no kubeconfig can be used: Secret shop/c-kubeconfig does not exist", d.Why)
+	})
+	t.Run("no answer", func(t *testing.T) {
+		w, a := drained(t, m)
+		w.Target.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("connection refused")
+		})
+		d := decideDrain(t, w, a, m)
+		assert.Equal(t, decidedrain.HookUnknown, d.Hook)
+		assert.Equal(t, "Cluster c does not answer: get node node-m: connection refused", d.Why)
+	})
+}
+
+// The nodes of one Cluster take turns, and a drain that has begun keeps its place.
+func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
+	set := capitest.Set("s", 2)
+	first, second := capitest.Machine("m", set, capitest.AtTheHook, recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(1), Means: "Evict"})), capitest.Machine("next", set, capitest.AtTheHook)
+	w, a := world(t, first, second, clone(capitest.Infrastructure(), "m"), clone(capitest.Infrastructure(), "next"))
+	w.MaxDrains = 1
+	for _, o := range []runtime.Object{nodeOf("m"), nodeOf("next")} {
+		require.NoError(t, w.Target.Tracker().Add(o))
+	}
+	assert.Empty(t, decideDrain(t, w, a, first).Queue)
+	assert.Equal(t, "queued: place 1 of 1; 1 node is drained at a time", decideDrain(t, w, a, second).Queue)
+}
+
+// Pods on silent nodes are killed, but not while most nodes of the Cluster are silent at once.
+func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
+	set := capitest.Set("s", 4)
+	silent := func(n *corev1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.Ago(10)
+	}
+	m := capitest.Machine("m", set, capitest.AtTheHook, recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(20), Means: "Evict", MeansSince: new(capitest.Ago(20))}))
+	others := func(status metav1.ConditionStatus) (all []runtime.Object) {
+		for _, name := range []string{"a", "b", "d"} {
+			all = append(all, capitest.Machine(name, set, capitest.Says(clusterv1.MachineNodeReadyCondition, status)))
+		}
+		return all
+	}
+	for name, row := range map[string]struct {
+		others metav1.ConditionStatus
+		means  decidedrain.Means
+	}{"one node": {metav1.ConditionTrue, decidedrain.Kill}, "most nodes": {metav1.ConditionUnknown, decidedrain.Evict}} {
+		t.Run(name, func(t *testing.T) {
+			w, a := world(t, append(others(row.others), m, clone(capitest.Infrastructure(), "m"))...)
+			require.NoError(t, w.Target.Tracker().Add(nodeOf("m", silent)))
+			assert.Equal(t, row.means, decideDrain(t, w, a, m).Step.Means)
+		})
+	}
+}
+
+func TestDR32_CordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	w, a := drained(t, m, nodeOf("m"))
+	activitiestest.Twice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
+	node, err := w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.True(t, node.Spec.Unschedulable)
+	w, a = drained(t, m, nodeOf("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
+	_, err = activitiestest.Run[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
+	require.NoError(t, err)
+	node, err = w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.False(t, node.Spec.Unschedulable, "it belongs to another instance")
+}
+
+// The pods of the node are found in the workload cluster, with its budgets, and with the rules of Cluster API.
+func TestDR17_EvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	pod := func(name string) *corev1.Pod {
+		p := activitiestest.Pod(name, func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Labels = "node-m", map[string]string{"app": name}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		})
+		return p
+	}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", Generation: 1}}
+	budget.Spec.MinAvailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
+	rule := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta("keep")}
+	rule.Spec.Drain.Behavior = clusterv1.MachineDrainRuleDrainBehaviorSkip
+	rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
+	w, a := world(t, m, rule, clone(capitest.Infrastructure(), "m"))
+	for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
+		require.NoError(t, w.Target.Tracker().Add(o))
+	}
+	seen, err := activitiestest.Run[drain.Evicted](w, a.EvictClusterAPIPods, drain.Eviction{
+		Machine: activitiestest.Ref(m), NodeName: "node-m", Means: decidedrain.Evict, Until: time.Now().Add(3 * time.Second),
+	})
+	require.NoError(t, err)
+	assert.Equal(t, drain.OutcomeChanged, seen.Outcome)
+	require.Len(t, seen.Blockers, 1)
+	assert.Equal(t, "web/all", seen.Blockers[0].Name)
+	assert.Equal(t, 1, seen.Picture.Counts.Skipped)
+	assert.Equal(t, []string{"web/a"}, seen.Left)
+}
+
+func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook, capitest.SaysWhy("Theirs", metav1.ConditionTrue, "Some", ""))
+	w, a := drained(t, m)
+	report := machine.Report{
+		Read:       activitiestest.Read(m),
+		Step:       &kube.Step{WorkflowID: "g/clusterapidrain/shop/m/uid-m", Name: vocabulary.StepEvictPods, Since: capitest.Noon, BlockedBy: []string{"PodDisruptionBudget web/all"}, Cause: "web/all allows none"},
+		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: vocabulary.ReasonBlocked, Message: "web/all allows none"}},
+		Deletion:   &machine.DeletionProgress{Means: "Evict"},
+		Event:      &kube.Event{Warning: true, Reason: vocabulary.ReasonDrainBlocked, Message: "node node-m: web/all allows none"},
+	}
+	report.Read.At = capitest.Noon
+	said := activitiestest.Twice[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	assert.Equal(t, []string{"PodDisruptionBudget web/all"}, said.BlockedBy)
+	now := w.ClusterAPIMachine("m")
+	assert.Equal(t, now.ResourceVersion, said.Version)
+	v := observecapi.AsMachine(now)
+	assert.Equal(t, "Evict", v.Status.Deletion.Drain.Means)
+	assert.False(t, v.Status.Deletion.Drain.StartedAt.IsZero())
+	assert.Equal(t, report.Step.WorkflowID, v.Status.CurrentOperation.WorkflowID)
+	for kind, reason := range map[string]string{"Drained": "Blocked", "Theirs": "Some", clusterv1.MachineReadyCondition: "Because"} {
+		c := meta.FindStatusCondition(now.Status.Conditions, kind)
+		require.NotNil(t, c, kind)
+		assert.Equal(t, reason, c.Reason)
+	}
+	blocked := meta.FindStatusCondition(now.Status.Conditions, "Blocked")
+	require.NotNil(t, blocked)
+	assert.Contains(t, blocked.Message, "web/all allows none")
+	assert.True(t, json.Valid([]byte(now.Annotations[v1alpha1.AnnotationDrainStatus])))
+	assert.Len(t, w.Recorder.Events, 1)
+
+	report.Step, report.Event = &kube.Step{Name: vocabulary.StepDrained, Since: capitest.Noon}, nil
+	report.Conditions[0] = machine.Condition{Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainDrained, Message: "all pods are gone"}
+	report.Deletion = &machine.DeletionProgress{Result: vocabulary.DrainDrained}
+	report.Read.Live = true
+	_, err := activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	require.NoError(t, err)
+	now = w.ClusterAPIMachine("m")
+	assert.True(t, meta.IsStatusConditionTrue(now.Status.Conditions, "Drained"))
+	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, "Blocked"))
+	assert.Equal(t, vocabulary.DrainDrained, observecapi.AsMachine(now).Status.Deletion.Drain.Result)
+
+	w, a = world(t)
+	_, err = activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	failure, is := kube.Failure(err, kube.TypeObjectGone)
+	assert.True(t, is, failure)
+}
+
+// Cluster API writes the status of the machine all the time: a report that meets such a write reads the machine again.
+func TestAReportThatMeetsAnotherWrite(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	w, a := drained(t, m)
+	conflicts := 1
+	w.Provider.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+		conflicts--
+		return conflicts >= 0, nil, apierrors.NewConflict(clusterv1.GroupVersion.WithResource("machines").GroupResource(), "m", nil)
+	})
+	report := machine.Report{Read: activitiestest.Read(m), Step: &kube.Step{Name: "drain", Since: capitest.Noon}, Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining", Message: "x"}}}
+	_, err := activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	require.NoError(t, err)
+	assert.Equal(t, "Draining", meta.FindStatusCondition(w.ClusterAPIMachine("m").Status.Conditions, "Drained").Reason)
+}
+
+func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
+	set := capitest.Set("s", 1)
+	for name, row := range map[string]struct {
+		machine *clusterv1.Machine
+		want    string
+	}{
+		"nobody holds it":           {capitest.Machine("m", set, capitest.AtTheHook), "cancelled"},
+		"somebody holds it already": {capitest.Machine("m", set, capitest.AtTheHook, annotated(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
+		"its hook is gone":          {capitest.Machine("m", set, capitest.Going), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := world(t, row.machine)
+			activitiestest.Twice[string](w, a.HoldClusterAPIDrain, drain.Holding{Read: activitiestest.Read(row.machine), Why: "cancelled"})
+			assert.Equal(t, row.want, w.ClusterAPIMachine("m").Annotations[v1alpha1.AnnotationHold])
+		})
+	}
+}
+
+func TestReleaseTheHook(t *testing.T) {
+	for name, drained := range map[string]bool{"after a drain": true, "without one": false} {
+		t.Run(name, func(t *testing.T) {
+			m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+			w, a := world(t, m)
+			version := activitiestest.Twice[string](w, a.ReleaseClusterAPIHook, capi.HookRelease{Read: activitiestest.Read(m), Drained: drained})
+			now := w.ClusterAPIMachine("m")
+			assert.Equal(t, now.ResourceVersion, version)
+			assert.False(t, observecapi.Hooked(now))
+			_, excluded := now.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
+			assert.Equal(t, drained, excluded, "Cluster API drains what Millwright did not")
+		})
+	}
+	w, a := world(t)
+	_, err := activitiestest.Run[string](w, a.ReleaseClusterAPIHook, capi.HookRelease{Read: activitiestest.Read(capitest.Machine("m", capitest.Set("s", 1)))})
+	_, is := kube.Failure(err, kube.TypeObjectGone)
+	assert.True(t, is)
+}
+
+// A set that is handed over loses its finalizer after its machines have lost the hook, except those that are being deleted.
+func TestHooksOfASetThatIsHandedOver(t *testing.T) {
+	s := capitest.Set("s", 2, theirs)
+	other := capitest.Machine("other", capitest.Set("z", 1), capitest.Hooked)
+	w, a := world(t, s, capitest.Machine("alive", s, capitest.Hooked), capitest.Machine("going", s, capitest.AtTheHook), other)
+	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPISet, activitiestest.Read(s))
+	require.NoError(t, err)
+	assert.Empty(t, w.ClusterAPISet("s").Finalizers)
+	assert.False(t, observecapi.Hooked(w.ClusterAPIMachine("alive")))
+	assert.Equal(t, map[string]string{"team": "web"}, w.ClusterAPIMachine("alive").Annotations)
+	assert.True(t, observecapi.Hooked(w.ClusterAPIMachine("going")))
+	assert.True(t, observecapi.Hooked(w.ClusterAPIMachine("other")))
+}

@@ -1,0 +1,291 @@
+package extension
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/observe/capi/capitest"
+)
+
+func TestCanUpdateWhatThePatchesCover(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		current  Objects
+		response hooksv1.CanUpdateMachineSetResponse
+		want     string // empty: possible
+	}{
+		"nothing differs, no patches": {before(), success("", "", ""), ""},
+		"patches of nothing":          {before(), success("[]", "{}", "{}"), ""},
+		"all differs, no patches": {
+			after(), success("", "", ""),
+			"MachineSet differs in spec.template.spec.version; KubeadmConfigTemplate differs in spec.template.spec.files[0].content; " +
+				"ExampleMachineTemplate differs in spec.template.spec.cpus",
+		},
+		"all differs, patches of all": {after(), success(setPatch, bootstrapPatch, infrastructurePatch), ""},
+		"all differs, patches of some": {
+			after(), success(setPatch, "", "{}"),
+			"KubeadmConfigTemplate differs in spec.template.spec.files[0].content; ExampleMachineTemplate differs in spec.template.spec.cpus",
+		},
+		"a patch makes another value": {
+			after(), success(setPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
+			"ExampleMachineTemplate differs in spec.template.spec.cpus",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := extend(t, responding(t, c.response))
+			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, before(), c.current)
+			require.NoError(t, err)
+			assert.Equal(t, Answer{Possible: c.want == "", Why: c.want}, a)
+			assert.Len(t, e.seen(), 1)
+		})
+	}
+}
+
+func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
+	t.Parallel()
+	former, current := before(), after()
+	former.Bootstrap, current.Bootstrap = nil, nil
+	e := extend(t, responding(t, success(setPatch, bootstrapPatch, infrastructurePatch))) // the patch of nothing is dropped
+	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, former, current)
+	require.NoError(t, err)
+	assert.Equal(t, Answer{Possible: true}, a)
+	assert.NotContains(t, e.seen()[0].body["current"], "bootstrapConfigTemplate")
+}
+
+func TestCanUpdateWhatAnExtensionIsAsked(t *testing.T) {
+	t.Parallel()
+	e := extend(t, responding(t, success("", "", "")))
+	c := config("ext", e.reach, func(c *runtimev1.ExtensionConfig) {
+		c.Spec.Settings = map[string]string{"zone": "a"}
+		other := func(h *runtimev1.ExtensionHandler) { h.RequestHook.Hook = "CanUpdateMachine" }
+		c.Status.Handlers = []runtimev1.ExtensionHandler{serving("can-update-machine.ext", other), serving("Can-Update.ext")}
+	})
+	former, current := before(), after()
+	_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
+	require.NoError(t, err)
+	require.Len(t, e.seen(), 1)
+	call := e.seen()[0]
+	assert.Equal(t, "POST", call.method)
+	assert.Equal(t, "/base/hooks.runtime.cluster.x-k8s.io/v1alpha1/canupdatemachineset/can-update?timeout=5s", call.uri)
+	assert.Equal(t, "application/json", call.contentType)
+	assert.Equal(t, "hooks.runtime.cluster.x-k8s.io/v1alpha1", call.body["apiVersion"])
+	assert.Equal(t, "CanUpdateMachineSetRequest", call.body["kind"])
+	assert.Equal(t, map[string]any{"zone": "a"}, call.body["settings"])
+	for side, objects := range map[string]Objects{"current": former, "desired": current} {
+		sent := func(what string) *unstructured.Unstructured {
+			o, _, err := unstructured.NestedMap(call.body, side, what)
+			require.NoError(t, err)
+			return &unstructured.Unstructured{Object: o}
+		}
+		set := sent("machineSet")
+		assert.Equal(t, "cluster.x-k8s.io/v1beta2", set.GetAPIVersion())
+		assert.Equal(t, "MachineSet", set.GetKind())
+		assert.Equal(t, objects.Set.Spec.Template.Spec.Version, set.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["version"])
+		assert.NotContains(t, set.Object, "status")
+		for o, as := range map[*unstructured.Unstructured]metav1.Object{
+			set: objects.Set, sent("infrastructureMachineTemplate"): objects.Infrastructure, sent("bootstrapConfigTemplate"): objects.Bootstrap,
+		} {
+			want := map[string]any{"name": as.GetName(), "namespace": as.GetNamespace()}
+			for field, texts := range map[string]map[string]string{"labels": as.GetLabels(), "annotations": as.GetAnnotations()} {
+				for key, text := range texts {
+					if want[field] == nil {
+						want[field] = map[string]any{}
+					}
+					want[field].(map[string]any)[key] = text
+				}
+			}
+			assert.Equal(t, want, o.Object["metadata"], "no resourceVersion, no uid, no owners")
+			if template, is := as.(*unstructured.Unstructured); is {
+				assert.Equal(t, template.GetAPIVersion(), o.GetAPIVersion())
+				assert.Equal(t, template.GetKind(), o.GetKind())
+				assert.EqualValues(t, decoded(t, template.Object["spec"]), o.Object["spec"])
+			}
+		}
+	}
+}
+
+func TestCanUpdateOnlyWithLikeTemplates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(former, current *Objects)
+		want   string
+	}{
+		"the former infrastructure is missing":  {func(f, _ *Objects) { f.Infrastructure = nil }, "the former MachineSet before has no infrastructure template"},
+		"the current infrastructure is missing": {func(_, c *Objects) { c.Infrastructure = nil }, "the current MachineSet after has no infrastructure template"},
+		"both infrastructures are missing":      {func(f, c *Objects) { f.Infrastructure, c.Infrastructure = nil, nil }, "the former MachineSet before has no infrastructure template"},
+		"the former bootstrap is missing":       {func(f, _ *Objects) { f.Bootstrap = nil }, "the former MachineSet before has no bootstrap template"},
+		"the current bootstrap is missing":      {func(_, c *Objects) { c.Bootstrap = nil }, "the current MachineSet after has no bootstrap template"},
+		"another kind of infrastructure": {
+			func(_, c *Objects) { c.Infrastructure.SetKind("OtherMachineTemplate") },
+			"the kind of the infrastructure template was ExampleMachineTemplate.infrastructure.cluster.x-k8s.io, and is OtherMachineTemplate.infrastructure.cluster.x-k8s.io now",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := extend(t, responding(t, success("", "", "")))
+			former, current := before(), before()
+			current.Set.Name = "after"
+			c.change(&former, &current)
+			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, former, current)
+			require.NoError(t, err)
+			assert.Equal(t, Answer{Why: c.want}, a)
+			assert.Empty(t, e.seen())
+		})
+	}
+	t.Run("another version of the same kind", func(t *testing.T) {
+		t.Parallel()
+		e := extend(t, responding(t, success("", "", "")))
+		current := before()
+		current.Infrastructure.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
+		a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, before(), current)
+		require.NoError(t, err)
+		assert.Equal(t, Answer{Possible: true}, a)
+	})
+}
+
+func TestCanUpdateWhichHandlerIsAsked(t *testing.T) {
+	t.Parallel()
+	selecting := func(labels map[string]string) func(*runtimev1.ExtensionConfig) {
+		return func(c *runtimev1.ExtensionConfig) {
+			c.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: labels}
+		}
+	}
+	hooked := func(apiVersion, hook string) func(*runtimev1.ExtensionConfig) {
+		return func(c *runtimev1.ExtensionConfig) {
+			c.Status.Handlers[0].RequestHook = runtimev1.GroupVersionHook{APIVersion: apiVersion, Hook: hook}
+		}
+	}
+	twice := func(c *runtimev1.ExtensionConfig) {
+		c.Status.Handlers = append(c.Status.Handlers, serving("also."+c.Name))
+	}
+	for name, c := range map[string]struct {
+		configs []runtimev1.ExtensionConfig
+		want    []string
+		err     string
+	}{
+		"no ExtensionConfig":          {},
+		"one":                         {configs: []runtimev1.ExtensionConfig{config("a")}, want: []string{"can-update.a"}},
+		"not discovered yet":          {configs: []runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers = nil })}},
+		"being deleted":               {configs: []runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { capitest.Going(c) })}},
+		"another hook":                {configs: []runtimev1.ExtensionConfig{config("a", hooked("hooks.runtime.cluster.x-k8s.io/v1alpha1", "UpdateMachine"))}},
+		"a hook of another group":     {configs: []runtimev1.ExtensionConfig{config("a", hooked("example.com/v1alpha1", "CanUpdateMachineSet"))}},
+		"no selector":                 {configs: []runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { c.Spec.NamespaceSelector = nil })}, want: []string{"can-update.a"}},
+		"the namespace is selected":   {configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "web"}))}, want: []string{"can-update.a"}},
+		"another one is selected":     {configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "db"}))}},
+		"one of two is selected":      {configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "db"})), config("b")}, want: []string{"can-update.b"}},
+		"two in two ExtensionConfigs": {configs: []runtimev1.ExtensionConfig{config("b"), config("a")}, want: []string{"can-update.a", "can-update.b"}},
+		"two in one":                  {configs: []runtimev1.ExtensionConfig{config("a", twice)}, want: []string{"also.a", "can-update.a"}},
+		"another version of the hook": {
+			configs: []runtimev1.ExtensionConfig{config("a", hooked("hooks.runtime.cluster.x-k8s.io/v1", "CanUpdateMachineSet"))},
+			err:     "handler can-update.a serves version v1 of the hook CanUpdateMachineSet, and only v1alpha1 is supported",
+		},
+		"no version": {
+			configs: []runtimev1.ExtensionConfig{config("a", hooked("a/b/c", "CanUpdateMachineSet"))},
+			err:     "handler can-update.a of the hook CanUpdateMachineSet: unexpected GroupVersion string: a/b/c",
+		},
+		"a selector that is not valid": {
+			configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "not valid"}))},
+			err:     "spec.namespaceSelector of ExtensionConfig a: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found, err := handlers(c.configs, map[string]string{"team": "web"})
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			var names []string
+			for _, h := range found {
+				names = append(names, h.fullName)
+			}
+			assert.Equal(t, c.want, names)
+		})
+	}
+}
+
+func TestCanUpdateNeedsOneHandler(t *testing.T) {
+	t.Parallel()
+	a, err := Ask(t.Context(), nil, nil, before(), after())
+	require.NoError(t, err)
+	assert.Equal(t, Answer{Why: "no runtime extension has a handler for the hook CanUpdateMachineSet in this namespace"}, a)
+
+	e := extend(t, responding(t, success("", "", "")))
+	a, err = Ask(t.Context(), []runtimev1.ExtensionConfig{config("b", e.reach), config("a", e.reach)}, nil, before(), after())
+	require.EqualError(t, err, "2 handlers serve the hook CanUpdateMachineSet (can-update.a, can-update.b), and only one is supported")
+	assert.Empty(t, a)
+	assert.Empty(t, e.seen())
+}
+
+func TestCanUpdateHandlersHaveATimeout(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[int32]time.Duration{0: 10 * time.Second, 1: time.Second, 30: 30 * time.Second} {
+		found, err := handlers([]runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds })}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, found[0].timeout)
+	}
+}
+
+func TestCanUpdateAFailureOfTheExtension(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		response hooksv1.CommonResponse
+		want     string
+	}{
+		"with a message":      {hooksv1.CommonResponse{Status: "Failure", Message: "no such\n disk"}, "the extension reports a failure: no such disk"},
+		"with a long message": {hooksv1.CommonResponse{Status: "Failure", Message: strings.Repeat("é", 400)}, "the extension reports a failure: " + strings.Repeat("é", 148) + "…"},
+		"without a message":   {hooksv1.CommonResponse{Status: "Failure"}, "the extension reports a failure: no message"},
+		"no status":           {hooksv1.CommonResponse{}, "the status of the response is neither Success nor Failure"},
+		"another status":      {hooksv1.CommonResponse{Status: secret, Message: secret}, "the status of the response is neither Success nor Failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := success(setPatch, bootstrapPatch, infrastructurePatch)
+			response.CommonResponse = c.response
+			e := extend(t, responding(t, response))
+			for _, policy := range []func(*runtimev1.ExtensionConfig){e.reach, ignoring} { // Ignore is about calls that fail
+				a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach, policy)}, nil, before(), after())
+				require.EqualError(t, err, asked+c.want)
+				assert.Empty(t, a)
+			}
+		})
+	}
+}
+
+func TestCanUpdateAPatchThatDoesNotApply(t *testing.T) {
+	t.Parallel()
+	for want, response := range map[string]hooksv1.CanUpdateMachineSetResponse{
+		"MachineSet: operation 1 of the JSON patch does not apply: the object has no such field":             success(`[{"op":"remove","path":"/spec/x"}]`, "", ""),
+		"MachineSet: the patch makes spec.template.spec invalid":                                             success(`{"spec":{"template":{"spec":{"version":7}}}}`, "", ""),
+		"KubeadmConfigTemplate: the JSON patch is no list of operations":                                     success("", `["`+secret+`"]`, ""),
+		"ExampleMachineTemplate: operation 2 of the JSON patch does not apply: the object has no such field": success("", "", `[{"op":"test","path":"/kind","value":"ExampleMachineTemplate"},{"op":"replace","path":"/`+secret+`","value":"`+secret+`"}]`),
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			e := extend(t, responding(t, response))
+			_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach, ignoring)}, nil, before(), after())
+			require.EqualError(t, err, asked+want)
+		})
+	}
+}
+
+// A worker that stops asks no longer. That is no answer, whatever the failure policy is.
+func TestCanUpdateIsCancelled(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	e := extend(t, waiting(stop))
+	a, err := Ask(ctx, []runtimev1.ExtensionConfig{config("ext", e.reach, ignoring)}, nil, before(), after())
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, a)
+}

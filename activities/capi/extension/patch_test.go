@@ -1,0 +1,132 @@
+package extension
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+)
+
+const object = `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"spec":{"other":1,"template":{"metadata":{"labels":{"a":"b"}},` +
+	`"spec":{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}}}}`
+
+func TestCanUpdatePatchesOfASpec(t *testing.T) {
+	t.Parallel()
+	const unchanged = `{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}`
+	for name, c := range map[string]struct{ patch, want string }{
+		"none":              {"", unchanged},
+		"no operations":     {"[]", unchanged},
+		"nothing to merge":  {"{}", unchanged},
+		"replace":           {`[{"op":"replace","path":"/spec/template/spec/cpus","value":4}]`, `{"cpus":4,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}`},
+		"replace null":      {`[{"op":"replace","path":"/spec/template/spec/nothing","value":4}]`, `{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":4}`},
+		"add null":          {`[{"op":"add","path":"/spec/template/spec/x","value":null}]`, `{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null,"x":null}`},
+		"replace in a list": {`[{"op":"replace","path":"/spec/template/spec/files/0","value":"c"}]`, `{"cpus":2,"disk":{"size":"20Gi"},"files":["c","b"],"nothing":null}`},
+		"replace the last":  {`[{"op":"replace","path":"/spec/template/spec/files/1","value":"c"}]`, `{"cpus":2,"disk":{"size":"20Gi"},"files":["a","c"],"nothing":null}`},
+		"add, test, move, copy, remove": {
+			`[{"op":"add","path":"/spec/template/spec/a~1b","value":{"c":1}},{"op":"test","path":"/spec/template/spec/a~1b/c","value":1},` +
+				`{"op":"move","from":"/spec/template/spec/cpus","path":"/spec/template/spec/files/-"},` +
+				`{"op":"copy","from":"/spec/template/spec/disk","path":"/spec/template/spec/disk2"},{"op":"remove","path":"/spec/template/spec/nothing"}]`,
+			`{"a/b":{"c":1},"disk":{"size":"20Gi"},"disk2":{"size":"20Gi"},"files":["a","b",2]}`,
+		},
+		"merge":                     {`{"spec":{"template":{"spec":{"cpus":4,"disk":{"kind":"ssd"},"nothing":null}}}}`, `{"cpus":4,"disk":{"size":"20Gi","kind":"ssd"},"files":["a","b"]}`},
+		"the whole spec":            {`[{"op":"replace","path":"/spec/template/spec","value":{"cpus":4}}]`, `{"cpus":4}`},
+		"the whole object":          {`[{"op":"replace","path":"","value":{"spec":{"template":{"spec":{"cpus":4}}}}}]`, `{"cpus":4}`},
+		"status is dropped":         {`[{"op":"add","path":"/status","value":{"observedGeneration":10}}]`, unchanged},
+		"metadata is dropped":       {`{"metadata":{"name":"y"},"spec":{"other":2,"template":{"metadata":null}}}`, unchanged},
+		"a removed spec is dropped": {`[{"op":"remove","path":"/spec/template/spec"}]`, unchanged},
+		"a removed spec, merged":    {`{"spec":null}`, unchanged},
+		"a template that is a text": {`{"spec":{"template":"x"}}`, unchanged},
+		"from another part":         {`[{"op":"copy","from":"/spec/other","path":"/spec/template/spec/cpus"}]`, `{"cpus":1,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := patched([]byte(object), patchOf(c.patch))
+			require.NoError(t, err)
+			want, err := specOf(fmt.Appendf(nil, `{"spec":{"template":{"spec":%s}}}`, c.want))
+			require.NoError(t, err)
+			assert.Equal(t, want, got)
+		})
+	}
+	t.Run("an empty JSON merge patch", func(t *testing.T) {
+		t.Parallel()
+		got, err := patched([]byte(object), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
+		require.NoError(t, err)
+		want, err := specOf([]byte(object))
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	})
+	t.Run("the spec is new", func(t *testing.T) {
+		t.Parallel()
+		got, err := patched([]byte(`{"kind":"X"}`), patchOf(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
+		require.NoError(t, err)
+		assert.Equal(t, spec{map[string]any{"cpus": int64(4)}, true}, got)
+	})
+}
+
+func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
+	t.Parallel()
+	const noSuchField = "operation 1 of the JSON patch does not apply: the object has no such field"
+	const notValid = "operation 1 of the JSON patch does not apply: it is not valid"
+	var copies []string
+	for i := range 50 {
+		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/spec","path":"/spec/copy%d"}`, i))
+	}
+	typed := func(kind hooksv1.PatchType, text string) hooksv1.Patch {
+		return hooksv1.Patch{PatchType: kind, Patch: []byte(text)}
+	}
+	for name, c := range map[string]struct {
+		patch hooksv1.Patch
+		want  string
+	}{
+		"no type":                       {typed("", `[{"op":"add","path":"/`+secret+`","value":1}]`), "the patch has no patchType"},
+		"another type":                  {typed(secret, `[]`), "the patchType is neither JSONPatch nor JSONMergePatch"},
+		"a type without a patch":        {typed("JSONPatch", ""), "the JSON patch is no list of operations"},
+		"no JSON":                       {typed("JSONPatch", secret), "the JSON patch is no list of operations"},
+		"an object as a JSON patch":     {typed("JSONPatch", `{"a":"`+secret+`"}`), "the JSON patch is no list of operations"},
+		"no JSON to merge":              {typed("JSONMergePatch", secret), "the JSON merge patch is not valid"},
+		"a text to merge":               {typed("JSONMergePatch", `"`+secret+`"`), "the JSON merge patch is not valid"},
+		"a list to merge":               {typed("JSONMergePatch", `["`+secret+`"]`), "the patch makes something else than an object"},
+		"an operation that is none":     {patchOf(`[{"op":"` + secret + `","path":"/spec"}]`), notValid},
+		"an operation without a path":   {patchOf(`[{"op":"add","value":1}]`), noSuchField},
+		"a test":                        {patchOf(`[{"op":"test","path":"/spec/template/spec/cpus","value":"` + secret + `"}]`), "operation 1 of the JSON patch does not apply: its test fails"},
+		"replace what is not there":     {patchOf(`[{"op":"replace","path":"/spec/template/spec/` + secret + `","value":1}]`), noSuchField},
+		"replace below what is not":     {patchOf(`[{"op":"replace","path":"/` + secret + `/x","value":1}]`), noSuchField},
+		"replace beyond the list":       {patchOf(`[{"op":"replace","path":"/spec/template/spec/files/2","value":1}]`), noSuchField},
+		"add beyond the list":           {patchOf(`[{"op":"add","path":"/spec/template/spec/files/99999999","value":1}]`), noSuchField},
+		"copy what is not there":        {patchOf(`[{"op":"copy","from":"/` + secret + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
+		"move what is not there":        {patchOf(`[{"op":"move","from":"/` + secret + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
+		"remove what is not there":      {patchOf(`[{"op":"remove","path":"/` + secret + `"}]`), noSuchField},
+		"the second one":                {patchOf(`[{"op":"remove","path":"/kind"},{"op":"remove","path":"/kind"}]`), strings.Replace(noSuchField, "1", "2", 1)},
+		"add without a value":           {patchOf(`[{"op":"add","path":"/spec/template/spec/x"}]`), notValid},
+		"replace without a value":       {patchOf(`[{"op":"replace","path":"/spec/template/spec/cpus"}]`), notValid},
+		"the object without a value":    {patchOf(`[{"op":"replace","path":""}]`), notValid},
+		"a test for a list with null":   {patchOf(`[{"op":"test","path":"/spec/template/spec/files","value":[null,"b"]}]`), notValid}, // the library panics
+		"the object becomes a list":     {patchOf(`[{"op":"replace","path":"","value":["` + secret + `"]}]`), "the patch makes something else than an object"},
+		"the object doubles many times": {patchOf("[" + strings.Join(copies, ",") + "]"), "of the JSON patch makes the object larger than 3145728 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := patched([]byte(object), c.patch)
+			require.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), secret)
+		})
+	}
+}
+
+func TestCanUpdateOnlyObjectsWithASpec(t *testing.T) {
+	t.Parallel()
+	for object, want := range map[string]string{
+		`"` + secret + `"`:                                  "it is no object",
+		`{"spec":"` + secret + `"}`:                         "spec or spec.template is no object",
+		`{"spec":{"template":["` + secret + `"]}}`:          "spec or spec.template is no object",
+		`{"kind":"X","spec":{"template":"` + secret + `"}}`: "spec or spec.template is no object",
+	} {
+		for _, patch := range []string{"", `{}`} {
+			_, err := patched([]byte(object), patchOf(patch))
+			require.EqualError(t, err, want)
+		}
+	}
+}

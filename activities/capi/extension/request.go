@@ -1,0 +1,59 @@
+package extension
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+)
+
+// newRequest returns the request about two sets, with the settings of the ExtensionConfig.
+func newRequest(former, current Objects, settings map[string]string) (r hooksv1.CanUpdateMachineSetRequest, err error) {
+	r.SetGroupVersionKind(hooksv1.GroupVersion.WithKind(hook + "Request"))
+	r.Settings = settings
+	if r.Current, err = sent(former); err != nil {
+		return r, err
+	}
+	r.Desired, err = sent(current)
+	return r, err
+}
+
+// sent returns what an extension gets to see of a set and its templates: who they are, and their specs.
+func sent(o Objects) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
+	s.MachineSet = clusterv1.MachineSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: o.Set.Name, Namespace: o.Set.Namespace, Labels: o.Set.Labels, Annotations: o.Set.Annotations,
+		},
+		Spec: *o.Set.Spec.DeepCopy(),
+	}
+	if s.InfrastructureMachineTemplate, err = sentTemplate(o.Infrastructure); err != nil {
+		return s, err
+	}
+	if o.Bootstrap != nil {
+		s.BootstrapConfigTemplate, err = sentTemplate(o.Bootstrap)
+	}
+	return s, err
+}
+
+func sentTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
+	s := &unstructured.Unstructured{Object: map[string]any{}}
+	if spec, found := o.Object["spec"]; found {
+		s.Object["spec"] = spec
+	}
+	s.SetAPIVersion(o.GetAPIVersion())
+	s.SetKind(o.GetKind())
+	s.SetName(o.GetName())
+	s.SetNamespace(o.GetNamespace())
+	s.SetLabels(o.GetLabels())
+	s.SetAnnotations(o.GetAnnotations())
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return runtime.RawExtension{}, fmt.Errorf("%s %s cannot be written as JSON", o.GetKind(), o.GetName()) // the cause may repeat a value
+	}
+	return runtime.RawExtension{Raw: raw}, nil
+}

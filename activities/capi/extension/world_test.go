@@ -1,0 +1,173 @@
+package extension
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/observe/capi/capitest"
+)
+
+// secret is in the templates, and in what extensions of some tests say. No answer and no error may repeat it.
+const secret = "token-abcdef"
+
+// asked begins the errors of a call.
+const asked = "ask handler can-update.ext of the hook CanUpdateMachineSet: "
+
+// Patches that make the objects of before those of after.
+const (
+	setPatch            = `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.32.0"}]`
+	bootstrapPatch      = `[{"op":"replace","path":"/spec/template/spec/files/0/content","value":"` + secret + `-2"}]`
+	infrastructurePatch = `{"spec":{"template":{"spec":{"cpus":4}}}}`
+)
+
+// before returns a former set with its templates.
+func before() Objects {
+	return Objects{
+		Set: capitest.Set("before", 3),
+		Bootstrap: capitest.Bootstrap(at([]any{map[string]any{"path": "/etc/token", "content": secret}}, "files"), func(o *unstructured.Unstructured) {
+			o.SetLabels(map[string]string{"tier": "web"})
+			o.SetAnnotations(map[string]string{"owner": "ann"})
+		}),
+		Infrastructure: capitest.Infrastructure(),
+	}
+}
+
+// after returns a current set with its templates: another version, another file, more processors.
+func after() Objects {
+	o := Objects{
+		Set: capitest.Set("after", 0, func(s *clusterv1.MachineSet) {
+			s.Spec.Template.Spec.Version = "v1.32.0"
+			s.Spec.Template.Spec.Bootstrap.ConfigRef.Name, s.Spec.Template.Spec.InfrastructureRef.Name = "join-2", "big"
+		}),
+		Bootstrap:      capitest.Bootstrap(at([]any{map[string]any{"path": "/etc/token", "content": secret + "-2"}}, "files")),
+		Infrastructure: capitest.Infrastructure(at(int64(4), "cpus")),
+	}
+	o.Bootstrap.SetName("join-2")
+	o.Infrastructure.SetName("big")
+	return o
+}
+
+// at sets a field of spec.template.spec of a template.
+func at(value any, field ...string) capitest.OnForeign {
+	return func(o *unstructured.Unstructured) {
+		if err := unstructured.SetNestedField(o.Object, value, append(specPath(), field...)...); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// config returns an ExtensionConfig with one handler for the hook.
+func config(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.ExtensionConfig {
+	c := runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	c.Status.Handlers = []runtimev1.ExtensionHandler{serving("can-update." + name)}
+	for _, change := range change {
+		change(&c)
+	}
+	return c
+}
+
+// serving returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
+func serving(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
+	h := runtimev1.ExtensionHandler{
+		Name: name, TimeoutSeconds: 5, FailurePolicy: runtimev1.FailurePolicyFail,
+		RequestHook: runtimev1.GroupVersionHook{APIVersion: "hooks.runtime.cluster.x-k8s.io/v1alpha1", Hook: "CanUpdateMachineSet"},
+	}
+	for _, change := range change {
+		change(&h)
+	}
+	return h
+}
+
+// ignoring gives the handlers of an ExtensionConfig the failure policy Ignore.
+func ignoring(c *runtimev1.ExtensionConfig) {
+	for i := range c.Status.Handlers {
+		c.Status.Handlers[i].FailurePolicy = runtimev1.FailurePolicyIgnore
+	}
+}
+
+// seen is a call that an extension has got.
+type seen struct {
+	method, uri, contentType string
+	body                     map[string]any
+}
+
+// extension is a runtime extension that runs in the test.
+type extension struct {
+	*httptest.Server
+	mu    sync.Mutex
+	calls []seen
+}
+
+// extend starts an extension that responds so.
+func extend(t *testing.T, respond http.HandlerFunc) *extension {
+	t.Helper()
+	e := &extension{}
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		call := seen{method: r.Method, uri: r.RequestURI, contentType: r.Header.Get("Content-Type")}
+		assert.NoError(t, json.Unmarshal(raw, &call.body))
+		e.mu.Lock()
+		e.calls = append(e.calls, call)
+		e.mu.Unlock()
+		respond(w, r)
+	}))
+	e.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that the client breaks off
+	e.StartTLS()
+	t.Cleanup(e.Close)
+	return e
+}
+
+// reach makes an ExtensionConfig that of the extension.
+func (e *extension) reach(c *runtimev1.ExtensionConfig) {
+	c.Spec.ClientConfig.URL = e.URL + "/base"
+	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
+}
+
+// seen returns the calls so far.
+func (e *extension) seen() []seen {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls
+}
+
+// responding writes a response.
+func responding(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.HandlerFunc {
+	raw, err := json.Marshal(r)
+	require.NoError(t, err)
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) }
+}
+
+// success is a response with patches of the set, the bootstrap template and the infrastructure template. An empty text is no patch.
+func success(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineSetResponse) {
+	r.Status = hooksv1.ResponseStatusSuccess
+	r.MachineSetPatch, r.BootstrapConfigTemplatePatch, r.InfrastructureMachineTemplatePatch = patchOf(set), patchOf(bootstrap), patchOf(infrastructure)
+	return r
+}
+
+// patchOf returns a patch: a list is a JSON patch, an object a JSON merge patch.
+func patchOf(text string) hooksv1.Patch {
+	switch {
+	case text == "":
+		return hooksv1.Patch{}
+	case text[0] == '[':
+		return hooksv1.Patch{PatchType: hooksv1.JSONPatchType, Patch: []byte(text)}
+	default:
+		return hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType, Patch: []byte(text)}
+	}
+}

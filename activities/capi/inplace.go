@@ -1,0 +1,164 @@
+package capi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/observe/capi"
+)
+
+// markedInPlace patches machines as the field manager of the annotations of an update in place.
+type markedInPlace struct {
+	capi.Typed[*clusterv1.Machine, *clusterv1.MachineList]
+}
+
+// Patch patches a machine.
+func (m markedInPlace) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*clusterv1.Machine, error) {
+	o.FieldManager = capi.InPlaceFieldManager
+	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
+}
+
+// MoveClusterAPIMachines hands machines that still are as the decision saw them over to the set that their own set names, which updates them in
+// place. It reads both sets live first: if that one takes none of them any more, it is a Conflict. Running it twice moves once.
+func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+	s, err := a.setAt(ctx, in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	to, err := capi.Live(ctx, a.API.Client().Sets(s.Namespace), s.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation])
+	if err != nil {
+		return nil, err
+	}
+	if capi.NoMove(s, to) != "" {
+		return nil, kube.Conflict(in.Set)
+	}
+	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		if err != nil || m == nil || m.DeletionTimestamp != nil || !metav1.IsControlledBy(m, s) {
+			return "", err
+		}
+		owners := slices.DeleteFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == s.UID })
+		return a.mark(ctx, in.Set, m, map[string]any{
+			"ownerReferences": append(owners, *metav1.NewControllerRef(to, clusterv1.GroupVersion.WithKind("MachineSet"))),
+			"labels":          map[string]any{clusterv1.MachineDeploymentUniqueLabel: to.Labels[clusterv1.MachineDeploymentUniqueLabel]},
+			"annotations":     map[string]any{clusterv1.UpdateInProgressAnnotation: "", clusterv1.PendingAcknowledgeMoveAnnotation: ""},
+		})
+	})
+}
+
+// mark writes metadata of an update in place on a machine. It returns the version of the machine; empty if it is gone.
+func (a *Activities) mark(ctx context.Context, of kube.Ref, m *clusterv1.Machine, metadata map[string]any) (string, error) {
+	written, err := kube.Patch(ctx, markedInPlace{a.API.Client().Machines(m.Namespace)}, m, map[string]any{"metadata": metadata})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", kube.WriteError(of, err)
+	}
+	return written.ResourceVersion, nil
+}
+
+// UpdateClusterAPIMachines begins the update in place of machines that still are as the decision saw them: it writes what their set's templates
+// make of the clones and of the machine, and then the hook, at which Cluster API's core calls a runtime extension. A clone that does not exist
+// is Refused: its machine stays as it is, and the others go on. Running it twice begins once.
+func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+	s, err := a.setAt(ctx, in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	around, err := a.API.ReadToAct(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) {
+		return nil, kube.Conflict(in.Set) // it went away since the decision
+	}
+	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		if err != nil || m == nil || m.DeletionTimestamp != nil || !capi.UpdateDue(m, s) {
+			return "", err
+		}
+		return a.beginUpdate(ctx, s, around, m)
+	})
+}
+
+// beginUpdate writes the clones, then the machine, then the hook. Core begins when it sees the hook, so that is written last.
+func (a *Activities) beginUpdate(ctx context.Context, s *clusterv1.MachineSet, around capi.Around, m *clusterv1.Machine) (string, error) {
+	for _, template := range around.Templates {
+		if ref := cloneOf(s, m, template); ref.IsDefined() {
+			if err := a.applyClone(ctx, s, template, ref); err != nil {
+				return "", err
+			}
+		}
+	}
+	desired := a.API.Desired(s, m.Name, m)
+	desired.Spec.Version, desired.Spec.FailureDomain = s.Spec.Template.Spec.Version, s.Spec.Template.Spec.FailureDomain
+	written, err := a.applyMachine(ctx, m, desired)
+	if err != nil {
+		return "", err
+	}
+	hooks := append(capi.List(written.Annotations[runtimev1.PendingHooksAnnotation]), capi.UpdateMachineHook)
+	version, err := a.mark(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, written, map[string]any{"annotations": map[string]any{
+		runtimev1.PendingHooksAnnotation: strings.Join(hooks, ","), clusterv1.PendingAcknowledgeMoveAnnotation: nil,
+	}})
+	if err == nil && version != "" {
+		a.Kube.Recorder.Event(written, corev1.EventTypeNormal, "SuccessfulStartInPlaceUpdate", "Machine starting in-place update")
+	}
+	return version, err
+}
+
+// applyClone makes a clone what a set's template makes of it, marked as one that is updated in place: without the mark core waits.
+func (a *Activities) applyClone(ctx context.Context, s *clusterv1.MachineSet, template capi.Foreign, ref clusterv1.ContractVersionedObjectReference) error {
+	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if err != nil {
+		return err
+	}
+	objects := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace)
+	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return kube.Refused(fmt.Sprintf("%s %s/%s does not exist: its machine cannot be updated in place", ref.Kind, s.Namespace, ref.Name))
+	}
+	if err != nil {
+		return fmt.Errorf("get %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	at := kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(o, sets.New(capi.FieldManager), capi.FieldManager)
+	if err != nil {
+		return fmt.Errorf("convert managed fields of %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	if len(patch) > 0 {
+		if _, err := objects.Patch(ctx, ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+			return kube.WriteError(at, err)
+		}
+	}
+	spec, _, _ := unstructured.NestedMap(template.Object.Object, "spec", "template", "spec")
+	labels, annotations := a.cloneMetadata(s, template)
+	annotations[clusterv1.UpdateInProgressAnnotation] = ""
+	desired := &unstructured.Unstructured{Object: map[string]any{}}
+	if spec != nil {
+		desired.Object["spec"] = spec
+	}
+	desired.SetGroupVersionKind(o.GroupVersionKind())
+	desired.SetName(ref.Name)
+	desired.SetNamespace(s.Namespace)
+	desired.SetUID(o.GetUID()) // a clone that was deleted is not created again
+	desired.SetLabels(labels)
+	desired.SetAnnotations(annotations)
+	_, err = objects.Apply(ctx, ref.Name, desired, metav1.ApplyOptions{FieldManager: capi.FieldManager, Force: true})
+	return kube.WriteError(at, err)
+}

@@ -1,0 +1,319 @@
+package capi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/scale"
+	"millwright/observe/capi"
+)
+
+// CreateClusterAPIMachines creates the machines of a batch, each with its clones of the templates: one, then two, then four at a time, and
+// none after the first that is rejected. What exists already and belongs to the set counts as created, so that running it twice creates
+// nothing twice. If a machine is rejected, its clones are deleted again. A set that changed since the decision is a Conflict.
+func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.Written, error) {
+	s, err := a.setAt(ctx, in.Set, in.Version)
+	if err != nil {
+		return set.Written{}, err
+	}
+	around, err := a.API.ReadToAct(ctx, s)
+	if err != nil {
+		return set.Written{}, err
+	}
+	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) || around.Cluster == nil || around.Cluster.DeletionTimestamp != nil {
+		return set.Written{}, kube.Conflict(in.Set) // it went away since the decision
+	}
+	wanted := func() bool {
+		now, found := a.API.Set(in.Set.Key())
+		return !found || set.StillWants(now, s)
+	}
+	return set.Create(a.Kube, s, in, capi.MachinesResource, wanted, func(name string) (string, error) { return a.createMachine(ctx, s, around, name) })
+}
+
+// createMachine creates the clones and the machine of a name, and returns the version of the machine.
+func (a *Activities) createMachine(ctx context.Context, s *clusterv1.MachineSet, around capi.Around, name string) (string, error) {
+	m := a.API.Desired(s, name, nil)
+	var made []clone
+	fail := func(err error) (string, error) {
+		if kube.RefusedWrite(err) == "" {
+			return "", err // the attempt is repeated, and finds what it made
+		}
+		return "", errors.Join(err, a.deleteClones(ctx, s, made))
+	}
+	for _, template := range around.Templates {
+		c, err := a.clone(ctx, s, template, name)
+		if err != nil {
+			return fail(err)
+		}
+		made = append(made, c)
+		if template.Ref == s.Spec.Template.Spec.InfrastructureRef {
+			m.Spec.InfrastructureRef = c.ref
+		} else {
+			m.Spec.Bootstrap.ConfigRef = c.ref
+		}
+	}
+	machines := a.API.Client().Machines(s.Namespace)
+	written, err := machines.Create(ctx, m, metav1.CreateOptions{FieldManager: capi.FieldManager})
+	switch {
+	case err == nil:
+		a.Kube.Recorder.Event(s, corev1.EventTypeNormal, "SuccessfulCreate", fmt.Sprintf("Created Machine %q", name))
+		return written.ResourceVersion, nil
+	case apierrors.IsAlreadyExists(err):
+		written, err = machines.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(written, s) {
+			if err := a.deleteClones(ctx, s, made); err != nil {
+				return "", err
+			}
+			return "", kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted again, or not of this set
+		}
+		if err == nil {
+			return written.ResourceVersion, nil
+		}
+	}
+	return fail(fmt.Errorf("create machine %s: %w", name, err))
+}
+
+// DeleteClusterAPIMachines deletes each machine of a batch that still is as the decision saw it. A machine whose replacement a health check
+// asked for says first that it is being deleted for that. A machine that is gone counts as deleted.
+func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch) (set.Written, error) {
+	s, found := a.API.Set(in.Set.Key())
+	machines := a.API.Client().Machines(in.Set.Namespace)
+	versions, err := kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		target := in.Machines[i]
+		version := target.Version
+		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found && meta.IsStatusConditionFalse(cached.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
+			remarked, err := a.remark(ctx, in.Set, target, clusterv1.MachineSetMachineRemediationMachineDeletingReason, "Machine is deleting")
+			if err != nil || remarked == "" {
+				return "", err
+			}
+			version = remarked
+		}
+		err := machines.Delete(ctx, target.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: new(types.UID(target.UID)), ResourceVersion: new(version)},
+		})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		if err == nil && found {
+			a.Kube.Recorder.Event(s, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine %q: %s", target.Name, target.Why))
+		}
+		return "", err
+	})
+	if refused := kube.RefusedWrite(err); refused != "" {
+		if found {
+			a.Kube.Recorder.Event(s, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
+		}
+		return set.Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
+	}
+	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(in.Set, err) // the answer to a deletion has no version
+}
+
+// AdoptClusterAPIMachines makes a set the controller of machines without a controller that still are as the decision saw them. It reads the
+// set live first, so that a set that is being deleted adopts nothing. Running it twice adopts once.
+func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+	s, err := a.setAt(ctx, in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	if s.DeletionTimestamp != nil {
+		return nil, kube.Conflict(in.Set)
+	}
+	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
+		if metav1.GetControllerOf(m) != nil {
+			return false
+		}
+		m.OwnerReferences = capi.WithOwner(m.OwnerReferences, *metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet")))
+		delete(m.Annotations, v1alpha1.AnnotationReleasedBy)
+		return true
+	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine ")
+}
+
+// ReleaseClusterAPIMachines removes a set's controller reference from machines that still are as the decision saw them, and records that
+// in an annotation. The annotation lets a set notice that it loses every machine that it creates. Running it twice releases once.
+func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
+		if !capi.Owned(m, in.Set.UID) {
+			return false
+		}
+		m.OwnerReferences = slices.DeleteFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID })
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
+		return true
+	}, "SuccessfulRelease", "Released Machine ")
+}
+
+// changeMachines writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is gone is skipped,
+// and one that changed is a Conflict. It returns the versions to wait for. An event records each write.
+func (a *Activities) changeMachines(ctx context.Context, in set.Batch, change func(*clusterv1.Machine) bool, reason, words string) (kube.MinVersions, error) {
+	s, found := a.API.Set(in.Set.Key())
+	machines := a.API.Client().Machines(in.Set.Namespace)
+	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		target := in.Machines[i]
+		m, err := a.machineAt(ctx, in.Set, target)
+		if err != nil || m == nil {
+			return "", err
+		}
+		if !change(m) {
+			return m.ResourceVersion, nil
+		}
+		m, err = machines.Update(ctx, m, metav1.UpdateOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", kube.WriteError(in.Set, err)
+		}
+		if found {
+			a.Kube.Recorder.Event(s, corev1.EventTypeNormal, reason, fmt.Sprintf("%s%q: %s", words, target.Name, target.Why))
+		}
+		return m.ResourceVersion, nil
+	})
+}
+
+// machineAt reads a machine that still is as the decision saw it; nil if it is gone.
+func (a *Activities) machineAt(ctx context.Context, of kube.Ref, target scale.Target) (*clusterv1.Machine, error) {
+	ref := kube.Ref{Namespace: of.Namespace, Name: target.Name, UID: target.UID}
+	m, err := kube.Live(ctx, a.API.Client().Machines(of.Namespace), "machine", ref)
+	if err == nil && m != nil && m.ResourceVersion != target.Version {
+		return nil, kube.Conflict(ref)
+	}
+	return m, err
+}
+
+// UnmarkClusterAPIMachines removes the request for the replacement of machines that are healthy again.
+func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		if err != nil || m == nil || !meta.RemoveStatusCondition(&m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
+			return "", err
+		}
+		return a.writeStatus(ctx, in.Set, m)
+	})
+}
+
+// PostponeRemediation says on machines why their set does not replace them yet: in the condition OwnerRemediated.
+func (a *Activities) PostponeRemediation(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
+	return kube.InParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
+		o := in.Objects[i]
+		return a.remark(ctx, in.Set, scale.Target{Name: o.Name, UID: o.UID, Version: o.Version}, o.Reason, o.Why)
+	})
+}
+
+// remark writes the condition OwnerRemediated of a machine that still is as the decision saw it. It returns the version of the machine;
+// empty if it is gone.
+func (a *Activities) remark(ctx context.Context, of kube.Ref, target scale.Target, reason, message string) (string, error) {
+	m, err := a.machineAt(ctx, of, target)
+	if err != nil || m == nil {
+		return "", err
+	}
+	if !meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+		Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+	}) {
+		return m.ResourceVersion, nil
+	}
+	return a.writeStatus(ctx, of, m)
+}
+
+func (a *Activities) writeStatus(ctx context.Context, of kube.Ref, m *clusterv1.Machine) (string, error) {
+	m, err := a.API.Client().Machines(of.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", kube.WriteError(of, err)
+	}
+	return m.ResourceVersion, nil
+}
+
+// SyncClusterAPIMachines copies from their set's template to machines and their clones what is changed in place, by server-side apply, if
+// the machines still are as the decision saw them. Of a machine that is being deleted only what its deletion needs is written.
+func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+	s, err := a.setAt(ctx, in.Set, "")
+	if err != nil {
+		return nil, err
+	}
+	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		if err != nil || m == nil {
+			return "", err
+		}
+		if m.DeletionTimestamp != nil {
+			return a.syncDeleting(ctx, s, m)
+		}
+		if err := a.syncClones(ctx, s, m); err != nil { // first, so that the difference stays visible until all is written
+			return "", err
+		}
+		applied, err := a.applyMachine(ctx, m, a.API.Desired(s, m.Name, m))
+		if err != nil {
+			return "", err
+		}
+		return applied.ResourceVersion, nil
+	})
+}
+
+// applyMachine makes a machine what is desired. The UID in it keeps a deleted machine from being created again.
+func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Machine) (*clusterv1.Machine, error) {
+	machines := a.API.Client().Machines(m.Namespace)
+	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(m, sets.New(capi.FieldManager), capi.FieldManager)
+	if err != nil {
+		return nil, fmt.Errorf("convert managed fields of machine %s: %w", m.Name, err)
+	}
+	if len(patch) > 0 {
+		if _, err := machines.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+			return nil, kube.WriteError(ref, err)
+		}
+	}
+	data, err := applyConfiguration(desired)
+	if err != nil {
+		return nil, err
+	}
+	written, err := machines.Patch(ctx, m.Name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: capi.FieldManager, Force: new(true)})
+	return written, kube.WriteError(ref, err)
+}
+
+// applyConfiguration encodes an object for server-side apply, without its status.
+func applyConfiguration(o any) ([]byte, error) {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	delete(fields, "status")
+	if data, err = json.Marshal(fields); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return data, nil
+}
+
+// syncDeleting writes what the deletion of a machine needs: an operator shortens timeouts to unblock it.
+func (a *Activities) syncDeleting(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) (string, error) {
+	want := s.Spec.Template.Spec
+	m.Spec.ReadinessGates, m.Spec.Deletion, m.Spec.MinReadySeconds, m.Spec.Taints = want.ReadinessGates, want.Deletion, want.MinReadySeconds, want.Taints
+	m, err := a.API.Client().Machines(s.Namespace).Update(ctx, m, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: s.Name}, err)
+	}
+	return m.ResourceVersion, nil
+}

@@ -1,0 +1,227 @@
+package capi_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+func bare(m *clusterv1.Machine) { m.Finalizers = nil }
+
+func version(v string) capitest.OnMachine {
+	return func(m *clusterv1.Machine) { m.ResourceVersion = v }
+}
+
+// remark returns the reason and the message of the condition OwnerRemediated of a machine.
+func remark(w *activitiestest.World, name string) []string {
+	reason, message := capi.Remark(w.ClusterAPIMachine(name))
+	return []string{reason, message}
+}
+
+func TestMS20_DeleteMachines(t *testing.T) {
+	s := capitest.Set("s", 0)
+	a, b, gone := capitest.Machine("a", s, bare), capitest.Machine("b", s, bare), capitest.Machine("gone", s)
+	w, acts := world(t, s, a, b, capitest.Machine("stays", s, bare))
+	written := activitiestest.Twice[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, a, b, gone))
+	assert.Empty(t, written.Failure)
+	assert.True(t, written.Unseen, "the answer to a deletion has no version")
+	assert.Nil(t, w.ClusterAPIMachine("a"))
+	assert.Nil(t, w.ClusterAPIMachine("b"))
+	assert.NotNil(t, w.ClusterAPIMachine("stays"))
+	assert.Equal(t, []string{`Normal SuccessfulDelete Deleted Machine "a": because`, `Normal SuccessfulDelete Deleted Machine "b": because`}, slices.Sorted(slices.Values(w.Told())))
+}
+
+func TestMS20_AMachineThatChangedStays(t *testing.T) {
+	s := capitest.Set("s", 0)
+	another := capitest.Machine("another", s)
+	another.UID = "uid-former"
+	w, acts := world(t, s, capitest.Machine("changed", s), capitest.Machine("another", s), capitest.Machine("same", s))
+	for _, row := range []set.Batch{batch(s, capitest.Machine("changed", s, version("899")), capitest.Machine("same", s)), batch(s, another)} {
+		_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, row)
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	}
+	assert.Nil(t, w.ClusterAPIMachine("changed").DeletionTimestamp)
+	assert.Nil(t, w.ClusterAPIMachine("another").DeletionTimestamp, "it has the name of the one that was meant")
+	assert.NotNil(t, w.ClusterAPIMachine("same").DeletionTimestamp, "MS-31: the others are deleted")
+}
+
+func TestMS31_ARejectedDeletion(t *testing.T) {
+	s := capitest.Set("s", 0)
+	a, b := capitest.Machine("a", s, bare), capitest.Machine("b", s, bare)
+	w, acts := world(t, s, a, b)
+	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, forbidden(), nil)
+	written, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, a, b))
+	require.NoError(t, err)
+	assert.True(t, written.Failure.Deleting)
+	assert.Contains(t, written.Failure.Message, "forbidden")
+	assert.NotEqual(t, w.ClusterAPIMachine("a") == nil, w.ClusterAPIMachine("b") == nil, "the other one is deleted")
+	assert.Contains(t, w.Told(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
+}
+
+// A machine whose replacement a health check asked for says first that it is being deleted for that: so its set counts it as in flight
+// until it is gone.
+func TestMS11_ARemediatedMachineSaysSo(t *testing.T) {
+	s := capitest.Set("s", 1)
+	sick, fine := capitest.Machine("sick", s, capitest.Unhealthy), capitest.Machine("fine", s)
+	w, acts := world(t, s, sick, fine)
+	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, sick, fine))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remark(w, "sick"))
+	assert.Equal(t, []string{"", ""}, remark(w, "fine"), "a surplus machine")
+	for _, name := range []string{"sick", "fine"} {
+		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
+	}
+	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.Writes())
+}
+
+func TestMS11_TheConditionComesBeforeTheDeletion(t *testing.T) {
+	s := capitest.Set("s", 1)
+	sick := capitest.Machine("sick", s, capitest.Unhealthy)
+	w, acts := world(t, s, sick)
+	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, sick))
+	require.Error(t, err)
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remark(w, "sick"))
+	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
+	w.Settle()
+	_, err = activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, w.ClusterAPIMachine("sick")))
+	require.NoError(t, err, "the next decision deletes it")
+	assert.NotNil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
+}
+
+func TestMS07_AdoptMachines(t *testing.T) {
+	s := capitest.Set("s", 2)
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
+	free := capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} })
+	owned := capitest.Machine("owned", capitest.Set("other", 1))
+	w, acts := world(t, s, free, owned)
+	versions, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, free, owned, capitest.Machine("gone", s)))
+	require.NoError(t, err)
+	assert.Equal(t, []metav1.OwnerReference{other, *metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet"))}, w.ClusterAPIMachine("free").OwnerReferences)
+	assert.Equal(t, owned, w.ClusterAPIMachine("owned"), "it has a controller")
+	assert.Equal(t, w.ClusterAPIMachine("free").ResourceVersion, versions[capi.MachinesResource])
+	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.Told())
+
+	adopted := w.ClusterAPIMachine("free")
+	activitiestest.Twice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, adopted))
+	assert.Equal(t, adopted, w.ClusterAPIMachine("free"))
+}
+
+// An owner reference that is not the controller's becomes it.
+func TestMS07_AnAdoptedMachineHasOneReference(t *testing.T) {
+	s := capitest.Set("s", 1)
+	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"} // not the controller
+	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
+	w, acts := world(t, s, m)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, m))
+	require.NoError(t, err)
+	assert.Len(t, w.ClusterAPIMachine("m").OwnerReferences, 1)
+}
+
+func TestMS07_WhoAdoptsNothing(t *testing.T) {
+	s := capitest.Set("s", 1)
+	free := capitest.Machine("free", s, capitest.Unowned)
+	for name, has := range map[string][]runtime.Object{
+		"a set that is being deleted":  {capitest.Set("s", 1, capitest.Going), free},
+		"a set that was handed over":   {capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), free},
+		"of a machine that is changed": {s, capitest.Machine("free", s, capitest.Unowned, version("901"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, acts := world(t, has...)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, free))
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.Empty(t, w.ClusterAPIMachine("free").OwnerReferences)
+		})
+	}
+}
+
+func TestReleaseMachines(t *testing.T) {
+	s := capitest.Set("s", 1)
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
+	mine := capitest.Machine("mine", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) })
+	w, acts := world(t, s, mine)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, mine))
+	require.NoError(t, err)
+	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
+	assert.True(t, capi.ReleasedBy(w.ClusterAPIMachine("mine"), s))
+	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.Told())
+	activitiestest.Twice[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, w.ClusterAPIMachine("mine"), capitest.Machine("gone", s)))
+	assert.Empty(t, w.Told())
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, mine))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+}
+
+func TestMS11_UnmarkMachines(t *testing.T) {
+	s := capitest.Set("s", 1)
+	well := capitest.Machine("well", s, capitest.Unhealthy, capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue))
+	w, acts := world(t, s, well)
+	versions, err := activitiestest.Run[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batch(s, well, capitest.Machine("gone", s)))
+	require.NoError(t, err)
+	now := w.ClusterAPIMachine("well")
+	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition))
+	assert.Len(t, now.Status.Conditions, len(well.Status.Conditions)-1, "the others stay")
+	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
+	activitiestest.Twice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batch(s, now))
+	assert.Equal(t, now, w.ClusterAPIMachine("well"))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batch(s, well))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+}
+
+func TestMS12_PostponeRemediation(t *testing.T) {
+	s := capitest.Set("s", 1)
+	sick := capitest.Machine("sick", s, capitest.Unhealthy)
+	w, acts := world(t, s, sick)
+	in := set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
+		{Name: "sick", UID: "uid-sick", Version: "900", Reason: "RemediationDeferred", Why: "too many"}, {Name: "gone", UID: "uid-gone", Version: "900", Reason: "RemediationDeferred"},
+	}}
+	versions, err := activitiestest.Run[kube.MinVersions](w, acts.PostponeRemediation, in)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"RemediationDeferred", "too many"}, remark(w, "sick"))
+	now := w.ClusterAPIMachine("sick")
+	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
+	assert.Nil(t, now.DeletionTimestamp)
+	before := meta.FindStatusCondition(sick.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
+	assert.Equal(t, before.LastTransitionTime.Unix(), meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition).LastTransitionTime.Unix(), "it was False before")
+	in.Objects[0].Version = now.ResourceVersion
+	activitiestest.Twice[kube.MinVersions](w, acts.PostponeRemediation, in)
+	assert.Equal(t, now, w.ClusterAPIMachine("sick"))
+	in.Objects[0].Version = "899"
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.PostponeRemediation, in)
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+}
+
+// Of a machine that is being deleted only what its deletion needs is written.
+func TestMS10_SyncAMachineThatIsBeingDeleted(t *testing.T) {
+	s := capitest.Set("s", 0, func(s *clusterv1.MachineSet) {
+		spec := &s.Spec.Template.Spec
+		spec.Deletion.NodeDrainTimeoutSeconds, spec.MinReadySeconds = new(int32(1)), new(int32(2))
+		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
+		spec.Version, s.Spec.Template.Labels["new"], s.Spec.Template.Annotations["new"] = "v1.32.0", "x", "x"
+	})
+	old := capitest.Machine("old", capitest.Set("s", 0), capitest.Going)
+	w, acts := world(t, s, old)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, old, capitest.Machine("gone", s)))
+	require.NoError(t, err)
+	now, want := w.ClusterAPIMachine("old"), old.DeepCopy()
+	want.Spec.Deletion, want.Spec.MinReadySeconds, want.Spec.ReadinessGates = s.Spec.Template.Spec.Deletion, new(int32(2)), s.Spec.Template.Spec.ReadinessGates
+	assert.Equal(t, want.Spec, now.Spec)
+	assert.Equal(t, []any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences}, []any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences})
+	assert.Empty(t, w.API.Drift(now, s))
+	activitiestest.Twice[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, now))
+	assert.Equal(t, now, w.ClusterAPIMachine("old"))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, old))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+}

@@ -1,0 +1,219 @@
+// Package capi has the activities on one MachineSet of Cluster API, its machines and their clones of templates.
+package capi
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/decide/attention"
+	"millwright/decide/scale"
+	"millwright/observe/capi"
+)
+
+// The resources whose versions writes of sets and of deployments return.
+const (
+	SetsResource        = capi.SetsResource
+	DeploymentsResource = capi.DeploymentsResource
+)
+
+// Activities are the activities of this package. Workflows call its methods by name.
+type Activities struct {
+	Kube *kube.Kube
+	API  *capi.Cache
+}
+
+// handedOver is the pending work of a set that has lost the label of Millwright.
+func handedOver() attention.Decision {
+	return attention.Decision{Need: attention.Scale, Why: capi.HandedOver}
+}
+
+// DecideClusterAPISet reads a set and what is around it, and returns what to do next. A set that has lost the label of Millwright loses its
+// finalizer, too, and then counts as gone.
+func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
+	s, around, err := a.set(ctx, in.Read)
+	if err != nil {
+		return set.Decision{}, err
+	}
+	switch {
+	case s == nil:
+		return set.Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
+	case !a.API.Ours(s):
+		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOver()}, nil
+	}
+	var strays []set.Object
+	if in.Live { // the first decision of a run, and the one after a failure: only then clones can have been left behind
+		if strays, err = a.strays(ctx, s, around); err != nil {
+			return set.Decision{}, err
+		}
+	}
+	observed := a.API.Observed(s, around, in.Time(), rand.Uint64())
+	observed.LastFailure = in.Failure
+	plan := scale.Look(observed)
+	explained := capi.Explained(s, around, plan.Status.Conditions, observed.Now)
+	d := set.Decision{
+		Pending: capi.Pending(s, around, observed, plan, explained),
+		Version: s.ResourceVersion,
+		Scale:   plan.Decision,
+		Prepare: capi.Unprepared(s, around, observed),
+		Free:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
+		Blocked: explained.Blocked(observed.Now),
+		Errands: errands(s, around, observed, plan, strays),
+		Seen:    around.Versions(),
+	}
+	d.Scale.Recheck = capi.Recheck(plan, explained)
+	d.Report = plan.Unreported || !capi.Said(s, around, d.Blocked)
+	d.Seen.Raise(capi.SetsResource, s.ResourceVersion)
+	return d, nil
+}
+
+// errands returns the writes beside those of the plan. A paused set has none, nor has one that is not valid.
+func errands(s *clusterv1.MachineSet, around capi.Around, observed scale.Observed, plan scale.Plan, strays []set.Object) (all []set.Errand) {
+	if !capi.HasErrands(s, observed) {
+		return nil
+	}
+	if s.DeletionTimestamp == nil {
+		add(&all, "OwnTemplates", "templates: owner reference to the Cluster, and its label", unowned(around))
+		add(&all, "PostponeRemediation", "machines: why they are not replaced yet", postponed(around, plan))
+	}
+	add(&all, "CollectClones", "clones of templates that no machine uses", strays)
+	return all
+}
+
+func add(all *[]set.Errand, activity, why string, objects []set.Object) {
+	if len(objects) > 0 {
+		*all = append(*all, set.Errand{Activity: activity, Why: why, Objects: objects[:min(len(objects), scale.MaxBatch)]})
+	}
+}
+
+// set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's. Around a set that was
+// handed over nothing is read.
+func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Around, error) {
+	live, err := a.Kube.Fresh(ctx, in)
+	if err != nil {
+		return nil, capi.Around{}, err
+	}
+	if !live {
+		s, found := a.API.Set(in.Ref.Key())
+		switch {
+		case !found || string(s.UID) != in.Ref.UID:
+			return nil, capi.Around{}, nil
+		case !a.API.Ours(s):
+			return s, capi.Around{}, nil
+		}
+		around, err := a.API.ReadToAct(ctx, s)
+		return s, around, err
+	}
+	s, err := kube.Live(ctx, a.API.Client().Sets(in.Ref.Namespace), "machineset", in.Ref)
+	switch {
+	case err != nil || s == nil || !a.API.Ours(s) && !capi.Lost(s):
+		return nil, capi.Around{}, err
+	case !a.API.Ours(s):
+		return s, capi.Around{}, nil
+	}
+	around, err := a.API.ReadLive(ctx, s)
+	return s, around, err
+}
+
+// setAt reads the set that a batch is for, which must still be Millwright's and have the version that the decision saw, or any version if
+// that is empty.
+func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
+	s, err := kube.LiveAt(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref, version)
+	if err == nil && !a.API.Ours(s) {
+		return nil, kube.Conflict(ref)
+	}
+	return s, err
+}
+
+// FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from a set that is being deleted and has no machine
+// left, or that was handed over. It returns the version to wait for.
+func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (string, error) {
+	s, around, err := a.set(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case s == nil:
+		return "", kube.ObjectGone(in.Ref)
+	case !a.API.Ours(s):
+		if err := a.unhook(ctx, s); err != nil {
+			return "", err
+		}
+		return a.release(ctx, s)
+	}
+	next := capi.Prepared(s, around.Cluster)
+	if s.DeletionTimestamp != nil {
+		if len(around.Members) > 0 {
+			return s.ResourceVersion, nil
+		}
+		return a.free(ctx, s)
+	}
+	if next == nil {
+		return s.ResourceVersion, nil
+	}
+	return a.update(ctx, next)
+}
+
+// release removes from a set that was handed over the conditions that only Millwright writes, and then Millwright's finalizer. It returns the
+// version to wait for.
+func (a *Activities) release(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+	if theirs := capi.TheirConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
+		next := s.DeepCopy()
+		next.Status.Conditions, next.ManagedFields = theirs, nil
+		written, err := a.API.Client().Sets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		if err != nil {
+			return "", kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
+		}
+		s = written
+	}
+	return a.free(ctx, s)
+}
+
+// free removes Millwright's finalizer from a set. It returns the version to wait for.
+func (a *Activities) free(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+	if !slices.Contains(s.Finalizers, capi.Finalizer) {
+		return s.ResourceVersion, nil
+	}
+	next := s.DeepCopy()
+	next.Finalizers = kube.Without(s.Finalizers, capi.Finalizer)
+	return a.update(ctx, next)
+}
+
+// update writes a set that was read from the caches or live. It returns the version to wait for.
+func (a *Activities) update(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+	s.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
+	written, err := a.API.Client().Sets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+	if err != nil {
+		return "", kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
+	}
+	return written.ResourceVersion, nil
+}
+
+// ReportClusterAPISet writes the status of a set. It returns the version to wait for.
+func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (string, error) {
+	_, after, err := kube.WriteStatus(ctx, in.Read, a.API.Client().Sets(in.Ref.Namespace), func(read kube.Read) (before, after *clusterv1.MachineSet, err error) {
+		before, around, err := a.set(ctx, read)
+		if err != nil || before == nil || !a.API.Ours(before) {
+			return nil, nil, err
+		}
+		observed := a.API.Observed(before, around, read.Time(), 0)
+		observed.LastFailure = in.Failure
+		plan := scale.Look(observed)
+		after = before.DeepCopy()
+		blocked := capi.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
+		capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())
+		if capi.SameObject(before, after) {
+			after = before
+		}
+		return before, after, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return after.ResourceVersion, nil
+}

@@ -1,0 +1,513 @@
+package capi_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
+	"millwright/activities/set"
+	"millwright/api/vocabulary"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+func theirs(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
+
+func unfinalized(s *clusterv1.MachineSet) { s.Finalizers = nil }
+
+func annotatedSet(key, value string) capitest.OnSet {
+	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+}
+
+// decide returns the decision about a set, from the API server and from the caches, which must be the same.
+func decide(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.Decision {
+	t.Helper()
+	a := activities(w)
+	live, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))
+	require.NoError(t, err)
+	cached, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, false))
+	require.NoError(t, err)
+	for _, d := range []*set.Decision{&live, &cached} {
+		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, timeless(d.Blocked.Message)
+		if len(d.Scale.Create) > 0 {
+			d.Scale.Create = []string{"random"}
+		}
+	}
+	without := live
+	without.Errands = nil
+	for _, e := range live.Errands {
+		if e.Activity != "CollectClones" { // clones have no cache
+			without.Errands = append(without.Errands, e)
+		}
+	}
+	assert.Equal(t, without, cached)
+	return live
+}
+
+// timeless returns a sentence without its times: two decisions may be made in different seconds.
+func timeless(sentence string) string {
+	return regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(sentence, "some time")
+}
+
+func errand(d set.Decision, activity string) (names []string) {
+	for _, e := range d.Errands {
+		if e.Activity == activity {
+			for _, o := range e.Objects {
+				names = append(names, o.Name)
+			}
+		}
+	}
+	return names
+}
+
+func TestDecideWhoseSet(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		has        []runtime.Object
+		gone, free bool
+	}{
+		{"ours", []runtime.Object{capitest.Set("s", 0)}, false, false},
+		{"gone", nil, true, false},
+		{"another of this name", []runtime.Object{capitest.Set("s", 0, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })}, true, false},
+		{"handed over", []runtime.Object{capitest.Set("s", 0, theirs)}, false, true},
+		{"handed over, and without our finalizer", []runtime.Object{capitest.Set("s", 0, theirs, unfinalized)}, true, false},
+		{"without the label", []runtime.Object{capitest.Set("s", 0, unfinalized, func(s *clusterv1.MachineSet) { s.Labels = nil })}, true, false},
+		{"MS-61: being deleted without our finalizer", []runtime.Object{capitest.Set("s", 0, unfinalized, capitest.Going)}, false, false},
+		{"MS-62: being deleted, and no machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going)}, false, true},
+		{"MS-63: being deleted, and a machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going), capitest.Machine("m", capitest.Set("s", 0), capitest.Going)}, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, _ := world(t, row.has...)
+			d := decide(t, w, capitest.Set("s", 0))
+			assert.Equal(t, []bool{row.gone, row.free}, []bool{d.Gone, d.Free})
+			if row.gone {
+				assert.Equal(t, kube.ObjectIsGone, d.Pending)
+			}
+			assert.Empty(t, w.Writes())
+		})
+	}
+}
+
+func TestDecideSeesAllVersions(t *testing.T) {
+	s := capitest.Set("s", 1)
+	w, _ := world(t, s, capitest.Machine("m", s, version("950")), capitest.Machine("free", s, capitest.Unowned, version("960")))
+	assert.Equal(t, kube.MinVersions{
+		"machinesets.cluster.x-k8s.io": "900", "machines.cluster.x-k8s.io": "960", "clusters.cluster.x-k8s.io": "900",
+		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io": "900", "examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
+		"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": "900",
+	}, decide(t, w, s).Seen)
+}
+
+func TestDecideTheErrands(t *testing.T) {
+	limited := capitest.Deployment(func(d *clusterv1.MachineDeployment) {
+		d.Annotations[clusterv1.RevisionAnnotation] = "2"
+	})
+	old := annotatedSet(clusterv1.RevisionAnnotation, "1")
+	stray := clone(capitest.Infrastructure(), "stray")
+	pausedCluster := capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
+	for _, row := range []struct {
+		name    string
+		set     capitest.OnSet
+		cluster *clusterv1.Cluster
+		want    []string // names in OwnTemplates, PostponeRemediation, CollectClones
+	}{
+		{"all of them", old, capitest.Cluster(), []string{"join", "sick", "stray"}},
+		{"paused", observed(old, annotatedSet(clusterv1.PausedAnnotation, "")), capitest.Cluster(), nil},
+		{"its Cluster is paused", old, pausedCluster, nil},
+		{"being deleted: the clones only", observed(old, capitest.Going[*clusterv1.MachineSet]), capitest.Cluster(), []string{"stray"}},
+		{"being deleted, and the machines stay", observed(old, func(s *clusterv1.MachineSet) {
+			capitest.Going(s)
+			s.Finalizers = append(s.Finalizers, "orphan")
+		}), capitest.Cluster(), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := capitest.Set("s", 1, capitest.OfDeployment, row.set)
+			w := activitiestest.NewClusterAPI(t, capitest.Settings, s, row.cluster, limited, capitest.Bootstrap(), capitest.Infrastructure(capitest.Owned), stray,
+				capitest.Machine("sick", s, capitest.Unhealthy), capitest.ControlPlane())
+			d := decide(t, w, s)
+			var names []string
+			for _, activity := range []string{"OwnTemplates", "PostponeRemediation", "CollectClones"} {
+				names = append(names, errand(d, activity)...)
+			}
+			assert.Equal(t, row.want, names)
+			for _, e := range d.Errands {
+				assert.NotEmpty(t, e.Why)
+				for _, o := range e.Objects {
+					assert.NotEmpty(t, o.UID)
+					assert.Equal(t, "900", o.Version)
+				}
+			}
+		})
+	}
+}
+
+func observed(changes ...capitest.OnSet) capitest.OnSet {
+	return func(s *clusterv1.MachineSet) {
+		for _, change := range changes {
+			change(s)
+		}
+	}
+}
+
+func TestMS24_WhichClonesAreStrays(t *testing.T) {
+	s := capitest.Set("s", 1)
+	m := capitest.Machine("m", s)
+	other := func(o *unstructured.Unstructured) {
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"}})
+	}
+	for _, row := range []struct {
+		name  string
+		clone *unstructured.Unstructured
+		stray bool
+	}{
+		{"MS-24: no machine uses it", clone(capitest.Infrastructure(), "x"), true},
+		{"MS-24: of the bootstrap template", clone(capitest.Bootstrap(), "x"), true},
+		{"MS-24: its machine exists and has not taken it over", clone(capitest.Infrastructure(), "m"), false},
+		{"MS-24: a machine owns it", clone(capitest.Infrastructure(), "x", ownedByMachine(m)), false},
+		{"MS-24: of another set", clone(capitest.Infrastructure(), "x", other), false},
+		{"MS-24: nobody owns it", clone(capitest.Infrastructure(), "x", capitest.Unowned[*unstructured.Unstructured]), false},
+		{"MS-24: it is being deleted", clone(capitest.Infrastructure(), "x", capitest.Going[*unstructured.Unstructured]), false},
+		{"MS-24: in another namespace", clone(capitest.Infrastructure(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, acts := world(t, s, m, row.clone)
+			d := decide(t, w, s)
+			assert.Equal(t, row.stray, len(errand(d, "CollectClones")) == 1)
+			if !row.stray {
+				return
+			}
+			in := set.Errands{Set: activitiestest.Ref(s), Objects: d.Errands[0].Objects}
+			activitiestest.Twice[kube.MinVersions](w, acts.CollectClones, in)
+			assert.Nil(t, w.Foreign(row.clone, "x"))
+			assert.Empty(t, decide(t, w, s).Errands)
+		})
+	}
+	t.Run("MS-24: kinds that are not installed have none", func(t *testing.T) {
+		s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+			s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
+		})
+		w, _ := world(t, s)
+		assert.Empty(t, decide(t, w, s).Errands)
+	})
+}
+
+// A clone that changed since the decision may have got its machine.
+func TestMS24_AChangedCloneStays(t *testing.T) {
+	s := capitest.Set("s", 1)
+	o := clone(capitest.Infrastructure(), "x")
+	w, acts := world(t, s, o)
+	objects := decide(t, w, s).Errands[0].Objects
+	for name, change := range map[string]func(*set.Object){
+		"another version": func(o *set.Object) { o.Version = "899" }, "another object": func(o *set.Object) { o.UID = "uid-former" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := objects[0]
+			change(&changed)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts.CollectClones, set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{changed}})
+			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			assert.NotNil(t, machineOf(w, "x"))
+		})
+	}
+}
+
+// A machine that the set released, or that is not adopted yet, uses its clones although the set still owns them.
+func TestMS24_AMachineWithoutAControllerUsesItsClones(t *testing.T) {
+	s := capitest.Set("s", 1)
+	released := capitest.Machine("x", s, capitest.Unowned, func(m *clusterv1.Machine) { m.Labels["pool"] = "other" })
+	w, _ := world(t, s, capitest.Machine("m", s), released, clone(capitest.Infrastructure(), "x"), clone(capitest.Bootstrap(), "x"))
+	assert.Empty(t, errand(decide(t, w, s), "CollectClones"))
+}
+
+func TestOwnTemplates(t *testing.T) {
+	s := capitest.Set("s", 1)
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
+	shared := capitest.Infrastructure(func(o *unstructured.Unstructured) {
+		o.SetOwnerReferences([]metav1.OwnerReference{other})
+		o.SetLabels(map[string]string{"theirs": "x"})
+	})
+	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, capitest.Cluster(), capitest.Bootstrap(), shared, capitest.ControlPlane())
+	d := decide(t, w, s)
+	require.Equal(t, []string{"join", "small"}, errand(d, "OwnTemplates"))
+	in := set.Errands{Set: activitiestest.Ref(s), Objects: d.Errands[0].Objects}
+	versions, err := activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, in)
+	require.NoError(t, err)
+	now := w.Foreign(shared, "small")
+	assert.Equal(t, []metav1.OwnerReference{other, capi.ClusterReference(capitest.Cluster())}, now.GetOwnerReferences())
+	assert.Equal(t, map[string]string{"theirs": "x", clusterv1.ClusterNameLabel: "c"}, now.GetLabels())
+	assert.Equal(t, shared.Object["spec"], now.Object["spec"])
+	assert.Equal(t, now.GetResourceVersion(), versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
+	w.Settle()
+	assert.Empty(t, decide(t, w, s).Errands)
+	_, err = activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, in)
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+
+	for i := range in.Objects {
+		in.Objects[i].Version = w.Foreign(map[string]*unstructured.Unstructured{"join": capitest.Bootstrap(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).GetResourceVersion()
+	}
+	activitiestest.Twice[kube.MinVersions](w, activities(w).OwnTemplates, in)
+	assert.Equal(t, now, w.Foreign(shared, "small"), "it has them already")
+}
+
+func TestMS02_PrepareASet(t *testing.T) {
+	cluster := capi.ClusterReference(capitest.Cluster())
+	raw := func(s *clusterv1.MachineSet) {
+		s.Finalizers, s.OwnerReferences = []string{"example.com/x"}, nil
+		delete(s.Labels, clusterv1.ClusterNameLabel)
+		delete(s.Spec.Selector.MatchLabels, clusterv1.ClusterNameLabel)
+		delete(s.Spec.Template.Labels, clusterv1.ClusterNameLabel)
+	}
+	controlled := func(s *clusterv1.MachineSet) {
+		s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(capitest.Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment"))}
+	}
+	for _, row := range []struct {
+		name       string
+		set        capitest.OnSet
+		owners     []metav1.OwnerReference
+		finalizers []string
+	}{
+		{"MS-02: alone", raw, []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
+		{"MS-02: of a deployment", observed(raw, controlled), controlledBy(controlled), []string{"example.com/x", capi.Finalizer}},
+		{"MS-02: of a deployment that was restored without owner references", observed(raw, func(s *clusterv1.MachineSet) {
+			s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
+		}), nil, []string{"example.com/x", capi.Finalizer}},
+		{"MS-04: without any map", observed(raw, func(s *clusterv1.MachineSet) {
+			s.Spec.Selector.MatchLabels, s.Spec.Template.Labels = nil, nil
+		}), []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
+		{"taken over from Cluster API", observed(raw, func(s *clusterv1.MachineSet) {
+			s.Finalizers = []string{clusterv1.MachineSetFinalizer}
+		}), []metav1.OwnerReference{cluster}, []string{capi.Finalizer}},
+		{"an owner reference of a former version", observed(raw, func(s *clusterv1.MachineSet) {
+			former := cluster
+			former.APIVersion = "cluster.x-k8s.io/v1beta1"
+			s.OwnerReferences = []metav1.OwnerReference{former}
+		}), []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := capitest.Set("s", 1, row.set)
+			w, acts := world(t, s)
+			d := decide(t, w, s)
+			assert.True(t, d.Prepare)
+			got := activitiestest.Twice[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+			now := w.ClusterAPISet("s")
+			assert.Equal(t, now.ResourceVersion, got)
+			assert.Equal(t, row.owners, now.OwnerReferences)
+			assert.Equal(t, row.finalizers, now.Finalizers)
+			for where, labels := range map[string]map[string]string{"set": now.Labels, "selector": now.Spec.Selector.MatchLabels, "template": now.Spec.Template.Labels} {
+				if where == "selector" && s.Spec.Selector.MatchLabels == nil {
+					assert.Empty(t, labels, "a selector that selects nothing stays so")
+					continue
+				}
+				assert.Equal(t, "c", labels[clusterv1.ClusterNameLabel], where)
+			}
+			assert.False(t, decide(t, w, s).Prepare)
+		})
+	}
+}
+
+func controlledBy(change capitest.OnSet) []metav1.OwnerReference {
+	return capitest.Set("s", 1, change).OwnerReferences
+}
+
+func TestASetThatIsNotPrepared(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change capitest.OnSet
+		has    []runtime.Object
+		want   bool
+	}{
+		{"prepared", func(*clusterv1.MachineSet) {}, []runtime.Object{capitest.Cluster()}, false},
+		{"new", unfinalized, []runtime.Object{capitest.Cluster()}, true},
+		{"paused", observed(unfinalized, annotatedSet(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.Cluster()}, false},
+		{"its Cluster is paused", unfinalized, []runtime.Object{capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
+		{"being deleted", observed(unfinalized, capitest.Going[*clusterv1.MachineSet]), []runtime.Object{capitest.Cluster()}, false},
+		{"without a Cluster", unfinalized, nil, true},
+		{"its Cluster is not there yet", func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := capitest.Set("s", 0, row.change)
+			w := activitiestest.NewClusterAPI(t, capitest.Settings, append(row.has, s)...)
+			assert.Equal(t, row.want, decide(t, w, s).Prepare)
+		})
+	}
+}
+
+func TestFreeASet(t *testing.T) {
+	m := func(change ...capitest.OnMachine) *clusterv1.Machine {
+		return capitest.Machine("m", capitest.Set("s", 0), change...)
+	}
+	also := func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") }
+	for _, row := range []struct {
+		name    string
+		set     *clusterv1.MachineSet
+		machine *clusterv1.Machine
+		want    []string // finalizers that are left
+	}{
+		{"MS-62: none left", capitest.Set("s", 0, capitest.Going, also), m(capitest.Unowned), []string{"example.com/x"}},
+		{"MS-63: a machine is left", capitest.Set("s", 0, capitest.Going, also), m(), []string{capi.Finalizer, "example.com/x"}},
+		{"MS-63: although it goes", capitest.Set("s", 0, capitest.Going, also), m(capitest.Going), []string{capi.Finalizer, "example.com/x"}},
+		{"MS-61: no finalizer of ours", capitest.Set("s", 0, capitest.Going, unfinalized, also), m(capitest.Unowned), []string{"example.com/x"}},
+		{"handed over, with its machines", capitest.Set("s", 1, theirs, also), m(), []string{"example.com/x"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, acts := world(t, row.set, row.machine)
+			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(row.set))
+			require.NoError(t, err)
+			assert.Equal(t, row.want, w.ClusterAPISet("s").Finalizers)
+			assert.Equal(t, row.machine.ResourceVersion, w.ClusterAPIMachine("m").ResourceVersion, "its machines stay as they are")
+		})
+	}
+	t.Run("MS-62: the last finalizer", func(t *testing.T) {
+		s := capitest.Set("s", 0, capitest.Going)
+		w, acts := world(t, s)
+		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+		require.NoError(t, err)
+		assert.Nil(t, w.ClusterAPISet("s"))
+		_, err = activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	})
+	t.Run("another writer was faster", func(t *testing.T) {
+		s := capitest.Set("s", 0, capitest.Going)
+		w, acts := world(t, s)
+		activitiestest.Failing(w.Provider.Core, "update", "machinesets", 1, apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil), nil)
+		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Contains(t, w.ClusterAPISet("s").Finalizers, capi.Finalizer)
+	})
+}
+
+func report(s *clusterv1.MachineSet) set.Report {
+	return set.Report{Input: set.Input{Read: activitiestest.Read(s)}}
+}
+
+func TestReportASet(t *testing.T) {
+	s := capitest.Set("s", 2)
+	w, acts := world(t, s, capitest.Machine("m", s))
+	assert.True(t, decide(t, w, s).Report)
+	got := activitiestest.Twice[string](w, acts.ReportClusterAPISet, report(s))
+	now := w.ClusterAPISet("s")
+	assert.Equal(t, now.ResourceVersion, got)
+	assert.Equal(t, []int32{1, 1, 1, 1}, []int32{*now.Status.Replicas, *now.Status.ReadyReplicas, *now.Status.AvailableReplicas, *now.Status.UpToDateReplicas})
+	assert.Equal(t, int64(1), now.Status.ObservedGeneration)
+	assert.Equal(t, s.Spec, now.Spec)
+	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
+	assert.False(t, decide(t, w, s).Report, "it is written once")
+}
+
+// What the API server refused is in the status until the next batch succeeds.
+func TestReportAFailure(t *testing.T) {
+	s := capitest.Set("s", 1)
+	w, acts := world(t, s)
+	in := report(s)
+	in.Failure = scale.Failure{Message: "quota exceeded"}
+	activitiestest.Twice[string](w, acts.ReportClusterAPISet, in)
+	said := map[string]string{}
+	for _, c := range w.ClusterAPISet("s").Status.Conditions {
+		said[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
+	}
+	assert.Equal(t, "False MachineCreationFailed quota exceeded", said["MachinesCreated"])
+	assert.Equal(t, "True FailedCreate quota exceeded", said["ReplicaFailure"])
+	activitiestest.Twice[string](w, acts.ReportClusterAPISet, report(s))
+	for _, c := range w.ClusterAPISet("s").Status.Conditions {
+		assert.NotEqual(t, "ReplicaFailure", c.Type)
+	}
+}
+
+func TestReportReadsAgainAfterAConflict(t *testing.T) {
+	s := capitest.Set("s", 2)
+	w, acts := world(t, s, capitest.Machine("m", s))
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
+	activitiestest.Failing(w.Provider.Core, "update", "machinesets", 1, conflict, nil)
+	_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, report(s))
+	require.NoError(t, err)
+	assert.Equal(t, int32(1), *w.ClusterAPISet("s").Status.Replicas)
+	assert.Contains(t, w.Requests(), "get machinesets", "it was read live")
+}
+
+func TestNobodyReportsASetOfOthers(t *testing.T) {
+	for name, has := range map[string][]runtime.Object{
+		"gone": nil, "handed over": {capitest.Set("s", 1, theirs)}, "never ours": {capitest.Set("s", 1, theirs, unfinalized)},
+		"another of this name": {capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })},
+	} {
+		for _, live := range []bool{true, false} {
+			w, acts := world(t, has...)
+			in := report(capitest.Set("s", 1))
+			in.Live = live
+			_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, in)
+			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+			assert.Empty(t, w.Writes(), name)
+		}
+	}
+}
+
+// A decision waits for the versions that woke the workflow, those of templates as well.
+func TestDecideWaitsForTheCaches(t *testing.T) {
+	s := capitest.Set("s", 1)
+	w, acts := world(t, s)
+	decide(t, w, s) // the caches of the templates run
+	in := activitiestest.ClusterAPIRead(s, false)
+	in.Versions = kube.MinVersions{"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "99999"}
+	_, err := activitiestest.Local[set.Decision](w, acts.DecideClusterAPISet, in)
+	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+	in.Versions = kube.MinVersions{cache.Resource("machines.cluster.x-k8s.io"): "99999"}
+	_, err = activitiestest.Local[set.Decision](w, acts.DecideClusterAPISet, in)
+	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+}
+
+// The caches keep only the managed fields of Millwright. An update that has them would take the fields of all others, such as kubectl, from
+// them: with managed fields in a request, the API server takes these for all.
+func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
+	t.Parallel()
+	managed := func(s *clusterv1.MachineSet) {
+		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply"}, {Manager: capi.DeploymentFieldManager, Operation: "Update"}}
+	}
+	for name, s := range map[string]*clusterv1.MachineSet{
+		"it is prepared": capitest.Set("s", 1, managed, unfinalized),
+		"it is freed":    capitest.Set("s", 1, managed, theirs),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, acts := world(t, s)
+			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Read(s))
+			require.NoError(t, err)
+			var updated []*clusterv1.MachineSet
+			for _, action := range w.Provider.Core.Actions() {
+				if update, is := action.(clienttesting.UpdateAction); is {
+					updated = append(updated, update.GetObject().(*clusterv1.MachineSet))
+				}
+			}
+			require.Len(t, updated, 1)
+			assert.Empty(t, updated[0].ManagedFields)
+		})
+	}
+}
+
+// Cluster API's controllers leave conditions alone that they do not know: what blocked the set would stand there for ever.
+func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
+	t.Parallel()
+	s := capitest.Set("s", 1, theirs, func(s *clusterv1.MachineSet) {
+		for _, kind := range []string{clusterv1.MachineSetScalingUpCondition, vocabulary.ConditionMachinesCreated, vocabulary.ConditionBlocked, vocabulary.ConditionReplicaFailure} {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind})
+		}
+	})
+	w, acts := world(t, s)
+	got, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+	require.NoError(t, err)
+	now := w.ClusterAPISet("s")
+	assert.Equal(t, now.ResourceVersion, got)
+	assert.Empty(t, now.Finalizers)
+	require.Len(t, now.Status.Conditions, 1)
+	assert.Equal(t, clusterv1.MachineSetScalingUpCondition, now.Status.Conditions[0].Type)
+}

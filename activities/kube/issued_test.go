@@ -1,0 +1,38 @@
+package kube_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/activities/kube"
+)
+
+func TestIssuedTokensAreTakenOnceAndForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		issued, a, b := &kube.Issued{}, kube.TokenRef{Name: "a"}, kube.TokenRef{Name: "b"}
+		first, second := &corev1.Secret{}, &corev1.Secret{}
+		issued.Put(a, first)
+		assert.Nil(t, issued.Take(b))
+		assert.Same(t, first, issued.Take(a))
+		assert.Nil(t, issued.Take(a), "once")
+
+		issued.Put(a, first)
+		time.Sleep(30 * time.Second)
+		issued.Put(a, second)
+		time.Sleep(45 * time.Second)
+		synctest.Wait()
+		assert.Same(t, second, issued.Take(a), "the end of the first is not the end of the second")
+		issued.Put(a, first)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Nil(t, issued.Take(a))
+	})
+	var none *kube.Issued
+	none.Put(kube.TokenRef{}, &corev1.Secret{})
+	assert.Nil(t, none.Take(kube.TokenRef{}))
+}

@@ -1,0 +1,121 @@
+package set
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+)
+
+// Creation is a batch of machines to create for a set.
+type Creation struct {
+	Set     kube.Ref
+	Version string // resourceVersion of the set that the decision saw
+	Names   []string
+}
+
+// Written is the result of a batch.
+type Written struct {
+	Versions kube.MinVersions // to wait for
+	Failure  scale.Failure    // the first write that was rejected; zero when all succeeded
+	Unseen   bool             // the version of a write may not be known: only a live read is sure to see it
+}
+
+// CreateMachines creates the machines of a batch from the set's template: one, then two, then four at a time, and none after
+// the first that is rejected, so that one cause does not fail them all. It creates fewer if the set gets another spec meanwhile. An existing machine of the set with that name counts
+// as created, so that running it twice creates nothing twice. A set that changed since the decision is a Conflict.
+func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
+	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
+	if err != nil {
+		return Written{}, err
+	}
+	wanted := func() bool {
+		now, found := a.Kube.Cluster.Set(in.Set.Key())
+		return !found || StillWants(now, set)
+	}
+	return Create(a.Kube, set, in, cache.Machines, wanted, func(name string) (string, error) { return a.createMachine(ctx, set, name) })
+}
+
+// StillWants reports whether a set, as a cache has it now, has no newer spec than when its creations were decided on, and is not being deleted.
+func StillWants(now, decided metav1.Object) bool {
+	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() && now.GetDeletionTimestamp() == nil
+}
+
+// creationsFor is how long one run of the activity starts further creations. Source: half of the activity's StartToCloseTimeout, so that the
+// creations that were started last can end.
+const creationsFor = 10 * time.Second
+
+// Create creates the machines of a batch with create, which returns the version of one machine: one, then two, then four at a time, and none
+// after the first that is rejected. An event on the set tells the rejection. It ends early, without an error, after 10 s or once wanted
+// returns false: the next decision names the machines that are missing then.
+func Create(
+	k *kube.Kube, set runtime.Object, in Creation, machines kube.Resource, wanted func() bool, create func(name string) (version string, err error),
+) (Written, error) {
+	done := Written{Versions: kube.MinVersions{}}
+	names, start := in.Names, time.Now()
+	for i, size := range scale.Batches(len(names)) {
+		if i > 0 && (time.Since(start) > creationsFor || !wanted()) {
+			done.Unseen = true // an earlier attempt may have created machines that this one did not reach
+			break
+		}
+		written, err := kube.InParallel(machines, size, func(i int) (string, error) { return create(names[i]) })
+		names = names[size:]
+		done.Versions.Raise(machines, written[machines])
+		if err == nil {
+			continue
+		}
+		refused := kube.RefusedWrite(err)
+		if refused == "" {
+			return Written{}, kube.WriteError(in.Set, err)
+		}
+		done.Failure = scale.Failure{Message: refused}
+		k.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
+		break
+	}
+	return done, nil
+}
+
+// createMachine creates one machine, with its finalizer, and returns its version.
+func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet, name string) (string, error) {
+	template := set.Spec.Template
+	m := &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       set.Namespace,
+			Labels:          maps.Clone(template.Labels),
+			Annotations:     maps.Clone(template.Annotations),
+			Finalizers:      append(kube.Without(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))},
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
+	}
+	machines := a.Kube.Machines(set.Namespace)
+	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
+	if err == nil {
+		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
+		return made.ResourceVersion, nil
+	}
+	if apierrors.IsAlreadyExists(err) {
+		made, err = machines.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
+			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted again, or not of this set
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("create machine %s: %w", name, err)
+	}
+	return made.ResourceVersion, nil
+}

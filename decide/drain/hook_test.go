@@ -1,0 +1,109 @@
+package drain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/drain"
+)
+
+func TestDR23_WhatFollowsForAHook(t *testing.T) {
+	at := func(change func(*drain.Hook)) drain.Hook {
+		h := drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "n"}
+		change(&h)
+		return h
+	}
+	for name, row := range map[string]struct {
+		hook drain.Hook
+		step drain.HookStep
+		why  string
+	}{
+		"DR-24: Cluster API waits":                 {at(func(*drain.Hook) {}), drain.HookDrain, ""},
+		"no hook":                                  {at(func(h *drain.Hook) { h.Hooked = false }), drain.HookNothing, "the machine has no hook of Millwright"},
+		"not deleted":                              {at(func(h *drain.Hook) { h.Deleting = false }), drain.HookNothing, "the machine is not being deleted"},
+		"DR-23: a person wants no drain":           {at(func(h *drain.Hook) { h.Skip = "annotation skip" }), drain.HookOver, "annotation skip"},
+		"a skip does not wait for Cluster API":     {at(func(h *drain.Hook) { h.Skip, h.Waiting = "annotation skip", false }), drain.HookOver, "annotation skip"},
+		"a skip counts without a node":             {at(func(h *drain.Hook) { h.Skip, h.NodeName = "annotation skip", "" }), drain.HookOver, "annotation skip"},
+		"Cluster API would not drain":              {at(func(h *drain.Hook) { h.Needless = "it is gone" }), drain.HookReturn, "it is gone"},
+		"ND-01: no node":                           {at(func(h *drain.Hook) { h.NodeName = "" }), drain.HookReturn, "the machine has no node"},
+		"Cluster API has not come to the hook yet": {at(func(h *drain.Hook) { h.Waiting = false }), drain.HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"},
+		"DR-31: the node is gone":                  {at(func(h *drain.Hook) { h.NodeGone = true }), drain.HookOver, "there is no node n"},
+		"the cluster does not answer":              {at(func(h *drain.Hook) { h.Unknown, h.NodeGone = "no answer", true }), drain.HookUnknown, "no answer"},
+		"paused, whatever else":                    {at(func(h *drain.Hook) { h.Paused, h.Result = "Cluster c is paused", "Drained" }), drain.HookPaused, "Cluster c is paused"},
+		"it has ended":                             {at(func(h *drain.Hook) { h.Result, h.Needless = "Forced", "gone" }), drain.HookOver, "the drain has already ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step, why := row.hook.Next()
+			assert.Equal(t, row.step, step)
+			assert.Equal(t, row.why, why)
+		})
+	}
+}
+
+func TestDR25_WhenClusterAPIWouldNotDrain(t *testing.T) {
+	for name, row := range map[string]struct {
+		around drain.Around
+		why    string
+	}{
+		"ND-04: all is there":                      {drain.Around{Cluster: "c"}, ""},
+		"ND-05: the Cluster is deleted":            {drain.Around{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
+		"ND-07: the control plane is deleted":      {drain.Around{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
+		"DR-25, DR-26: the infrastructure is gone": {drain.Around{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
+		"DR-27: the pre-terminate hooks":           {drain.Around{Cluster: "c", Passed: true}, "the deletion is past its drain"},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.around.Needless()) })
+	}
+}
+
+// A drain without an end evicts for as long as it takes. Nothing but force, an unusable node or a record climbs its ladder.
+func TestDR30_ADrainWithoutAnEnd(t *testing.T) {
+	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	endless := func(change func(*drain.Ladder)) drain.Ladder {
+		l := drain.Ladder{Now: began.Add(1000 * time.Hour), Started: began, Endless: true, Setting: "nodeDrainTimeoutSeconds", Reached: drain.Evict, ReachedAt: began}
+		change(&l)
+		return l
+	}
+	for name, row := range map[string]struct {
+		ladder drain.Ladder
+		means  drain.Means
+		until  time.Time
+		why    string
+	}{
+		"after six weeks":        {endless(func(*drain.Ladder) {}), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"before its first pass":  {endless(func(l *drain.Ladder) { l.Started, l.Reached = time.Time{}, "" }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"an extension is no end": {endless(func(l *drain.Ladder) { l.Extended = began.Add(time.Hour) }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"retries are no end":     {endless(func(l *drain.Ladder) { l.Retries = new(int32(1)) }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"without evictions": {
+			endless(func(l *drain.Ladder) { l.NoEviction = "it serves none" }), drain.DeleteInOrder,
+			time.Time{},
+			"deletes in order for as long as it takes (nodeDrainTimeoutSeconds is not set); it cannot evict: it serves none",
+		},
+		"force": {
+			endless(func(l *drain.Ladder) { l.Force = "annotation force" }), drain.Kill, began.Add(1000*time.Hour + 30*time.Second),
+			"kills since 04:00:00 UTC, until 04:00:30 UTC, then leaves the remaining pods: annotation force",
+		},
+		"the timeout was taken away after it had passed": {
+			endless(func(l *drain.Ladder) { l.Reached, l.ReachedAt, l.Grace = drain.Delete, l.Now, time.Minute }), drain.Delete, began.Add(1000*time.Hour + 90*time.Second),
+			"",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := drain.Climb(row.ladder)
+			assert.Equal(t, row.means, step.Means)
+			assert.Equal(t, row.until, step.Until)
+			assert.False(t, step.Over)
+			if row.why != "" {
+				assert.Equal(t, row.why, step.Why)
+			}
+			if row.means.Ordered() {
+				until, then := drain.Deadlines{Ladder: &row.ladder}.Evictions()
+				assert.Zero(t, until)
+				assert.Empty(t, then)
+			}
+		})
+	}
+	timed := drain.Climb(drain.Ladder{Now: began, Started: began, Timeout: time.Minute, Setting: "nodeDrainTimeoutSeconds", Reached: drain.Evict, ReachedAt: began})
+	assert.Contains(t, timed.Why, "(nodeDrainTimeoutSeconds 1m), then deletes", "DR-28, DR-29")
+}

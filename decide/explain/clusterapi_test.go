@@ -1,0 +1,144 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/explain"
+)
+
+// upstream is a machine of Cluster API in a stage since nine o'clock, an hour ago.
+func upstream(stage explain.Stage, message string, change ...func(*explain.UpstreamMachine)) explain.UpstreamMachine {
+	m := explain.UpstreamMachine{Namespace: "shop", Name: "m-1", Stage: stage, Message: message, Since: at("09:00:00"), Now: now}
+	for _, f := range change {
+		f(&m)
+	}
+	return m
+}
+
+// The sentence of each stage: what, since when, what follows and when, and the command.
+func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
+	const describe = "; `kubectl describe machines.cluster.x-k8s.io -n shop m-1`"
+	of := func(object string) func(*explain.UpstreamMachine) {
+		return func(m *explain.UpstreamMachine) { m.Object = object }
+	}
+	ends := func(m *explain.UpstreamMachine) { m.Deadline = at("11:00:00") }
+	unhandled := func(m *explain.UpstreamMachine) { m.Unhandled = true }
+	hooks := func(keys ...string) func(*explain.UpstreamMachine) {
+		return func(m *explain.UpstreamMachine) { m.Hooks = keys }
+	}
+	for _, row := range []struct {
+		machine explain.UpstreamMachine
+		goal    string
+		blocked string
+		says    string
+	}{
+		{
+			upstream(explain.StageBootstrap, "no\ndata", of("kubeadmconfig.bootstrap.cluster.x-k8s.io m-1")), "waits for its bootstrap data", "BootstrapNotReady",
+			"the bootstrap data are not ready: no data (since 09:00:00 UTC); `kubectl describe kubeadmconfig.bootstrap.cluster.x-k8s.io -n shop m-1`",
+		},
+		{upstream(explain.StageInfrastructure, ""), "waits for its instance", "InfrastructureNotReady", "the infrastructure is not ready (since 09:00:00 UTC)" + describe},
+		{
+			upstream(explain.StageInfrastructure, "x", unhandled), "waits for its instance", "NotHandled",
+			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
+		},
+		{upstream(explain.StageJoin, "x"), "waits for its node to join", "NodeNotJoined", "no node has joined: x (since 09:00:00 UTC)" + describe},
+		{upstream(explain.StageRecover, "x"), "waits for its node to recover", "NodeNotHealthy", "the node is not healthy: x (since 09:00:00 UTC)" + describe},
+		{upstream(explain.StageUpdate, "x"), "waits for its update in place", "InPlaceUpdate", "the update in place does not end: x (since 09:00:00 UTC)" + describe},
+		{
+			upstream(explain.StagePaused, ""), "waits to be resumed", "Paused",
+			"the Machine is paused (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 cluster.x-k8s.io/paused-`",
+		},
+		{upstream(explain.StageDelete, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
+		{
+			upstream(explain.StageDelete, "", unhandled), "waits to leave", "NotHandled",
+			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
+		},
+		{
+			upstream(explain.StageHooks, "x", hooks("a/one")), "waits to leave", "a/one",
+			"the hook a/one keeps it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
+		},
+		{
+			upstream(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
+			"the hooks a/one, a/two keep it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
+		},
+		{upstream(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `starter drain explain shop/m-1`"},
+		{
+			upstream(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
+				m.Drain = waiting("evict-pods", "a budget", blocked("PodDisruptionBudget shop/web"), evicting)
+			}),
+			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); its pods are deleted; `kubectl edit pdb -n shop web`",
+		},
+		{
+			upstream(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",
+			"Cluster API drains the node: pods (since 09:00:00 UTC); it goes on without the pods that are left at 11:00:00 UTC" + describe,
+		},
+		{upstream(explain.StageDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
+		{
+			upstream(explain.StageDetach, "", ends), "waits to leave", "VolumeDetach",
+			"volumes are attached to the node (since 09:00:00 UTC); it goes on without the volumes at 11:00:00 UTC" + describe,
+		},
+		{upstream(explain.StageDeleteInstance, "x"), "waits to leave", "InfrastructureNotDeleted", "the infrastructure is not deleted: x (since 09:00:00 UTC)" + describe},
+		{upstream(explain.StageDeleteBootstrap, "x"), "waits to leave", "BootstrapNotDeleted", "the bootstrap configuration is not deleted: x (since 09:00:00 UTC)" + describe},
+		{upstream(explain.StageDeleteNode, "x"), "waits to leave", "NodeNotDeleted", "the Node object is not deleted: x (since 09:00:00 UTC)" + describe},
+		{explain.UpstreamMachine{Now: now}, "", "", ""},
+	} {
+		w := row.machine.WaitsFor()
+		assert.Equal(t, []string{row.goal, row.blocked, row.says}, []string{w.Goal.One, strings.Join(w.Blockers, " "), w.Sentence(now)})
+		assert.Equal(t, row.goal == "", row.machine.Step() == "" && row.machine.Stage != explain.StagePaused, "a step for each stage but a pause")
+	}
+}
+
+// Machines of Cluster API count as standing still after a while, those that have lost something at once.
+func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
+	for stage, after := range map[explain.Stage]time.Duration{
+		explain.StageBootstrap: 2 * time.Minute, explain.StageInfrastructure: 5 * time.Minute, explain.StageJoin: 10 * time.Minute,
+		explain.StageRecover: 2 * time.Minute, explain.StageUpdate: 10 * time.Minute, explain.StagePaused: 0, explain.StageDelete: 2 * time.Minute, explain.StageDrain: 2 * time.Minute,
+		explain.StageDetach: 2 * time.Minute, explain.StageDeleteInstance: 5 * time.Minute, explain.StageDeleteBootstrap: 5 * time.Minute, explain.StageDeleteNode: 2 * time.Minute,
+	} {
+		m := upstream(stage, "")
+		turns := at("09:00:00").Add(after)
+		if m.Now = turns.Add(-time.Second); after > 0 {
+			assert.Equal(t, turns, m.Turns(), "%s", stage)
+			assert.False(t, m.WaitsFor().Blocked(), "%s", stage)
+			assert.Empty(t, m.WaitsFor().Command, "nothing is to be done yet")
+			lost := m
+			lost.Lost = true
+			assert.True(t, lost.WaitsFor().Blocked(), "%s", stage)
+			assert.Zero(t, lost.Turns())
+		}
+		m.Now = turns
+		assert.Zero(t, m.Turns(), "%s", stage)
+		assert.True(t, m.WaitsFor().Blocked(), "%s", stage)
+	}
+	assert.Zero(t, explain.UpstreamMachine{Now: now}.Turns())
+	first := upstream(explain.StageInfrastructure, "")
+	first.Now, first.Unhandled = at("09:01:00"), true
+	second := upstream(explain.StageJoin, "")
+	second.Now = first.Now
+	s := explain.Set{Upstream: []explain.UpstreamMachine{second, first, {Now: now}}}
+	assert.Equal(t, at("09:02:00"), s.Turns(time.Time{}), "the first one")
+	assert.Equal(t, at("09:01:30"), s.Turns(at("09:01:30")), "something else comes before")
+	assert.True(t, s.Moves())
+	assert.False(t, explain.Set{Upstream: []explain.UpstreamMachine{{Now: now}}}.Moves())
+}
+
+// A set of Cluster API sums its machines up as any other set.
+func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
+	drained := func(name, message string) explain.UpstreamMachine {
+		m := upstream(explain.StageDrain, message)
+		m.Name = name
+		return m
+	}
+	s := explain.Set{Namespace: "shop", Name: "web-1", ClusterAPI: true, Of: 4, Upstream: []explain.UpstreamMachine{
+		drained("c", "pods"), drained("b", "pods"), drained("a", strings.Repeat("pod x ", 100)), {Name: "d"},
+	}}
+	summary := s.Blocked(now)
+	assert.Equal(t, "NodeDrain", summary.Reason)
+	assert.Contains(t, summary.Message, "2 of 4 machines wait to leave (since 09:00:00 UTC): Cluster API drains the node: pods; `kubectl describe machines.cluster.x-k8s.io -n shop b`. "+
+		"1 of 4 machines waits to leave (since 09:00:00 UTC): Cluster API drains the node: pod x pod x")
+	assert.Less(t, len(summary.Message), 800)
+}

@@ -1,0 +1,150 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/attention"
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+)
+
+// drifted differs from its deployment.
+func drifted(s rollout.Set) rollout.Set { s.Drift = true; return s }
+
+// While a deployment of Cluster API or its Cluster is paused, nothing is done: no set is deleted, none is made, and no finalizer is written.
+func TestASuspendedDeploymentDoesNothing(t *testing.T) {
+	for name, change := range map[string]func(*rollout.Observed){
+		"in a rollout":        func(*rollout.Observed) {},
+		"being deleted":       func(o *rollout.Observed) { o.Deleting = true },
+		"without a set":       func(o *rollout.Observed) { o.Sets = nil },
+		"a rollback is asked": func(o *rollout.Observed) { o.RollbackTo = new(int64(1)) },
+		"a set differs":       func(o *rollout.Observed) { o.Sets[0].Drift = true },
+		"it is invalid":       func(o *rollout.Observed) { o.Invalid = "no" },
+	} {
+		o := rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
+		change(&o)
+		require.True(t, rollout.Decide(o).Acts() || o.Invalid != "", name)
+		o.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
+		plan := rollout.Look(o)
+		assert.False(t, plan.Decision.Acts(), name)
+		assert.False(t, plan.Decision.Done, name)
+		assert.Equal(t, []string{rollout.HeldByPause, "its Cluster is paused"}, []string{plan.Decision.HoldBy, plan.Decision.Hold}, name)
+		assert.NotContains(t, plan.Pending.Why, "finalizer", name)
+	}
+	o := rolling(0, 1, 0)
+	o.Deleting, o.Finalizer, o.Suspended = true, true, "its Cluster is paused"
+	plan := rollout.Look(o)
+	assert.Equal(t, attention.Deletion, plan.Pending.Need, "its run stays open")
+	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
+}
+
+// Without the objects that the template names there is no set for it. The sets that are there follow the number of machines meanwhile.
+func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
+	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
+	o := rolling(3, 1, 0, old(1, 3, 3, 3))
+	require.NotNil(t, rollout.Decide(o).Create)
+	o.NoCreate = lack
+	plan := rollout.Look(o)
+	d := plan.Decision
+	assert.Nil(t, d.Create)
+	assert.Empty(t, sizes(d))
+	assert.True(t, d.NoSet)
+	assert.Equal(t, []string{rollout.HeldByMachines, lack.Message, lack.Message}, []string{d.HoldBy, d.Hold, d.Why})
+	assert.Equal(t, rollout.Condition{Type: "Progressing", Status: "False", Reason: lack.Reason, Message: lack.Message, Updated: epoch}, plan.Status.Conditions[1])
+
+	o = rolling(5, 1, 0, old(1, 3, 3, 3))
+	o.NoCreate = lack
+	assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
+	o = rolling(1, 1, 0, old(1, 3, 3, 3))
+	o.NoCreate = lack
+	assert.Equal(t, map[string]int{"ms1": 1}, sizes(rollout.Decide(o)))
+
+	o = rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
+	o.NoCreate = lack
+	assert.Equal(t, map[string]int{"ms2": 1}, sizes(rollout.Decide(o)), "the set is there: only its machines need the objects")
+}
+
+// All sets that differ are brought up to date, before sizes change, and also while there is no set of the template.
+func TestAllSetsFollowTheDeployment(t *testing.T) {
+	d := rollout.Decide(rolling(3, 1, 0, drifted(old(1, 3, 3, 3)), old(2, 0, 0, 0), drifted(now(3, 0, 0, 0))))
+	assert.Equal(t, []string{"ms1", "ms3"}, names(d.Sync))
+	assert.Empty(t, d.Resize)
+	assert.Equal(t, "bring 2 sets up to date", d.Why)
+
+	d = rollout.Decide(rolling(3, 1, 0, drifted(old(4, 3, 3, 3)), drifted(now(3, 0, 0, 0))))
+	require.NotNil(t, d.Revise)
+	assert.Equal(t, []string{"ms4"}, names(d.Sync), "the revision and what follows are one write")
+
+	d = rollout.Decide(rolling(3, 1, 0, drifted(old(1, 3, 3, 3))))
+	assert.Equal(t, []string{"ms1"}, names(d.Sync))
+	assert.Nil(t, d.Create, "then")
+	assert.Equal(t, "bring set ms1 up to date", d.Why)
+
+	o := rolling(3, 1, 0, drifted(old(1, 3, 3, 3)))
+	o.Paused = true
+	assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Sync))
+}
+
+// When the facts change by the time alone, it looks again then.
+func TestItWakes(t *testing.T) {
+	o := rolling(3, 1, 0, now(1, 3, 3, 3))
+	assert.Zero(t, rollout.Decide(o).Recheck)
+	o.Wake, o.Finalizer = at(time.Hour), true
+	plan := rollout.Look(o)
+	assert.Equal(t, at(time.Hour), plan.Decision.Recheck)
+	o.Deadline, o.Progress.Revision = new(time.Minute), 2
+	o.Sets = []rollout.Set{old(1, 3, 3, 3), now(2, 1, 1, 0)}
+	o.Reported = rollout.Status{Counts: rollout.Counts{Replicas: 4, Updated: 1, Ready: 3, Available: 3}, Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", Updated: epoch}}}
+	assert.Equal(t, at(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
+}
+
+// No rollback returns to a set whose template is the present one, or needs an object that does not exist.
+func TestWhatCannotReturn(t *testing.T) {
+	twin := old(1, 0, 0, 0)
+	twin.Twin = true
+	lacking := old(2, 0, 0, 0)
+	lacking.Lacks = "X shop/x"
+	to := func(revision int64) *rollout.Rollback {
+		o := rolling(3, 1, 0, twin, lacking, now(3, 3, 3, 3))
+		o.RollbackTo = &revision
+		return rollout.Decide(o).Rollback
+	}
+	assert.Equal(t, &rollout.Rollback{Revision: 1, Reason: "DeploymentRollbackTemplateUnchanged", Why: "revision 1 has the deployment's present template"}, to(1))
+	gone := &rollout.Rollback{Revision: 2, Reason: "DeploymentRollbackTemplateNotFound", Why: "revision 2 cannot return: X shop/x does not exist any more"}
+	assert.Equal(t, gone, to(2))
+	assert.Equal(t, gone, to(0), "the one before")
+
+	o := rolling(3, 1, 0, old(1, 0, 0, 0), lacking, with(now(3, 3, 3, 2), 2, failed))
+	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Failed: []string{"ms3-02"}}
+	require.NotNil(t, rollout.Decide(o).Rollback)
+	assert.EqualValues(t, 1, rollout.Decide(o).Rollback.Revision, "the last that can return")
+	o.Sets = o.Sets[1:]
+	assert.Nil(t, rollout.Decide(o).Rollback, "there is none")
+}
+
+// The conditions of Cluster API replace Available; Progressing stays. The number of unavailable machines is not in its status.
+func TestConditionsOfClusterAPI(t *testing.T) {
+	o := rolling(3, 1, 0, now(1, 3, 3, 2))
+	o.Machines = &scale.Observed{Now: epoch, Replicas: 3}
+	o.Finalizer = true
+	status := rollout.Report(o)
+	var kinds []string
+	for _, c := range status.Conditions {
+		kinds = append(kinds, c.Type)
+	}
+	assert.Equal(t, []string{
+		"Available", "MachinesReady", "MachinesUpToDate", "RollingOut", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "Paused", "Progressing",
+	}, kinds)
+	assert.Equal(t, rollout.Condition{
+		Type: "Available", Status: "False", Reason: "NotAvailable",
+		Message: "2 available replicas, at least 3 required (spec.strategy.rollout.maxUnavailable is 0, spec.replicas is 3)",
+	}, status.Conditions[0])
+	o.Reported = status
+	o.Reported = rollout.Report(o)
+	o.Reported.Counts.Unavailable = 0
+	assert.False(t, rollout.Look(o).Unreported)
+}

@@ -1,0 +1,169 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+)
+
+// Answer is what a runtime extension of Cluster API said about the machines of a former set. The zero Answer: it was not asked.
+type Answer struct {
+	Set      string    // UID of the set whose template the machines would get
+	Possible bool      // the extension can bring them to it in place
+	Failed   bool      // the extension gave no answer
+	Why      string    // why it cannot, or why it gave no answer
+	At       time.Time // when it was asked
+}
+
+// AskAgain is when an extension that gave no answer is asked again. Source: ours; a person who mends it waits half a minute at most.
+const AskAgain = 30 * time.Second
+
+// Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero Transfer: none do.
+type Transfer struct {
+	To           string `json:",omitempty"` // name of the set that gets the surplus of this one
+	From         string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
+	Acknowledged string `json:",omitempty"` // names of machines that were moved to this one and that its size counts, sorted, separated by commas
+}
+
+// candidates returns the former sets whose machines an extension may update in place: those of another template, with machines. A set of the
+// same template is former because all machines are to be replaced.
+func (p *planner) candidates() []*setPlan {
+	if !p.o.Extension || p.o.Strategy != RollingUpdate || p.current == nil || p.current.size >= p.goal() {
+		return nil
+	}
+	return list.Where(p.old(), func(set *setPlan) bool { return !set.Twin && (set.size > 0 || set.active > 0) })
+}
+
+// goal returns how many new machines the rollout step wants.
+func (p *planner) goal() int { return min(p.target, p.o.Replicas) }
+
+// places returns how many machines may still move to the current set: as many as the rollout step wants, without those that are to move
+// already.
+func (p *planner) places() int {
+	return p.goal() - p.current.size - sum(p.old(), func(set *setPlan) int {
+		if set.transfer.To == "" {
+			return 0
+		}
+		return max(set.active-set.size, 0)
+	})
+}
+
+// answered reports whether an extension has said whether the machines of a set can be brought to the current set.
+func (p *planner) answered(set *setPlan) bool {
+	return set.Answer.Set == p.current.UID && p.current.UID != "" && !set.Answer.Failed
+}
+
+// waitsForAnswer reports whether an extension has to answer first. While it gives no answer, the number of machines is followed by former sets.
+func (p *planner) waitsForAnswer() bool {
+	all := p.candidates()
+	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.answered(set) }) {
+		p.directTransfers(all)
+		return false
+	}
+	if p.current.transfer.From == "" { // otherwise machines may be on their way to it
+		p.directTransfers(nil)
+	}
+	if why := p.noAnswer(); why != "" {
+		p.followByOld()
+		p.why = why
+	}
+	return true
+}
+
+// noAnswer says of which set an extension gave no answer, and why; empty: it answered, or was not asked yet.
+func (p *planner) noAnswer() string {
+	for _, set := range p.candidates() {
+		if a := set.Answer; a.Failed && a.Set == p.current.UID {
+			return fmt.Sprintf("no runtime extension says whether the machines of set %s can be updated in place: %s", set.Name, phrase.Cut(a.Why, maxReason))
+		}
+	}
+	return ""
+}
+
+// followByOld is followSize, but the newest former set grows.
+func (p *planner) followByOld() {
+	if missing := p.o.Replicas - sum(p.sets, size); missing > 0 {
+		p.enlarge(newest(p.old()), missing)
+		return
+	}
+	p.followSize()
+}
+
+// directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set.
+func (p *planner) directTransfers(all []*setPlan) {
+	var from []string
+	for _, set := range p.sets {
+		set.transfer.To, set.transfer.From = "", ""
+		if slices.Contains(all, set) && set.Answer.Possible {
+			set.transfer.To, set.unhealthy = p.current.Name, 0 // it moves a machine with a node rather than one without
+			from = append(from, set.Name)
+		}
+	}
+	slices.Sort(from)
+	p.current.transfer.From = strings.Join(from, ",")
+}
+
+// transfers reports whether a former set hands machines over to the current one.
+func (p *planner) transfers() bool { return p.current.transfer.From != "" }
+
+// ask asks about the sets for which an extension has not answered yet, and about those for which it could not, after a while.
+func (p *planner) ask(d *Decision) {
+	if p.o.Stopped() != "" || p.current == nil || p.current.UID == "" {
+		return
+	}
+	for _, set := range p.candidates() {
+		switch {
+		case p.answered(set):
+		case set.Answer.Set == p.current.UID && p.o.Now.Before(set.Answer.At.Add(AskAgain)):
+			d.soonest(set.Answer.At.Add(AskAgain))
+		default:
+			add(&d.Ask, set.target("the template is new"))
+		}
+	}
+}
+
+// soonest makes a decision be looked at again at a time, if not earlier. A zero time changes nothing.
+func (d *Decision) soonest(at time.Time) {
+	if !at.IsZero() && (d.Recheck.IsZero() || at.Before(d.Recheck)) {
+		d.Recheck = at
+	}
+}
+
+// lendOne adds one new machine where the surge allows one and nothing else goes on: then a machine can be updated in place without too few
+// being available. Source: Cluster API.
+func (p *planner) lendOne() {
+	busy := func(set *setPlan) bool {
+		return set.size != set.active || set.terminating > 0 || set.Seen != set.size || set.updating > 0
+	}
+	if !p.transfers() || !p.quiet() || slices.ContainsFunc(p.sets, busy) || p.current.available != p.current.size {
+		return
+	}
+	p.grow(min(p.surge, 1))
+}
+
+// acknowledge counts machines that were moved to a set to be updated in place: its size grows by them, and it may begin. A former set counts
+// them, too: the template may have changed since. At most MaxBatch machines are counted whose updates have not begun, because an annotation
+// names them.
+func (p *planner) acknowledge() {
+	for _, set := range p.sets {
+		counted := list.Where(set.Machines, func(m Member) bool { return m.Moved && !m.Unacknowledged })
+		fresh := list.Where(set.Machines, func(m Member) bool { return m.Unacknowledged && !m.Deleting })
+		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
+		size := set.size + min(len(fresh), max(set.active-set.size, 0))
+		if set.raise(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {
+			counted = append(counted, fresh...)
+		}
+		names := list.Map(counted, func(m Member) string { return m.Name })
+		slices.Sort(names)
+		set.transfer.Acknowledged = strings.Join(names, ",")
+	}
+}
+
+// receiverFirst lets the set that gets machines be written before those that hand them over: they look at it.
+func receiverFirst(resizes []Resize) {
+	slices.SortStableFunc(resizes, func(a, b Resize) int { return list.FalseFirst(a.Transfer.From == "", b.Transfer.From == "") })
+}

@@ -1,0 +1,180 @@
+package scale_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/scale"
+)
+
+// What stops a set of Cluster API beside its templates and its control plane.
+func TestStoppedCreatesNoMachine(t *testing.T) {
+	const why = "Cluster c does not exist"
+	stop := func(o *scale.Observed) { o.Stopped = why }
+	t.Run("a missing machine waits", func(t *testing.T) {
+		o := with(set(3, running(1)...), stop)
+		d := scale.Decide(o)
+		assert.True(t, idle(d))
+		assert.Equal(t, "3 wanted, 1 there; none is created: "+why, d.Hold)
+		assert.Equal(t, scale.Condition{Type: "MachinesCreated", Status: scale.False, Reason: "ScaleUpStopped", Message: why}, condition(t, o, "MachinesCreated"))
+		assert.Equal(t, "Scaling up from 1 to 3 replicas is blocked because:\n* "+why, condition(t, o, "ScalingUp").Message)
+	})
+	t.Run("it comes after the missing templates", func(t *testing.T) {
+		o := with(set(1), func(o *scale.Observed) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
+		assert.Equal(t, "1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why, scale.Decide(o).Hold)
+		assert.Equal(t, "TemplateNotFound", condition(t, o, "MachinesCreated").Reason)
+	})
+	t.Run("surplus machines are deleted", func(t *testing.T) {
+		assert.Len(t, scale.Decide(with(set(1, running(3)...), stop)).Delete, 2)
+	})
+	t.Run("marked machines stay, because the set could not replace them", func(t *testing.T) {
+		o := with(set(1, sick(1)...), stop)
+		assert.True(t, idle(scale.Decide(o)))
+		assert.Equal(t, "* Machine m-1: "+why, condition(t, o, "Remediating").Message)
+	})
+	t.Run("a complete set waits for nothing", func(t *testing.T) {
+		o := with(set(1, running(1)...), stop)
+		assert.Empty(t, scale.Decide(o).Hold)
+		assert.Equal(t, scale.True, condition(t, o, "MachinesCreated").Status)
+	})
+}
+
+func TestAPausedClusterPausesTheSet(t *testing.T) {
+	const why = "Cluster spec.paused is set to true"
+	pause := func(o *scale.Observed) { o.ClusterPaused = true }
+	o := with(set(3, running(1)...), pause)
+	assert.True(t, idle(scale.Decide(o)))
+	assert.Equal(t, why, scale.Decide(o).Hold)
+	assert.Equal(t, scale.Condition{Type: "Paused", Status: scale.True, Reason: "Paused", Message: why}, condition(t, o, "Paused"))
+	assert.True(t, idle(scale.Decide(with(set(0, running(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true }))), "a deletion waits as well")
+	both := with(o, func(o *scale.Observed) { o.Paused = true })
+	assert.Equal(t, why+", MachineSet has the cluster.x-k8s.io/paused annotation", condition(t, both, "Paused").Message, "the Cluster first, as in Cluster API")
+	assert.Equal(t, scale.False, condition(t, set(1), "Paused").Status)
+}
+
+const random = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+
+// naming is a set with this template for names; its parts are separated by "*".
+func naming(template string, n int) scale.Observed {
+	o := set(n)
+	o.Naming = strings.Split(template, "*")
+	return o
+}
+
+func TestMS56_NamesFollowTheTemplate(t *testing.T) {
+	for _, row := range []struct{ name, template, want string }{
+		{"MS-56: at the end", "c-pool-*", "^c-pool-" + random + "$"},
+		{"MS-56: in the middle", "c-*-pool", "^c-" + random + "-pool$"},
+		{"MS-56: at the start", "*-pool", "^" + random + "-pool$"},
+		{"MS-56: nothing else", "*", "^" + random + "$"},
+		{"MS-55: one part is no template", "c-pool", "^s-" + random + "$"},
+		{"MS-57: no part is none either", "", "^s-" + random + "$"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			created := scale.Decide(naming(row.template, 30)).Create
+			require.Len(t, created, 30)
+			seen := map[string]bool{}
+			for _, name := range created {
+				assert.Regexp(t, row.want, name)
+				assert.False(t, seen[name], "%s twice", name)
+				seen[name] = true
+			}
+		})
+	}
+	t.Run("MS-56: the random characters of all places are the same", func(t *testing.T) {
+		name := scale.Decide(naming("*-x-*", 1)).Create[0]
+		first, second, found := strings.Cut(name, "-x-")
+		require.True(t, found)
+		assert.Regexp(t, "^"+random+"$", first)
+		assert.Equal(t, first, second)
+	})
+	t.Run("MS-56: a name that is taken is not used again", func(t *testing.T) {
+		o := naming("c-*-x", 2)
+		taken := scale.Decide(o).Create
+		o.Members = []scale.Member{member(taken[0], 0)}
+		o.Orphans = []scale.Orphan{{Name: taken[1]}}
+		created := scale.Decide(o).Create
+		require.Len(t, created, 1)
+		assert.NotContains(t, taken, created[0])
+	})
+}
+
+func TestMS59_LongNamesEndWithRandomCharacters(t *testing.T) {
+	x := func(n int) string { return strings.Repeat("x", n) }
+	for _, row := range []struct {
+		name, template, want string
+	}{
+		{"MS-59: as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + random + x(29) + "$"},
+		{"MS-59: one character more", x(29) + "*" + x(30), "^" + x(29) + random + x(24) + random + "$"},
+		{"MS-59: the place of the random characters is cut off", x(70) + "*", "^" + x(58) + random + "$"},
+		{"MS-59: a long end", "*" + x(70), "^" + random + x(53) + random + "$"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			created := scale.Decide(naming(row.template, 2)).Create
+			for _, name := range created {
+				assert.Regexp(t, row.want, name)
+				assert.Len(t, name, 63)
+			}
+			assert.NotEqual(t, created[0], created[1])
+		})
+	}
+}
+
+func TestPostponed(t *testing.T) {
+	limit := func(n int) func(*scale.Observed) {
+		return func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
+	}
+	const tooMany = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)"
+	for _, row := range []struct {
+		name     string
+		o        scale.Observed
+		want     map[string]string // by name: why
+		outdated bool
+	}{
+		{"MS-11: none waits", set(2, sick(2)...), nil, false},
+		{"MS-11: one that the health check did not mark", set(1, running(1, unhealthy)...), nil, false},
+		{"MS-11: one that is healthy again", set(1, running(1, marked, checked)...), nil, false},
+		{
+			"MS-12: preflight fails", with(set(2, sick(2)...), func(o *scale.Observed) { o.Preflight = upgrading() }),
+			map[string]string{
+				"m-1": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
+				"m-2": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
+			},
+			false,
+		},
+		{
+			"MS-12: a template is missing", with(set(1, sick(1)...), func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }),
+			map[string]string{"m-1": "DockerMachineTemplate does not exist"},
+			false,
+		},
+		{
+			"MS-13: a set of an old revision", with(set(1, sick(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }),
+			map[string]string{"m-1": "Machine won't be remediated because it is pending removal due to rollout"},
+			true,
+		},
+		{"MS-13: an old revision without a marked machine", with(set(1, running(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }), nil, true},
+		{"MS-14: one at a time, the newest first", with(set(3, sick(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
+		{"MS-14: one that is being deleted takes the place", with(set(1, append(sick(1), member("x", day, unhealthy, marked, deleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			plan := scale.Look(row.o)
+			members, outdated := plan.Postponed, plan.Outdated
+			assert.Equal(t, row.outdated, outdated)
+			got := map[string]string{}
+			for _, m := range members {
+				got[m.Name] = m.Why
+				assert.Equal(t, scale.Target{Name: m.Name, UID: "uid-" + m.Name, Version: "7", Why: m.Why}, m, "the machine as it was read")
+			}
+			assert.Len(t, members, len(row.want))
+			for name, why := range row.want {
+				assert.Equal(t, why, got[name], name)
+			}
+			for _, target := range scale.Decide(row.o).Remediate {
+				assert.NotContains(t, got, target.Name, "one that is replaced now does not wait")
+			}
+		})
+	}
+}

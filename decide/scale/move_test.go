@@ -1,0 +1,79 @@
+package scale_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/scale"
+)
+
+// The rows MS-21 and MS-32 to MS-40 of Cluster API: a set that hands its surplus over to another one.
+func TestMS32_ASetMovesItsSurplus(t *testing.T) {
+	moving := func(o *scale.Observed) { o.MoveTo = "next" }
+	sick := func(m *scale.Member) { marked(m); unhealthy(m) }
+	hurt := func(members []scale.Member, name string, c change) []scale.Member {
+		for i := range members {
+			if members[i].Name == name {
+				c(&members[i])
+			}
+		}
+		return members
+	}
+	for name, test := range map[string]struct {
+		replicas      int
+		members       []scale.Member
+		refused       string
+		moved, purged []string
+	}{
+		"no surplus":                               {replicas: 3, members: running(3)},
+		"the surplus, in the order of deletion":    {replicas: 1, members: running(3), moved: []string{"m-3", "m-2"}},
+		"a machine that a person chose goes first": {replicas: 2, members: hurt(running(3), "m-1", annotated), moved: []string{"m-1"}},
+		"one that is being deleted counts":         {replicas: 2, members: hurt(running(3), "m-3", deleting)},
+		"one that is updated stays, another goes":  {replicas: 2, members: hurt(running(3), "m-3", updating), moved: []string{"m-2"}},
+		"all are updated":                          {replicas: 0, members: running(2, updating)},
+		"one without a node stays, another goes":   {replicas: 2, members: hurt(running(3), "m-3", fresh), moved: []string{"m-2"}},
+		"nothing to update without a node":         {replicas: 1, members: running(2, fresh), purged: []string{"m-2"}},
+		"a marked machine is deleted":              {replicas: 1, members: hurt(running(3), "m-2", sick), purged: []string{"m-2"}},
+		"no more marked machines than the surplus": {replicas: 2, members: running(3, sick), purged: []string{"m-3"}},
+		"the other set takes none":                 {replicas: 1, members: running(3), refused: "it does not exist"},
+		"one that another set handed over stays":   {replicas: 1, members: hurt(running(2), "m-2", updated)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := with(set(test.replicas, test.members...), func(o *scale.Observed) {
+				moving(o)
+				o.NoMove, o.Remediation.Outdated = test.refused, true
+			})
+			d := scale.Decide(o)
+			assert.Equal(t, test.moved, targets(d.Move))
+			assert.Equal(t, test.purged, targets(d.Delete))
+			assert.Empty(t, d.Remediate)
+			if test.refused != "" {
+				assert.Equal(t, "2 machines to be moved to MachineSet next wait: it does not exist", d.Hold)
+			}
+		})
+	}
+	d := scale.Decide(with(set(1, running(3)...), moving))
+	assert.Equal(t, "move 2 machines to MachineSet next, which updates them in place: 1 wanted, 3 there", d.Why)
+	assert.Equal(t, "surplus: MachineSet next updates it in place", d.Move[0].Why)
+}
+
+// The rows MS-22, MS-23 and MS-41 to MS-54: a set that gets machines to update.
+func TestMS41_ASetBeginsUpdatesInPlace(t *testing.T) {
+	due := func(m *scale.Member) { updating(m); m.UpdateDue = true }
+	handed := func(m *scale.Member) { updating(m); updated(m) }
+	o := set(2, append(running(1), member("m-8", 0, handed), member("m-9", 0, due))...)
+	d := scale.Decide(o)
+	assert.Equal(t, []string{"m-9"}, targets(d.Update))
+	assert.Equal(t, "begin the update in place of 1 machine", d.Why)
+	assert.True(t, idle(scale.Decide(with(o, func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }))), "there is no template to update to")
+	assert.True(t, idle(scale.Decide(set(1, append(running(1), member("m-9", 0, handed))...))), "a machine that the size does not count yet is no surplus")
+	assert.Len(t, scale.Decide(set(1, append(running(3), member("m-9", 0, handed))...)).Delete, 2)
+
+	var many []scale.Member
+	for i := range scale.MaxBatch + 1 {
+		many = append(many, member(fmt.Sprintf("m-%d", i), 0, due))
+	}
+	assert.Len(t, scale.Decide(set(len(many), many...)).Update, scale.MaxBatch)
+}

@@ -1,0 +1,230 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ClusterAPI is the folder of the nested module with the versions of Cluster API, and the name of its programs in the cache.
+const ClusterAPI = "clusterapi"
+
+// Cluster API's programs, by their names in the folder of ClusterAPIPrograms.
+const (
+	ClusterAPICore         = "capi-core"          // Cluster, MachineDeployment, MachineSet, Machine and others
+	ClusterAPIBootstrap    = "capi-bootstrap"     // the kubeadm bootstrap provider
+	ClusterAPIControlPlane = "capi-control-plane" // the kubeadm control plane provider
+	ClusterAPIDev          = "capi-dev"           // the development provider, whose workload clusters are in its memory
+)
+
+// Modules of Cluster API.
+const (
+	clusterAPIModule     = "sigs.k8s.io/cluster-api"
+	clusterAPITestModule = "sigs.k8s.io/cluster-api/test"
+	controllerRuntime    = "sigs.k8s.io/controller-runtime"
+)
+
+// clusterAPIProgram is a main package of Cluster API. The go.mod of devstack/clusterapi names them as tools.
+type clusterAPIProgram struct {
+	name   string
+	module string
+	folder string // in the module: that of the main package, beside its folder config
+}
+
+func clusterAPIPrograms() []clusterAPIProgram {
+	return []clusterAPIProgram{
+		{ClusterAPICore, clusterAPIModule, "core"},
+		{ClusterAPIBootstrap, clusterAPIModule, "bootstrap/kubeadm"},
+		{ClusterAPIControlPlane, clusterAPIModule, "controlplane/kubeadm"},
+		{ClusterAPIDev, clusterAPITestModule, "infrastructure/docker"},
+	}
+}
+
+// edit replaces text of a file of a published module.
+type edit struct {
+	module, file string
+	old, new     string
+	times        int // how often old is in the file; another number is an error
+}
+
+// loopbackEdits make Cluster API's programs listen on loopback only: upstream binds webhooks, workload clusters and the debug server of the
+// development provider to all addresses, and has no flag against it. A workload cluster listens at the address that the programs have been
+// told as their pod's, which is one per stack: the ports are always the same.
+func loopbackEdits() []edit {
+	const mux = "infrastructure/inmemory/pkg/server/mux.go"
+	return []edit{
+		{controllerRuntime, "pkg/webhook/server.go", `net.JoinHostPort(s.Options.Host, `, `net.JoinHostPort("127.0.0.1", `, 2},
+		{clusterAPITestModule, mux, `net.Listen("tcp", fmt.Sprintf(":%d", options.DebugPort))`, `net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(options.DebugPort)))`, 1},
+		{clusterAPITestModule, mux, `net.Listen("tcp", fmt.Sprintf(":%d", wcl.Port()))`, `net.Listen("tcp", wcl.HostPort())`, 2},
+	}
+}
+
+// apply edits the module's copy in a folder.
+func (e edit) apply(folder string) error {
+	path := filepath.Join(folder, e.file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("edit %s: %w", e.module, err)
+	}
+	if n := strings.Count(string(text), e.old); n != e.times {
+		return fmt.Errorf("edit %s: %s has %d times %q, not %d times: review loopbackEdits for this version", e.module, e.file, n, e.old, e.times)
+	}
+	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.old, e.new)), 0o644)
+}
+
+// ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. Its folder config/NAME has the
+// CustomResourceDefinitions and webhook configurations of the program NAME as upstream publishes them, and the kustomization.yaml with the
+// labels of its definitions. Unless the cache has the folder, it is made, which takes minutes; a second call takes milliseconds.
+func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
+	module := filepath.Join(repo, "devstack", ClusterAPI)
+	flags, err := linkerFlags(ClusterAPI, module)
+	if err != nil {
+		return "", err
+	}
+	key, err := sourceKey(ctx, module, flags, nil)
+	if err != nil {
+		return "", fmt.Errorf("compute cache key of Cluster API's programs: %w", err)
+	}
+	recipe := fmt.Sprintf("%s %v %v", key, clusterAPIPrograms(), loopbackEdits())
+	return Folder(ctx, ClusterAPI, recipe, progress, func(dir string) error {
+		_, _ = fmt.Fprintln(progress, "building Cluster API's core, kubeadm providers and development provider: five minutes or so on two cores, once")
+		began := time.Now()
+		edited, err := os.MkdirTemp("", "millwright-clusterapi-")
+		if err != nil {
+			return fmt.Errorf("make room for edited modules: %w", err)
+		}
+		err = errors.Join(fillClusterAPI(ctx, module, edited, dir, flags, progress), os.RemoveAll(edited))
+		if err == nil {
+			_, _ = fmt.Fprintf(progress, "built them in %s\n", time.Since(began).Round(time.Second))
+		}
+		return err
+	})
+}
+
+// Clusterctl returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only tests use it. Unless the
+// cache has it, it is built, which takes a minute; a second call takes milliseconds.
+func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, error) {
+	const name = "clusterctl"
+	module := filepath.Join(repo, "devstack", ClusterAPI)
+	flags, err := linkerFlags(name, module)
+	if err != nil {
+		return "", err
+	}
+	key, err := sourceKey(ctx, module, flags, nil)
+	if err != nil {
+		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
+	}
+	dir, err := Folder(ctx, name, key, progress, func(dir string) error {
+		arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{clusterAPIModule + "/cmd/" + name})
+		return compile(ctx, module, name, nil, arguments, progress)
+	})
+	return filepath.Join(dir, name), err
+}
+
+// fillClusterAPI makes the content of the folder of ClusterAPIPrograms. It leaves copies of modules in the folder edited.
+func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []string, progress io.Writer) error {
+	if err := compile(ctx, module, ClusterAPI, nil, []string{"mod", "download"}, progress); err != nil {
+		return err
+	}
+	goMod, err := editModules(ctx, module, edited)
+	if err != nil {
+		return err
+	}
+	for _, p := range clusterAPIPrograms() {
+		published, err := moduleFolder(ctx, module, p.module)
+		if err != nil {
+			return err
+		}
+		if err := copyConfig(filepath.Join(published, p.folder, "config"), filepath.Join(dir, "config", p.name)); err != nil {
+			return fmt.Errorf("copy manifests of %s: %w", p.name, err)
+		}
+		arguments := slices.Concat([]string{"build", "-v", "-modfile", goMod, "-o", filepath.Join(dir, p.name)}, flags, []string{p.module + "/" + p.folder})
+		if err := compile(ctx, module, p.name, nil, arguments, progress); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// editModules copies the modules that have edits, edits the copies, and returns the path of a go.mod that replaces the modules by them.
+func editModules(ctx context.Context, module, edited string) (goMod string, err error) {
+	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("edit modules: %w", err)
+	}
+	for _, name := range []string{controllerRuntime, clusterAPITestModule} {
+		published, err := moduleFolder(ctx, module, name)
+		if err != nil {
+			return "", err
+		}
+		folder := filepath.Join(edited, filepath.Base(name))
+		if err := os.CopyFS(folder, os.DirFS(published)); err != nil {
+			return "", fmt.Errorf("copy module %s: %w", name, err)
+		}
+		text = fmt.Appendf(text, "\nreplace %s => %s\n", name, folder)
+		for _, e := range loopbackEdits() {
+			if e.module != name {
+				continue
+			}
+			if err := e.apply(folder); err != nil {
+				return "", err
+			}
+		}
+	}
+	sum, err := os.ReadFile(filepath.Join(module, "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("edit modules: %w", err)
+	}
+	goMod = filepath.Join(edited, "go.mod")
+	return goMod, errors.Join(os.WriteFile(goMod, text, 0o644), os.WriteFile(filepath.Join(edited, "go.sum"), sum, 0o644))
+}
+
+// moduleFolder returns the folder of a downloaded module that devstack/clusterapi requires.
+func moduleFolder(ctx context.Context, module, name string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", name)
+	command.Dir = module
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("find module %s: %w", name, err)
+	}
+	folder := strings.TrimSpace(string(out))
+	if folder == "" {
+		return "", fmt.Errorf("find module %s: it is not downloaded", name)
+	}
+	return folder, nil
+}
+
+// copyConfig copies manifests of a program's folder config into one folder.
+func copyConfig(config, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	definitions, err := filepath.Glob(filepath.Join(config, "crd", "bases", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	files := map[string]string{
+		filepath.Join(config, "crd", "kustomization.yaml"): "kustomization.yaml",
+		filepath.Join(config, "webhook", "manifests.yaml"): "webhooks.yaml",
+	}
+	for _, path := range definitions {
+		files[path] = filepath.Base(path)
+	}
+	for from, name := range files {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package component
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
+	plan := Plan{Dir: t.TempDir(), Kubectl: "/bin/echo", Components: []string{ClusterAPICore}}
+	require.NoError(t, Prepare(t.Context(), plan))
+	l := plan.Layout()
+	authority, err := os.ReadFile(l.ClusterAPIAuthority())
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(authority))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(l.clusterAPIWebhooks(), "tls.crt"), filepath.Join(l.clusterAPIWebhooks(), "tls.key"))
+	require.NoError(t, err)
+	shown, err := x509.ParseCertificate(pair.Certificate[0])
+	require.NoError(t, err)
+	_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopback})
+	require.NoError(t, err)
+}
+
+func TestOnlyCoreHasAWatchFilterAndFeatureGates(t *testing.T) {
+	plan := Plan{Dir: "/stack", Ports: map[string]int{ClusterAPICore: 1, ClusterAPICore + "-webhooks": 2}}
+	command := plan.Command(ClusterAPICore)
+	assert.Contains(t, command, "--watch-filter=upstream")
+	assert.Contains(t, command, "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true")
+	assert.Contains(t, command, "--health-addr=127.0.0.1:1")
+	assert.Contains(t, command, "--webhook-port=2")
+	assert.Contains(t, command, "--webhook-cert-dir=/stack/pki/cluster-api")
+	assert.Contains(t, command, "--kubeconfig=/stack/kubeconfig/cluster-api.kubeconfig")
+	for _, name := range []string{ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev} {
+		assert.NotContains(t, plan.Command(name), "--watch-filter=upstream", name)
+		assert.NotContains(t, plan.Command(name), "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true", name)
+	}
+}
+
+func TestWorkloadClustersOfTwoStacksHaveTwoAddresses(t *testing.T) {
+	seen := map[string]bool{}
+	for _, port := range []int{16443, firstBlock + 2, firstBlock + blockSize + 2, firstBlock + (blockCount-1)*blockSize + 2} {
+		plan := Plan{Ports: map[string]int{APIServer: port}}
+		address, err := netip.ParseAddr(plan.WorkloadClusters())
+		require.NoError(t, err)
+		assert.True(t, address.IsLoopback())
+		assert.NotEqual(t, loopback, address.String(), "there are the ports of other stacks")
+		assert.False(t, seen[address.String()])
+		seen[address.String()] = true
+		assert.Equal(t, []string{"POD_IP=" + address.String()}, plan.Environment(ClusterAPIDev))
+		assert.Empty(t, plan.Environment(ClusterAPICore))
+	}
+}

@@ -1,0 +1,114 @@
+package stack
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"millwright/devstack/component"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// clusterAPIObjects returns the CRDs and webhook configurations of the chosen programs of Cluster API, such that the API server calls the
+// programs on this machine.
+func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for _, name := range component.ClusterAPI() {
+		if !slices.Contains(p.Components, name) {
+			continue
+		}
+		folder := filepath.Join(p.ClusterAPI, "config", name)
+		objects, err := readManifests(folder)
+		if err != nil {
+			return nil, err
+		}
+		labels, err := definitionLabels(filepath.Join(folder, "kustomization.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		authority, err := os.ReadFile(p.Layout().ClusterAPIAuthority())
+		if err != nil {
+			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
+		}
+		w := webhooks{name: name, url: p.ClusterAPIWebhooks(name), authority: authority}
+		for _, object := range objects {
+			if err := w.serve(object, labels); err != nil {
+				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)
+			}
+		}
+		all = append(all, objects...)
+	}
+	return all, nil
+}
+
+// definitionLabels returns the labels that a kustomization gives to CRDs: by them core finds the versions of a provider's kinds.
+func definitionLabels(path string) (map[string]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read labels of CRDs: %w", err)
+	}
+	var kustomization struct {
+		Labels []struct{ Pairs map[string]string }
+	}
+	if err := yaml.Unmarshal(text, &kustomization); err != nil {
+		return nil, fmt.Errorf("read labels of CRDs in %s: %w", path, err)
+	}
+	labels := map[string]string{}
+	for _, l := range kustomization.Labels {
+		for key, value := range l.Pairs {
+			labels[key] = value
+		}
+	}
+	return labels, nil
+}
+
+// webhooks are those of one program.
+type webhooks struct {
+	name      string // of the program
+	url       string // without a path
+	authority []byte // its CA, as PEM
+}
+
+// serve makes the API server call the program for an object of upstream's manifests: for conversions of a definition with several versions,
+// which also gets the labels, and for each webhook of a configuration. The configurations of all programs have the same name in the
+// manifests: it gets that of the program in front.
+func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]string) error {
+	switch kind := object.GetKind(); kind {
+	case "CustomResourceDefinition":
+		object.SetLabels(labels)
+		versions, _, err := unstructured.NestedSlice(object.Object, "spec", "versions")
+		if err != nil || len(versions) < 2 {
+			return err
+		}
+		return unstructured.SetNestedMap(object.Object, map[string]any{
+			"strategy": "Webhook",
+			"webhook":  map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": w.client("/convert")},
+		}, "spec", "conversion")
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+		object.SetName(w.name + "-" + object.GetName())
+		hooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+		if err != nil {
+			return err
+		}
+		for _, hook := range hooks {
+			fields, ok := hook.(map[string]any)
+			path, found, _ := unstructured.NestedString(fields, "clientConfig", "service", "path") // an error: the field is of another type
+			if !ok || !found {
+				return errors.New("a webhook has no path of a service")
+			}
+			fields["clientConfig"] = w.client(path)
+		}
+		return unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
+	default:
+		return errors.New("no object of this kind is expected")
+	}
+}
+
+func (w webhooks) client(path string) map[string]any {
+	return map[string]any{"url": w.url + path, "caBundle": base64.StdEncoding.EncodeToString(w.authority)}
+}

@@ -1,0 +1,242 @@
+package watch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/capi/deployment"
+	"millwright/workflows/run"
+)
+
+// capiFleet is a calm deployment of Millwright with its set, the set's machine, and what is around them.
+func capiFleet() []runtime.Object {
+	d := capiDeployment()
+	s := capiSetOf(d)
+	m := capiMachine("m-s", s)
+	capiReported(d, s, m)
+	return []runtime.Object{
+		d, s, m, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(),
+	}
+}
+
+// capiDeployment is a deployment of one machine that Millwright has prepared.
+func capiDeployment() *clusterv1.MachineDeployment {
+	like := capitest.Set("s", 1)
+	d := capitest.Deployment(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRolloutProgress, `{"revision":1}`))
+	d.Labels, d.Finalizers, d.OwnerReferences = like.Labels, like.Finalizers, like.OwnerReferences
+	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template = like.Spec.Replicas, like.Spec.Selector, like.Spec.Template
+	return d
+}
+
+// capiSetOf is the set of the present template of a deployment.
+func capiSetOf(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
+	s := capiSet("s", capitest.OfDeployment, note(clusterv1.RevisionAnnotation, "1"), note(clusterv1.DesiredReplicasAnnotation, "1"), note(clusterv1.MaxReplicasAnnotation, "2"))
+	s.Status.ObservedGeneration = s.Generation
+	capiFamily(d, s).Follow(s, true)
+	return s
+}
+
+func capiFamily(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) deployment.Family {
+	return deployment.Family{
+		API: capitest.Facts(capitest.Settings, cache.Preflight{}), Deployment: d, Sets: []*clusterv1.MachineSet{s}, Members: machines,
+		Cluster: capitest.Cluster(), Templates: capitest.Around().Templates,
+	}
+}
+
+// capiReported gives a deployment the status for its set and its machine.
+func capiReported(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
+	f := capiFamily(d, s, machines...)
+	plan := rollout.Look(deployment.Observed(f, capitest.Noon))
+	deployment.ApplyStatus(f, &d.Status, plan.Status, deployment.Explained(f, plan, capitest.Noon).Blocked(capitest.Noon), longAgo)
+}
+
+func onDeploymentOfFleet(change func(*clusterv1.MachineDeployment)) runtime.Object {
+	return changed(capiFleet()[0].(*clusterv1.MachineDeployment), change)
+}
+
+func onSetOfFleet(change func(*clusterv1.MachineSet)) runtime.Object {
+	return changed(capiFleet()[1].(*clusterv1.MachineSet), change)
+}
+
+func onMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
+	return changed(capiFleet()[2].(*clusterv1.Machine), change)
+}
+
+var awakeFleet = "signal-with-start " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))
+
+func TestACalmDeploymentOfClusterAPISleeps(t *testing.T) {
+	proveCAPISleeps(t, capiFleet(), run.KindClusterAPIDeployment)
+}
+
+// Which change of which object has the deployment evaluated, and when.
+func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
+	of, set, machine := onDeploymentOfFleet, onSetOfFleet, onMachineOfFleet
+	says := func(kind string, status metav1.ConditionStatus) runtime.Object { return machine(saying(kind, status)) }
+	noted := capitest.Annotated[*clusterv1.MachineDeployment]
+	notedSet := capitest.Annotated[*clusterv1.MachineSet]
+	infrastructure := ownedInfrastructure
+	orphan := func(change ...capitest.OnSet) runtime.Object {
+		return capitest.Set("orphan", 0, append([]capitest.OnSet{capitest.Unowned[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" }}, change...)...)
+	}
+	proveCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakesRow{
+		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), never},
+		{"nothing but a version: its set", set(func(*clusterv1.MachineSet) {}), never},
+		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), never},
+		{"nothing but a version: its Cluster", capitest.Cluster(), never},
+		{"nothing but a version: its template", infrastructure(), never},
+
+		{"the spec of the deployment", of(func(d *clusterv1.MachineDeployment) { newer(d) }), atOnce},
+		{"its own status", of(func(d *clusterv1.MachineDeployment) {
+			d.Status.Replicas, d.Status.Conditions[0].Reason = new(int32(9)), "Other"
+		}), never},
+		{"the record of its rollout", of(noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`)), never},
+		{"its operation", of(noted(v1alpha1.AnnotationOperation, `{"step":"roll"}`)), never},
+		{"its revision", of(noted(clusterv1.RevisionAnnotation, "7")), never},
+		{"who asked for what", of(noted(v1alpha1.AnnotationLastRequest, "ann requested pause")), never},
+		{"a hold", of(noted(v1alpha1.AnnotationRolloutHold, "1 ann: wait")), atOnce},
+		{"an approval", of(noted(v1alpha1.AnnotationRolloutApprove, "1/1 ann: well")), atOnce},
+		{"a request to return", of(noted(v1alpha1.AnnotationRollbackTo, "1")), atOnce},
+		{"the progress deadline", of(noted(v1alpha1.AnnotationProgressDeadline, "5")), atOnce},
+		{"updates in place", of(noted(v1alpha1.AnnotationInPlaceUpdates, "true")), atOnce},
+		{"an annotation for its sets", of(noted("team", "shop")), atOnce},
+		{"it is paused", of(noted(clusterv1.PausedAnnotation, "")), atOnce},
+		{"its deletion", of(capitest.Going[*clusterv1.MachineDeployment]), atOnce},
+		{"it is handed over", of(func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
+		{"another controller", of(func(d *clusterv1.MachineDeployment) {
+			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
+		}), atOnce},
+		{"its finalizer is gone", of(func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{"example.com/x"} }), atOnce},
+
+		{"the template of its set", set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Template.Spec.Version = "v1.0.0" }), atOnce},
+		{"the size of its set, which it wrote", set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Replicas = new(int32(3)) }), never},
+		{"what it wrote on its set", set(notedSet(clusterv1.DesiredReplicasAnnotation, "3")), never},
+		{"which set gets its surplus, which it wrote", set(notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")), never},
+		{"which machines its set counts, which it wrote", set(notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")), never},
+		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), never},
+		{"what others wrote on its set", set(notedSet("x", "y")), atOnce},
+		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
+		{"the deletion of its set", set(capitest.Going[*clusterv1.MachineSet]), atOnce},
+		{"its set has another controller", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
+		{"its set has the value of another filter", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
+		{"the counts of its set", set(func(s *clusterv1.MachineSet) { s.Status.AvailableReplicas = new(int32(0)) }), debounced},
+		{"its set has seen another generation", set(func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }), debounced},
+		{"a condition of its set", set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].Message = "because" }), debounced},
+		{"a condition of its set at another time", set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = capitest.Ago(1) }), never},
+		{"a set that it may adopt", orphan(), atOnce},
+		{"a set that it has released", orphan(notedSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), atOnce},
+		{"a set that nobody adopts", orphan(func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), never},
+		{"a set of another deployment", capitest.Set("other", 0, capitest.OfDeployment, func(s *clusterv1.MachineSet) { s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "e", "uid-e" }), never},
+
+		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), atOnce},
+		{"a machine has moved to its set", machine(capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")), debounced},
+		{"the deletion of a machine", machine(capitest.Going[*clusterv1.Machine]), atOnce},
+		{"a new machine", capiMachine("new", capiFleet()[1].(*clusterv1.MachineSet)), atOnce},
+		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), debounced},
+		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
+		{"the mark of the autoscaler", machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")), debounced},
+		{"another condition of a machine", says(clusterv1.MachineNodeReadyCondition, "False"), never},
+		{"a machine of a set without a deployment", capiMachine("other", capitest.Set("other", 1)), never},
+
+		{"the Cluster is paused", capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }), atOnce},
+		{"the Cluster's status", capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }), never},
+		{"another Cluster", capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }), never},
+		{"its template", infrastructure(func(o *unstructured.Unstructured) { newer(o) }), atOnce},
+		{"another template", infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }), never},
+		{"a template in another namespace", infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }), never},
+		{"the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), never},
+		{"a RolloutPolicy", policyIn(capitest.Shop), atOnce},
+		{"a RolloutPolicy of another namespace", policyIn("garden"), never},
+	})
+}
+
+func policyIn(namespace string) *v1alpha1.RolloutPolicy {
+	p := &v1alpha1.RolloutPolicy{}
+	p.Namespace, p.Name, p.UID = namespace, "p", "uid-p"
+	p.Spec.Steps = []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}
+	return p
+}
+
+// Each object that a decision reads is in the signal with its version.
+func TestADeploymentOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
+	inCAPIWorld(t, capiFleet(), func(w *world) {
+		versions := map[cache.Resource]string{
+			capi.ClustersResource: w.put(capitest.Cluster()), capi.MachinesResource: w.put(capiFleet()[2]), capi.SetsResource: w.put(capiFleet()[1]),
+			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.put(capitest.Infrastructure(capitest.Owned)),
+			cache.Policies: w.put(policyIn(capitest.Shop)),
+		}
+		w.pass(2 * time.Second)
+		w.took()
+		versions[capi.DeploymentsResource] = w.put(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }))
+		w.flush()
+		calls := w.took()
+		require.Len(t, calls, 1)
+		assert.Equal(t, awakeFleet, calls[0].verb+" "+calls[0].id)
+		assert.Equal(t, "ClusterAPIDeployment", calls[0].workflow)
+		for resource, version := range versions {
+			assert.Equal(t, version, calls[0].changed.Versions[resource], resource)
+		}
+	})
+}
+
+// A deployment that has lost Millwright's label is signaled until Millwright's finalizer is gone, and then never again.
+func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
+	theirs := func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
+	freed := func(d *clusterv1.MachineDeployment) {
+		theirs(d)
+		d.Finalizers = nil
+	}
+	inCAPIWorld(t, capiFleet(), func(w *world) {
+		w.put(onDeploymentOfFleet(theirs))
+		w.flush()
+		assert.Equal(t, []string{awakeFleet}, w.asked())
+		w.put(onDeploymentOfFleet(freed))
+		w.pass(aResync)
+		w.took()
+		w.put(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
+		w.put(onSetOfFleet(capitest.Annotated[*clusterv1.MachineSet]("x", "y")))
+		w.pass(aResync)
+		assert.NotContains(t, w.asked(), awakeFleet, "it is not Millwright's any more")
+	})
+}
+
+// While its rollout is open, the rollout is signaled instead. When the deployment is gone, both are.
+func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
+	rollout := garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1)
+	rolling := func(d *clusterv1.MachineDeployment) {
+		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll","workflowID":"`+rollout+`","rolloutOf":"uid-d"}`)(d)
+	}
+	inCAPIWorld(t, append([]runtime.Object{onDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *world) {
+		w.took()
+		w.put(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) }))
+		w.flush()
+		assert.Equal(t, []string{"signal " + rollout}, w.asked())
+		w.remove(onDeploymentOfFleet(rolling))
+		w.pass(goneAfter + time.Second)
+		assert.Subset(t, w.asked(), []string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))})
+	})
+}
+
+// A deployment that waits for its template is signaled when the template is created.
+func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
+	waiting := onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" })
+	inCAPIWorld(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *world) {
+		w.pass(3 * time.Second)
+		w.took()
+		w.put(capitest.Infrastructure(capitest.Owned, func(o *unstructured.Unstructured) { o.SetName("large"); o.SetUID("uid-large") }))
+		w.flush()
+		assert.Contains(t, w.asked(), awakeFleet)
+	})
+}

@@ -1,0 +1,419 @@
+package capi_test
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	toolscache "k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/observetest"
+)
+
+// watching returns running caches over a fake API server that holds these objects.
+func watching(t *testing.T, objects ...runtime.Object) (*capi.Cache, *capitest.Server) {
+	t.Helper()
+	server := capitest.NewServer(objects...)
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
+	require.NoError(t, err)
+	c, err := capi.Watch(t.Context(), cluster, server.Client, capitest.Settings)
+	require.NoError(t, err)
+	require.NoError(t, cluster.Start(t.Context()))
+	return c, server
+}
+
+// kindOf is the kind of the infrastructure template.
+func kindOf() schema.GroupKind { return capitest.Infrastructure().GroupVersionKind().GroupKind() }
+
+// The version of a provider's resource is the newest of the newest contract that its definition lists.
+func TestVersionOfAContract(t *testing.T) {
+	const v1beta1, v1beta2 = "cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"
+	for _, row := range []struct {
+		name   string
+		labels map[string]string
+		want   string // empty: ErrNoKind
+	}{
+		{"one version", map[string]string{v1beta2: "v1beta1"}, "v1beta1"},
+		{"the newest of several", map[string]string{v1beta2: "v1alpha4_v1beta2_v1beta1"}, "v1beta2"},
+		{"a stable one is newer", map[string]string{v1beta2: "v1_v2beta1"}, "v1"},
+		{"the tenth is newer than the ninth", map[string]string{v1beta2: "v9_v10"}, "v10"},
+		{"the newest contract", map[string]string{v1beta1: "v1beta3", v1beta2: "v1beta2"}, "v1beta2"},
+		{"the former contract", map[string]string{v1beta1: "v1beta1"}, "v1beta1"},
+		{"an empty list", map[string]string{v1beta2: "", v1beta1: "v1beta1"}, "v1beta1"},
+		{"a contract that is too old", map[string]string{"cluster.x-k8s.io/v1alpha4": "v1alpha4"}, ""},
+		{"no contract", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-example"}, ""},
+		{"no labels", nil, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c, _ := watching(t, capitest.Definition(capitest.Infrastructure().GroupVersionKind(), row.labels))
+			resource, err := c.Resource(t.Context(), kindOf())
+			if row.want == "" {
+				require.ErrorIs(t, err, capi.ErrNoKind)
+				assert.True(t, resource.Empty())
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, schema.GroupVersionResource{Group: kindOf().Group, Version: row.want, Resource: "examplemachinetemplates"}, resource)
+		})
+	}
+}
+
+func TestKindsAreRemembered(t *testing.T) {
+	c, server := watching(t)
+	for range 3 {
+		_, err := c.Resource(t.Context(), kindOf())
+		require.NoError(t, err)
+		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "example.com", Kind: "Nothing"})
+		require.ErrorIs(t, err, capi.ErrNoKind)
+	}
+	assert.Len(t, server.Definitions.Actions(), 1, "one request for the kind that exists, none for the one that is not served")
+}
+
+// An API server that does not answer says nothing about a kind: that is no missing kind, and it is not remembered.
+func TestAnErrorIsNoMissingKind(t *testing.T) {
+	c, server := watching(t)
+	fails := true
+	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, errors.New("connection refused")
+	})
+	_, err := c.Resource(t.Context(), kindOf())
+	require.ErrorContains(t, err, "connection refused")
+	require.NotErrorIs(t, err, capi.ErrNoKind)
+	_, err = c.Read(t.Context(), capitest.Set("s", 1))
+	require.ErrorContains(t, err, "connection refused", "nobody may take the template for missing")
+	fails = false
+	_, err = c.Resource(t.Context(), kindOf())
+	require.NoError(t, err)
+}
+
+func TestTemplatesAndClones(t *testing.T) {
+	ref := func(kind string) clusterv1.ContractVersionedObjectReference {
+		return clusterv1.ContractVersionedObjectReference{APIGroup: "example.com", Kind: kind, Name: "x"}
+	}
+	for kind, want := range map[string]bool{"ExampleMachineTemplate": true, "ExampleMachine": false, "Template": false, "TemplateX": false, "": false} {
+		assert.Equal(t, want, capi.IsTemplate(ref(kind)), kind)
+	}
+	assert.Equal(t, schema.GroupKind{Group: "example.com", Kind: "ExampleMachine"}, capi.CloneKind(ref("ExampleMachineTemplate")))
+}
+
+// populated is one of everything, with what belongs to others.
+func populated() []runtime.Object {
+	s := capitest.Set("s", 1, capitest.OfDeployment)
+	other := capitest.Set("other", 1)
+	elsewhere := capitest.Machine("elsewhere", s, capitest.Unowned)
+	elsewhere.Namespace = "garden"
+	return []runtime.Object{
+		s, other, capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going), capitest.Machine("c", other),
+		capitest.Machine("free", s, capitest.Unowned), elsewhere,
+		capitest.Cluster(), capitest.Deployment(), capitest.Bootstrap(), capitest.Infrastructure(), capitest.ControlPlane(),
+	}
+}
+
+// The caches and the API server tell the same about a set.
+func TestAround(t *testing.T) {
+	c, _ := watching(t, populated()...)
+	s, found := c.Set("shop/s")
+	require.True(t, found)
+	live, err := c.ReadLive(t.Context(), s)
+	require.NoError(t, err)
+	cached, err := c.Read(t.Context(), s)
+	require.NoError(t, err)
+	for name, a := range map[string]capi.Around{"live": live, "cached": cached} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, []string{"a", "b"}, observetest.Names(a.Members))
+			assert.Equal(t, []string{"free"}, observetest.Names(a.Orphans))
+			assert.Equal(t, []string{"c", "d"}, []string{a.Cluster.Name, a.Deployment.Name})
+			require.Len(t, a.Templates, 2)
+			assert.Equal(t, []string{"join", "small", "cp"}, []string{a.Templates[0].Object.GetName(), a.Templates[1].Object.GetName(), a.ControlPlane.Object.GetName()})
+			assert.Equal(t, schema.GroupVersionResource{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta2", Resource: "examplemachinetemplates"}, a.Templates[1].Resource)
+			assert.Equal(t, cache.MinVersions{
+				"machines.cluster.x-k8s.io": "900", "clusters.cluster.x-k8s.io": "900", "machinedeployments.cluster.x-k8s.io": "900",
+				"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io": "900", "examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
+				"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": "900",
+			}, a.Versions())
+		})
+	}
+}
+
+// What does not exist is missing, whether the object or its kind.
+func TestAroundWithoutAnything(t *testing.T) {
+	ghost := func(s *clusterv1.MachineSet) {
+		s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
+	}
+	c, _ := watching(t, capitest.Set("s", 1, ghost, capitest.OfDeployment))
+	s, _ := c.Set("shop/s")
+	for name, read := range map[string]func() (capi.Around, error){
+		"live": func() (capi.Around, error) { return c.ReadLive(t.Context(), s) }, "cached": func() (capi.Around, error) { return c.Read(t.Context(), s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := read()
+			require.NoError(t, err)
+			assert.Empty(t, a.Members)
+			assert.Nil(t, a.Cluster)
+			assert.Nil(t, a.Deployment)
+			assert.Nil(t, a.ControlPlane)
+			require.Len(t, a.Templates, 2)
+			assert.True(t, a.Templates[0].Missing(), "the object")
+			assert.False(t, a.Templates[0].Resource.Empty())
+			assert.True(t, a.Templates[1].Missing(), "the kind")
+		})
+	}
+}
+
+// A bootstrap provider is not needed where the data are in a Secret, and references to other objects than templates are not cloned.
+func TestOnlyTemplatesAreRead(t *testing.T) {
+	c, _ := watching(t, capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
+	}), capitest.Infrastructure())
+	s, _ := c.Set("shop/s")
+	a, err := c.Read(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, a.Templates, 1)
+	assert.Equal(t, "small", a.Templates[0].Object.GetName())
+}
+
+// A cache that is not filled yet does not say that a template is missing. A decision that is carried out asks the API server.
+func TestATemplateThatIsNotReadYet(t *testing.T) {
+	c, server := watching(t, capitest.Set("s", 1), capitest.Bootstrap(), capitest.Infrastructure(), capitest.Cluster(), capitest.ControlPlane())
+	var silent atomic.Bool // no reactor is added later: the lists that are tried again read the reactors meanwhile
+	server.Objects.PrependReactor("*", "examplemachinetemplates", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.GetVerb() == "list" || a.GetVerb() == "get" && silent.Load(), nil, errors.New("connection refused")
+	})
+	s, _ := c.Set("shop/s")
+	a, err := c.Read(t.Context(), s)
+	require.NoError(t, err)
+	assert.True(t, a.Templates[0].Read)
+	assert.False(t, a.Templates[1].Read)
+	assert.False(t, a.Templates[1].Missing())
+	assert.Equal(t, "templates or control plane were not read yet", c.Observed(s, a, capitest.Noon, 0).Stopped)
+
+	a, err = c.ReadToAct(t.Context(), s)
+	require.NoError(t, err)
+	assert.Equal(t, "small", a.Templates[1].Object.GetName())
+	require.NoError(t, server.Objects.Tracker().Delete(capitest.ResourceOf(capitest.Infrastructure()), capitest.Shop, "small"))
+	a, err = c.ReadToAct(t.Context(), s)
+	require.NoError(t, err)
+	assert.True(t, a.Templates[1].Missing())
+	silent.Store(true)
+	_, err = c.ReadToAct(t.Context(), s)
+	require.ErrorContains(t, err, "connection refused")
+}
+
+func TestTemplatesAreFollowed(t *testing.T) {
+	c, server := watching(t, capitest.Set("s", 1), capitest.Bootstrap())
+	var told []cache.Resource
+	s, _ := c.Set("shop/s")
+	_, err := c.Read(t.Context(), s)
+	require.NoError(t, err)
+	c.OnTrack(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
+	slices.Sort(told)
+	assert.Equal(t, []cache.Resource{"examplemachinetemplates.infrastructure.cluster.x-k8s.io", "kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io"}, told, "those that there are")
+	_, err = c.Resource(t.Context(), schema.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine"})
+	require.NoError(t, err)
+	assert.Len(t, told, 2, "a clone is not watched")
+
+	time.Sleep(50 * time.Millisecond) // the watch begins after the list
+	require.NoError(t, server.Objects.Tracker().Create(capitest.ResourceOf(capitest.Infrastructure()), capitest.Infrastructure(), capitest.Shop))
+	require.Eventually(t, func() bool {
+		a, err := c.Read(t.Context(), s)
+		return err == nil && a.Templates[1].Object != nil
+	}, 5*time.Second, time.Millisecond)
+}
+
+func TestWhoseSet(t *testing.T) {
+	label := func(value string) capitest.OnSet {
+		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
+	}
+	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
+	c, _ := watching(t, capitest.Set("ours", 1), capitest.Set("new", 1, bare), capitest.Set("theirs", 1, label("theirs"), bare),
+		capitest.Set("none", 1, func(s *clusterv1.MachineSet) { s.Labels = nil }, bare), capitest.Set("handed-over", 1, label("theirs")))
+	assert.Equal(t, []string{"new", "ours"}, observetest.Names(c.Sets()))
+	for name, want := range map[string]bool{"ours": true, "new": true, "theirs": false, "none": false, "handed-over": true, "nobody": false} {
+		_, found := c.Set("shop/" + name)
+		assert.Equal(t, want, found, name)
+	}
+}
+
+func TestNames(t *testing.T) {
+	c, _ := watching(t, capitest.Set("s", 1), capitest.Cluster())
+	s, _ := c.Set("shop/s")
+	rename := func(name string) capitest.OnForeign { return func(o *unstructured.Unstructured) { o.SetName(name) } }
+	move := func(o *unstructured.Unstructured) { o.SetNamespace("garden") }
+	for _, row := range []struct {
+		name string
+		o    *unstructured.Unstructured
+		want bool
+	}{
+		{"its infrastructure template", capitest.Infrastructure(), true},
+		{"whatever the version", capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1") }), true},
+		{"its bootstrap template", capitest.Bootstrap(), true},
+		{"the control plane of its Cluster", capitest.ControlPlane(), true},
+		{"another name", capitest.Infrastructure(rename("x")), false},
+		{"another namespace", capitest.Infrastructure(move), false},
+		{"another kind", capitest.Infrastructure(rename("join")), false},
+		{"another group", capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetAPIVersion("example.com/v1beta2") }), false},
+		{"another control plane", capitest.ControlPlane(rename("x")), false},
+	} {
+		assert.Equal(t, row.want, c.Names(s, row.o), row.name)
+	}
+}
+
+func TestSelects(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1))
+	for _, row := range []struct {
+		name   string
+		change capitest.OnSet
+		want   bool
+	}{
+		{"MS-05: its labels", func(*clusterv1.MachineSet) {}, true},
+		{"MS-05: other labels", selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
+		{"MS-05: an empty selector", selecting(metav1.LabelSelector{}), false},
+		{"MS-05: an unreadable one", selecting(*observetest.Unreadable()), false},
+		{"MS-05: by an expression", selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
+	} {
+		assert.Equal(t, row.want, capi.Selects(capitest.Set("s", 1, row.change), m), row.name)
+	}
+}
+
+func TestIsSet(t *testing.T) {
+	for want, refs := range map[bool][]metav1.OwnerReference{
+		true:  {{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet"}, {APIVersion: "cluster.x-k8s.io/v1beta1", Kind: "MachineSet"}},
+		false: {{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineSet"}, {APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine"}, {}},
+	} {
+		for _, ref := range refs {
+			assert.Equal(t, want, capi.IsSet(ref), ref)
+		}
+	}
+}
+
+// The caches keep of the managed fields those of Millwright, which say what it has to remove again.
+func TestManagedFieldsInTheCaches(t *testing.T) {
+	s := capitest.Set("s", 1)
+	c, _ := watching(t, s, capitest.Machine("m", s, applied("kubelet", "a", "b"), applied(capi.FieldManager, "c", "d")))
+	m, found := c.Machine("shop/m")
+	require.True(t, found)
+	require.Len(t, m.ManagedFields, 1)
+	assert.Equal(t, capi.FieldManager, m.ManagedFields[0].Manager)
+}
+
+func TestOwners(t *testing.T) {
+	cluster := capi.ClusterReference(capitest.Cluster())
+	assert.Equal(t, metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "uid-c"}, cluster)
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
+	former := cluster
+	former.APIVersion = "cluster.x-k8s.io/v1beta1"
+	for _, row := range []struct {
+		name       string
+		refs, want []metav1.OwnerReference
+	}{
+		{"none", nil, []metav1.OwnerReference{cluster}},
+		{"there", []metav1.OwnerReference{cluster, other}, []metav1.OwnerReference{cluster, other}},
+		{"others stay", []metav1.OwnerReference{other}, []metav1.OwnerReference{other, cluster}},
+		{"one with a former version is replaced", []metav1.OwnerReference{former, other}, []metav1.OwnerReference{other, cluster}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			before := slices.Clone(row.refs)
+			got := capi.WithOwner(row.refs, cluster)
+			assert.Equal(t, row.want, got)
+			assert.Equal(t, row.want, capi.WithOwner(got, cluster), "again")
+			assert.Equal(t, before, row.refs, "they belong to a cache")
+		})
+	}
+	s := capitest.Set("s", 1)
+	m := capitest.Machine("m", s)
+	assert.True(t, capi.Owned(m, "uid-s"))
+	assert.False(t, capi.Owned(m, "uid-x"))
+	clone := capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) })
+	assert.False(t, capi.OwnedByMachine(clone), "its set owns it")
+	clone.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))})
+	assert.True(t, capi.OwnedByMachine(clone))
+	clone.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "Machine", UID: "x"}})
+	assert.False(t, capi.OwnedByMachine(clone), "a machine of another API")
+}
+
+func TestUnowned(t *testing.T) {
+	owner := func(o *unstructured.Unstructured) {
+		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(capitest.Cluster())})
+	}
+	around := func(change ...capitest.OnForeign) capi.Around {
+		a := capitest.Around()
+		a.Templates[1] = capitest.Found(capitest.Infrastructure(change...))
+		return a
+	}
+	assert.Empty(t, capi.Unowned(capitest.Around()))
+	for name, a := range map[string]capi.Around{
+		"neither": around(), "the label is missing": around(owner),
+		"the owner is missing": around(capitest.Owned, capitest.Unowned),
+		"the label of another Cluster": around(owner, func(o *unstructured.Unstructured) {
+			o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "x"})
+		}),
+	} {
+		all := capi.Unowned(a)
+		require.Len(t, all, 1, name)
+		assert.Equal(t, "small", all[0].Object.GetName())
+	}
+	a := around()
+	a.Cluster = nil
+	assert.Empty(t, capi.Unowned(a), "without a Cluster")
+	a = capitest.Around()
+	a.Templates[1] = capitest.Gone(capitest.Infrastructure())
+	assert.Empty(t, capi.Unowned(a), "what does not exist")
+}
+
+// The condition OwnerRemediated of a machine says once why its set does not replace it yet.
+func TestUnremarked(t *testing.T) {
+	s := capitest.Set("s", 2)
+	saying := func(reason, message string) capitest.OnMachine {
+		return func(m *clusterv1.Machine) {
+			capitest.Unhealthy(m)
+			capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, reason, message)(m)
+		}
+	}
+	const pending, tooMany = "Machine won't be remediated because it is pending removal due to rollout",
+		"Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 0)"
+	none := func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(0)) }
+	for _, row := range []struct {
+		name     string
+		revision string
+		machine  capitest.OnMachine
+		want     []string // reason, why
+	}{
+		{"MS-13: an old revision", "0", capitest.Unhealthy, []string{"CannotBeRemediated", pending}},
+		{"MS-13: it is said already", "0", saying("CannotBeRemediated", pending), nil},
+		{"MS-12: another reason", "1", saying("CannotBeRemediated", tooMany), []string{"RemediationDeferred", tooMany}},
+		{"MS-12: another message", "1", saying("RemediationDeferred", pending), []string{"RemediationDeferred", tooMany}},
+		{"MS-12: it is said already", "1", saying("RemediationDeferred", tooMany), nil},
+		{"MS-12: not marked", "1", func(*clusterv1.Machine) {}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a := capitest.Around(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
+			a.Deployment = capitest.Deployment(none)
+			note(clusterv1.RevisionAnnotation, row.revision)(s)
+			machines, reason := capi.Unremarked(a, scale.Look(facts().Observed(s, a, capitest.Noon, 0)))
+			if row.want == nil {
+				assert.Empty(t, machines)
+				return
+			}
+			require.Len(t, machines, 1)
+			assert.Equal(t, []string{"m", "uid-m", "900"}, []string{machines[0].Name, machines[0].UID, machines[0].Version})
+			assert.Equal(t, row.want, []string{reason, machines[0].Why})
+		})
+	}
+}

@@ -1,0 +1,154 @@
+package capitest
+
+import (
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/gentype"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/observe/capi"
+)
+
+// Server is a fake API server with the objects of Cluster API and of its providers.
+type Server struct {
+	Core        *Core // of cluster.x-k8s.io
+	Objects     *dynamicfake.FakeDynamicClient
+	Definitions *metadatafake.FakeMetadataClient
+	Client      *capi.Client
+}
+
+// Core is a fake clientset.
+type Core struct {
+	*testing.Fake
+	tracker testing.ObjectTracker
+}
+
+// Tracker returns the store of the fake.
+func (c *Core) Tracker() testing.ObjectTracker { return c.tracker }
+
+// Kinds are the kinds of providers that are installed, each with its clones.
+func Kinds() []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for _, o := range []*unstructured.Unstructured{Bootstrap(), Infrastructure()} {
+		kinds = append(kinds, o.GroupVersionKind(), o.GroupVersionKind().GroupVersion().WithKind(capi.CloneKind(Reference(o)).Kind))
+	}
+	return append(kinds, ControlPlane().GroupVersionKind())
+}
+
+// Definition returns the CustomResourceDefinition of a kind with these labels.
+func Definition(kind schema.GroupVersionKind, labels map[string]string) *metav1.PartialObjectMetadata {
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: resource.GroupResource().String(), Labels: labels},
+	}
+}
+
+// NewServer returns a server that holds these objects and the definitions of Kinds. A CustomResourceDefinition among the objects
+// replaces the one of Kinds.
+func NewServer(objects ...runtime.Object) *Server {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, metav1.AddMetaToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	metav1.AddToGroupVersion(scheme, clusterv1.GroupVersion)
+	s := &Server{Core: &Core{&testing.Fake{}, testing.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())}}
+	var foreign, definitions []runtime.Object
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *unstructured.Unstructured:
+			foreign = append(foreign, o)
+		case *metav1.PartialObjectMetadata:
+			definitions = append(definitions, o)
+		default:
+			if err := s.Core.tracker.Add(o); err != nil {
+				panic(err)
+			}
+		}
+	}
+	var groups []schema.GroupVersion // the mapper knows no other version of a kind
+	for _, kind := range Kinds() {
+		groups = append(groups, kind.GroupVersion())
+	}
+	mapper, lists := meta.NewDefaultRESTMapper(groups), map[schema.GroupVersionResource]string{}
+	for _, kind := range Kinds() {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		lists[resource] = kind.Kind + "List"
+		definition := Definition(kind, map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version})
+		if !slices.ContainsFunc(definitions, func(o runtime.Object) bool { return o.(*metav1.PartialObjectMetadata).Name == definition.Name }) {
+			definitions = append(definitions, definition)
+		}
+	}
+	lists[runtimev1.GroupVersion.WithResource("extensionconfigs")] = "ExtensionConfigList"
+	s.Core.AddReactor("*", "*", testing.ObjectReaction(s.Core.tracker))
+	s.Core.AddWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
+		options := action.(testing.WatchActionImpl).ListOptions
+		if options.SendInitialEvents != nil { // the tracker sends none: the cache lists instead
+			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+		}
+		w, err := s.Core.tracker.Watch(action.GetResource(), action.GetNamespace(), options)
+		return true, w, err
+	})
+	s.Objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
+	s.Definitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
+	s.Client = &capi.Client{
+		Sets:        typed(s.Core, "MachineSet", func(l *clusterv1.MachineSetList) *[]clusterv1.MachineSet { return &l.Items }),
+		Machines:    typed(s.Core, "Machine", func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items }),
+		Deployments: typed(s.Core, "MachineDeployment", func(l *clusterv1.MachineDeploymentList) *[]clusterv1.MachineDeployment { return &l.Items }),
+		Clusters:    typed(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
+		Rules:       typed(s.Core, "MachineDrainRule", func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items }),
+		Objects:     s.Objects, Definitions: s.Definitions, Mapper: mapper,
+	}
+	return s
+}
+
+// typed returns a function that makes the fake clients of one kind. items returns the items of a list.
+func typed[O, L any, P interface {
+	*O
+	runtime.Object
+	metav1.Object
+}, Q interface {
+	*L
+	runtime.Object
+	metav1.ListInterface
+}](core *Core, kind string, items func(Q) *[]O,
+) func(string) capi.Typed[P, Q] {
+	gvk := clusterv1.GroupVersion.WithKind(kind)
+	resource, _ := meta.UnsafeGuessKindToResource(gvk)
+	return func(namespace string) capi.Typed[P, Q] {
+		return gentype.NewFakeClientWithList(core.Fake, namespace, resource, gvk,
+			func() P { return new(O) }, func() Q { return new(L) },
+			func(to, from Q) { to.SetResourceVersion(from.GetResourceVersion()) },
+			func(list Q) (all []P) {
+				for i := range *items(list) {
+					all = append(all, &(*items(list))[i])
+				}
+				return all
+			},
+			func(list Q, all []P) {
+				for _, o := range all {
+					*items(list) = append(*items(list), *o)
+				}
+			})
+	}
+}
+
+// Fakes returns the clientsets of the server.
+func (s *Server) Fakes() []*testing.Fake {
+	return []*testing.Fake{s.Core.Fake, &s.Objects.Fake, &s.Definitions.Fake}
+}

@@ -1,0 +1,115 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/capi/deployment"
+)
+
+// What stands still says why, and which command changes it.
+func TestExplained(t *testing.T) {
+	newer := capitest.Version("v1.32.0")
+	for _, row := range []struct {
+		name    string
+		change  capitest.OnDeployment
+		family  func(*deployment.Family)
+		blocker string
+		says    string
+	}{
+		{"nothing", nil, nil, "", ""},
+		{"paused, and there is nothing to do", noted(clusterv1.PausedAnnotation, ""), nil, "", ""},
+		{"paused in a rollout", func(d *clusterv1.MachineDeployment) {
+			newer(d)
+			noted(clusterv1.PausedAnnotation, "")(d)
+		}, nil, "Paused", "MachineDeployment has the cluster.x-k8s.io/paused annotation (since 12:00:00 UTC); nothing is done until this has ended; " +
+			"`kubectl annotate machinedeployments.cluster.x-k8s.io -n shop d cluster.x-k8s.io/paused-`"},
+		{"its Cluster is paused in a rollout", newer, func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) }, "Paused", "Cluster spec.paused is set to true (since 12:00:00 UTC); nothing is done until this has ended; " +
+			"`kubectl edit clusters.cluster.x-k8s.io -n shop c`"},
+		{"spec.paused in a rollout", func(d *clusterv1.MachineDeployment) {
+			newer(d)
+			d.Spec.Paused = new(true)
+			noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
+		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
+		{"no template", newer, func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
+			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
+		{"no Cluster", newer, func(f *deployment.Family) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
+			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
+		{"contested", func(d *clusterv1.MachineDeployment) {
+			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
+		}, nil, "Invalid", "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; " +
+			"install the admission policy of Millwright, then remove this finalizer (since 12:00:00 UTC); `kubectl edit machinedeployments.cluster.x-k8s.io -n shop d`"},
+		{"a set stands still", nil, func(f *deployment.Family) {
+			f.Members = f.Members[:2]
+			f.Sets[0].Status.Conditions = []metav1.Condition{{Type: "MachinesCreated", Status: "False", Reason: "PreflightCheckFailed", Message: "upgrade", LastTransitionTime: capitest.Ago(5)}}
+		}, "PreflightCheckFailed", "set s creates no machine: upgrade (since 11:55:00 UTC); it creates its machines by itself once the control plane passes the check; " +
+			"`kubectl annotate machinesets.cluster.x-k8s.io -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := capitest.Pool(3)
+			set := capitest.SetOf(d, "s", 3, 1)
+			if row.change != nil {
+				row.change(d)
+			}
+			f := family(d, set)
+			f.Members = members(set, "a", "b", "c")
+			if row.family != nil {
+				row.family(&f)
+			}
+			_, blocked := reported(f, capitest.Noon)
+			assert.Equal(t, row.says, blocked.Message)
+			assert.Equal(t, row.blocker, blocked.Reason)
+		})
+	}
+}
+
+// Requests are those of a deployment of Millwright, in the fields that Cluster API has.
+func TestRequests(t *testing.T) {
+	d := capitest.Pool(3, capitest.Version("v1.32.0"), after(30), noted(v1alpha1.AnnotationLastRequest, "before"))
+	f := family(d, capitest.SetOf(d, "s", 1, 3), capitest.SetOf(d, "r", 2, 2, capitest.Former), capitest.SetOf(d, "q", 0, 1, capitest.Former))
+	f.Lacks = map[types.UID]string{"uid-q": "X shop/x"}
+	for _, s := range f.Sets {
+		s.CreationTimestamp = capitest.Ago(20)
+	}
+	o := deployment.Observed(f, capitest.Noon)
+	facts := deployment.Request(f, o, rollout.Decide(o))
+	assert.Equal(t, request.DeploymentFacts{
+		Name: "shop/d", UID: "uid-d", Now: capitest.Noon, Last: "before", Rolling: true, Revision: 3, Revisions: []int64{2}, Lacking: map[int64]string{1: "X shop/x"},
+		RestartedAt: "2026-01-01T11:30:00Z", ClusterAPI: true,
+	}, facts)
+
+	patch := func(o request.Order) map[string]any {
+		o.Actor, o.Asked = "ann", capitest.Noon
+		d := request.Decide(o, facts)
+		assert.Empty(t, d.Refused)
+		patch := deployment.RequestPatch(o.Command, d)
+		delete(patch["metadata"].(map[string]any)["annotations"].(map[string]any), v1alpha1.AnnotationLastRequest)
+		return patch
+	}
+	annotations := func(all map[string]any) map[string]any { return map[string]any{"annotations": all} }
+	assert.Equal(t, map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRollbackTo: "2"})}, patch(request.Order{Command: request.Undo}))
+	assert.Equal(t, map[string]any{
+		"metadata": annotations(map[string]any{v1alpha1.AnnotationChangeCause: "started by ann"}),
+		"spec":     map[string]any{"rollout": map[string]any{"after": "2026-01-01T12:00:00Z"}},
+	}, patch(request.Order{Command: request.Start}))
+	assert.Equal(t, map[string]any{
+		"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutPausedBy: "ann"}), "spec": map[string]any{"paused": true},
+	}, patch(request.Order{Command: request.Pause}))
+	assert.Equal(t, map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutHold: "3 ann: bad"})}, patch(request.Order{Command: request.Cancel, Reason: "bad"}))
+
+	facts.RestartedAt = "2026-02-01T00:00:00Z" // planned
+	assert.Equal(t, "wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; the time 2026-02-01T00:00:00Z, which was to come, is lost",
+		request.Decide(request.Order{Command: request.Start}, facts).Says)
+
+	refused := request.Decide(request.Order{Command: request.Undo, Revision: new(int64(1))}, facts)
+	assert.Equal(t, "revision 1 of deployment shop/d cannot return: X shop/x does not exist any more; it can go back to 2", refused.Refused)
+	assert.Nil(t, deployment.RequestPatch(request.Undo, refused))
+}

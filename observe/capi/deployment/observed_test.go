@@ -1,0 +1,428 @@
+package deployment_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/capi/deployment"
+	"millwright/observe/observetest"
+)
+
+// family is the family of a deployment whose Cluster and templates exist.
+func family(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.Family {
+	return deployment.Family{
+		API: capitest.Facts(capitest.Settings, cache.Preflight{}), Deployment: d, Sets: sets, Cluster: capitest.Cluster(),
+		Templates: []capi.Foreign{capitest.Found(capitest.Bootstrap()), capitest.Found(capitest.Infrastructure())},
+	}
+}
+
+func noted(key, value string) capitest.OnDeployment {
+	return capitest.Annotated[*clusterv1.MachineDeployment](key, value)
+}
+
+func notedSet(key, value string) capitest.OnSet {
+	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+}
+
+func status(s clusterv1.MachineDeploymentStatus) capitest.OnDeployment {
+	return func(d *clusterv1.MachineDeployment) { d.Status = s }
+}
+
+func after(minutesAgo int) capitest.OnDeployment {
+	return func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = capitest.Ago(minutesAgo) }
+}
+
+func rolling(surge, unavailable *intstr.IntOrString) capitest.OnDeployment {
+	return func(d *clusterv1.MachineDeployment) {
+		d.Spec.Rollout.Strategy.Type = clusterv1.RollingUpdateMachineDeploymentStrategyType
+		d.Spec.Rollout.Strategy.RollingUpdate = clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{MaxSurge: surge, MaxUnavailable: unavailable}
+	}
+}
+
+func onDelete(d *clusterv1.MachineDeployment) {
+	d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
+}
+
+// forgetsNone asserts that each fact of T has a row whose wanted value is not the default.
+func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
+	t.Helper()
+	for _, name := range observetest.Facts(reflect.TypeFor[T](), "") {
+		shown := false
+		for _, want := range told[name] {
+			shown = shown || !assert.ObjectsAreEqual(want, observetest.Fact(plain, name))
+		}
+		assert.True(t, shown, "fact %s has no row that shows it", name)
+	}
+}
+
+// Each fact about a deployment, with a value that differs from that of an empty one.
+func TestObserved(t *testing.T) {
+	const theCluster = "Cluster c does not exist: no set is created for the template"
+	policy := func(spec v1alpha1.RolloutPolicySpec) func(*deployment.Family) {
+		return func(f *deployment.Family) { f.Policy = &v1alpha1.RolloutPolicy{Spec: spec} }
+	}
+	revised := func(f *deployment.Family) {
+		f.Sets = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 0, 2)}
+	}
+	told := map[string][]any{
+		"Sets": {nil}, "Machines": {"TestStatus"}, "Absent": {"TestAbsences"}, "NoSet": {"the run knows what it was refused"},
+	}
+	for _, name := range []string{
+		"Frozen", "Unfreeze", "Thaws", "Guard", "Trigger", "Scaled", "Due", "Replacing", "Reported.Counts.Unavailable",
+		"Reported.Counts.PreservedFailed", "Reported.Failed",
+	} {
+		told[name] = []any{"Cluster API has nothing like it"}
+	}
+	for _, row := range []struct {
+		name   string
+		fact   string
+		change capitest.OnDeployment
+		around func(*deployment.Family)
+		want   any
+	}{
+		{fact: "Now", want: capitest.Noon},
+		{fact: "Replicas", want: 3},
+		{fact: "Strategy", want: rollout.RollingUpdate},
+		{fact: "Strategy", change: onDelete, want: rollout.OnDelete},
+		{name: "its default", fact: "Surge.Value", want: 1},
+		{name: "its default", fact: "Unavailable.Value", want: 0},
+		{fact: "Surge.Value", change: rolling(new(intstr.FromString("30%")), nil), want: 30},
+		{fact: "Surge.Percent", change: rolling(new(intstr.FromString("30%")), nil), want: true},
+		{fact: "Unavailable.Value", change: rolling(nil, new(intstr.FromInt32(2))), want: 2},
+		{fact: "Unavailable.Percent", change: rolling(nil, new(intstr.FromString("20%"))), want: true},
+		{fact: "Deleting", change: capitest.Going[*clusterv1.MachineDeployment], want: true},
+		{fact: "Orphaning", change: func(d *clusterv1.MachineDeployment) {
+			capitest.Going(d)
+			d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
+		}, want: true},
+		{fact: "Finalizer", want: true},
+		{name: "that of Cluster API", fact: "Finalizer", change: func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{clusterv1.MachineDeploymentFinalizer} }, want: false},
+		{fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, want: "Waiting for spec.replicas set"},
+		{name: "no selector", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Selector = metav1.LabelSelector{} }, want: "the selector is empty: it would match every machine"},
+		{name: "other labels", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels = nil }, want: "the selector does not match the labels of the template"},
+		{name: "unreadable", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) {
+			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
+		}, want: `the selector cannot be read: "Near" is not a valid label selector operator`},
+		{name: "another strategy", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.Strategy.Type = "Rush" }, want: `the strategy "Rush" does not exist`},
+		{name: "contested", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) {
+			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
+		}, want: "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; install the admission policy of Millwright, then remove this finalizer"},
+		{name: "a step", fact: "Invalid", around: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
+		{fact: "Suspended", change: noted(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "its Cluster", fact: "Suspended", around: func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
+		{fact: "NoCreate.Reason", around: func(f *deployment.Family) { f.Cluster = nil }, want: "ScaleUpStopped"},
+		{fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Cluster = nil }, want: theCluster},
+		{name: "the Cluster goes", fact: "NoCreate.Message", around: func(f *deployment.Family) { capitest.Going(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
+		{name: "no template", fact: "NoCreate.Reason", around: func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
+		{name: "no template", fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
+		{name: "no kind of clones", fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
+		{name: "not read", fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Templates[0] = capi.Foreign{} }, want: "the templates were not read yet: no set is created for the template"},
+		{fact: "Wake", change: after(-5), want: capitest.Ago(-5).Time},
+		{name: "it is over", fact: "Wake", change: after(0), want: time.Time{}},
+		{fact: "Paused", change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, want: true},
+		{fact: "PausedBy", change: noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch "), want: "ann: lunch"},
+		{fact: "RollbackTo", change: noted(v1alpha1.AnnotationRollbackTo, "3"), want: new(int64(3))},
+		{name: "no number", fact: "RollbackTo", change: noted(v1alpha1.AnnotationRollbackTo, "back"), want: new(int64(-1))},
+		{name: "its default", fact: "HistoryLimit", want: new(10)},
+		{fact: "HistoryLimit", change: noted(v1alpha1.AnnotationRevisionHistoryLimit, "0"), want: new(0)},
+		{fact: "Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
+		{name: "another value", fact: "Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
+		{name: "its default", fact: "Deadline", want: new(10 * time.Minute)},
+		{fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
+		{name: "none", fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
+		{fact: "FreeWhenDeleting", around: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
+		{fact: "Steps", around: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}},
+		{name: "those that the rollout began with", fact: "Steps", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), around: revised, want: []rollout.Step{{Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Minute}}},
+		{fact: "Progress.Revision", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`), want: int64(2)},
+		{name: "unreadable", fact: "Progress.Revision", change: noted(v1alpha1.AnnotationRolloutProgress, `{`), want: int64(0)},
+		{fact: "Progress.Step", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
+		{fact: "Progress.Reached", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.Ago(1).Local()},
+		{fact: "Progress.Failed", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
+		{fact: "Automatic.OnDeadline", around: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
+		{fact: "Automatic.Failed", around: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
+		{fact: "Automatic.MaxFailed", around: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
+		{fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), around: revised, want: "ann: bad"},
+		{name: "another revision", fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), around: revised, want: ""},
+		{fact: "Approved", change: noted(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), around: revised, want: 3},
+		{fact: "RolledBackTo", change: noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
+		{name: "MD-03: without a controller", fact: "Orphans", around: func(f *deployment.Family) {
+			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
+		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
+		{fact: "Generation", want: int64(1)},
+		{fact: "ObservedGeneration", change: status(clusterv1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
+		{fact: "Reported.Counts.Replicas", change: status(clusterv1.MachineDeploymentStatus{Replicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Counts.Ready", change: status(clusterv1.MachineDeploymentStatus{ReadyReplicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Counts.Available", change: status(clusterv1.MachineDeploymentStatus{AvailableReplicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Counts.Updated", change: status(clusterv1.MachineDeploymentStatus{UpToDateReplicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Conditions", change: status(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{
+			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastTransitionTime: capitest.Ago(3)}, {Type: "Blocked", Status: "True"}, {Type: "Mine", Status: "True"},
+		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: capitest.Ago(3).Time}}},
+	} {
+		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
+			d := capitest.Pool(3)
+			if row.change != nil {
+				row.change(d)
+			}
+			f := family(d)
+			if row.around != nil {
+				row.around(&f)
+			}
+			before := d.DeepCopy()
+			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon), row.fact))
+			assert.Equal(t, before, d, "what is looked at stays as it is")
+		})
+		told[row.fact] = append(told[row.fact], row.want)
+	}
+	forgetsNone(t, deployment.Observed(family(&clusterv1.MachineDeployment{}), time.Time{}), told)
+}
+
+// Each fact about a set, with a value that differs from the zero value.
+func TestObservedSet(t *testing.T) {
+	lagging := func(s *clusterv1.MachineSet) {
+		s.Generation = 2
+		s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
+	}
+	told := map[string][]any{"Machines": {"TestObservedMember"}, "Frozen": {"no label freeze in Cluster API"}, "Foreign": {"an owner is enough, as in Cluster API"}}
+	for _, row := range []struct {
+		name   string
+		fact   string
+		set    capitest.OnSet
+		family func(*deployment.Family)
+		want   any
+	}{
+		{fact: "Name", want: "s"},
+		{fact: "UID", want: "uid-s"},
+		{fact: "Version", want: "900"},
+		{fact: "Created", want: capitest.Ago(60).Time},
+		{fact: "Current", want: true},
+		{name: "another template", fact: "Current", set: capitest.Former, want: false},
+		{name: "being deleted", fact: "Current", set: capitest.Going[*clusterv1.MachineSet], want: false},
+		{name: "before spec.rollout.after", fact: "Twin", family: func(f *deployment.Family) { after(1)(f.Deployment) }, want: true},
+		{name: "another template", fact: "Twin", set: capitest.Former, want: false},
+		{fact: "Lacks", set: capitest.Former, family: func(f *deployment.Family) { f.Lacks = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
+		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
+		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
+			capitest.Going(s)
+			s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
+		}, want: true},
+		{fact: "Finalizer", want: true},
+		{fact: "Replicas", want: 3},
+		{fact: "Counted", want: 3},
+		{name: "read from the API server", fact: "Counted", family: func(f *deployment.Family) { f.Live = true }, want: 0},
+		{fact: "Seen", want: 3},
+		{name: "it has not acted yet", fact: "Seen", set: lagging, want: 5},
+		{name: "another controller made it", fact: "Seen", set: func(s *clusterv1.MachineSet) {
+			lagging(s)
+			delete(s.Annotations, v1alpha1.AnnotationFormerReplicas)
+		}, want: 3},
+		{fact: "Revision", want: int64(1)},
+		{name: "no number", fact: "Revision", set: notedSet(clusterv1.RevisionAnnotation, "x"), want: int64(0)},
+		{fact: "History", set: notedSet(deployment.AnnotationRevisionHistory, "1,2"), want: "1,2"},
+		{fact: "Desired", want: 3},
+		{fact: "Max", want: 4},
+		{name: "none", fact: "Max", set: func(s *clusterv1.MachineSet) { delete(s.Annotations, clusterv1.MaxReplicasAnnotation) }, want: -1},
+		{fact: "NoScaleUp", set: notedSet(clusterv1.DisableMachineCreateAnnotation, "true"), want: true},
+		{name: "as Cluster API writes it", fact: "NoScaleUp", set: notedSet(clusterv1.DisableMachineCreateAnnotation, "false"), want: false},
+		{name: "nothing differs", fact: "Drift", want: false},
+		{fact: "Drift", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(5)) }, want: true},
+		{name: "of another template", fact: "Drift", set: func(s *clusterv1.MachineSet) {
+			capitest.Former(s)
+			s.Labels[clusterv1.WatchLabel] = "theirs"
+		}, want: true},
+		{name: "the deployment has another revision", fact: "Drift", set: notedSet(clusterv1.RevisionAnnotation, "2"), want: true},
+		{fact: "Answer.Set", set: answered, want: "uid-next"},
+		{fact: "Answer.Possible", set: answered, want: true},
+		{fact: "Answer.Failed", set: answered, want: true},
+		{fact: "Answer.Why", set: answered, want: "because"},
+		{fact: "Answer.At", set: answered, want: capitest.Noon.Local()},
+		{name: "no JSON", fact: "Answer.Set", set: notedSet(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
+		{fact: "Transfer.To", set: notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{fact: "Transfer.From", set: notedSet(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
+		{fact: "Transfer.Acknowledged", set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
+		{name: "its annotations about moves", fact: "Drift", set: func(s *clusterv1.MachineSet) {
+			notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")(s)
+			notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")(s)
+		}, want: false},
+		{fact: "Failure.Reason", set: failing, want: "FailedCreate"},
+		{fact: "Failure.Message", set: failing, want: "no room"},
+	} {
+		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
+			d := capitest.Pool(3)
+			s := capitest.SetOf(d, "s", 3, 1)
+			if row.set != nil {
+				row.set(s)
+			}
+			f := family(d, s)
+			if row.family != nil {
+				row.family(&f)
+			}
+			before := s.DeepCopy()
+			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0], row.fact))
+			assert.Equal(t, before, s, "what is looked at stays as it is")
+		})
+		told[row.fact] = append(told[row.fact], row.want)
+	}
+	forgetsNone(t, rollout.Set{}, told)
+}
+
+func answered(s *clusterv1.MachineSet) {
+	answer := rollout.Answer{Set: "uid-next", Possible: true, Failed: true, Why: "because", At: capitest.Noon.Add(time.Millisecond)}
+	notedSet(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
+}
+
+func failing(s *clusterv1.MachineSet) {
+	s.Status.Conditions = []metav1.Condition{{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "no room"}}
+}
+
+// handed makes a machine one that another set handed over to be updated in place.
+var handed = capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
+
+// Each fact about a machine, with a value that differs from the zero value.
+func TestObservedMember(t *testing.T) {
+	told := map[string][]any{}
+	for _, name := range []string{
+		"Node", "Troubled", "Preserved", "MarkedAt", "Tainted", "Guard", "Guarded", "Updated", "HandedOver", "UpdateLabels", "Candidate",
+	} {
+		told[name] = []any{"a deployment of Cluster API asks for nothing at nodes"}
+	}
+	no, yes := metav1.ConditionFalse, metav1.ConditionTrue
+	for _, row := range []struct {
+		name    string
+		fact    string
+		machine capitest.OnMachine
+		set     capitest.OnSet
+		want    any
+	}{
+		{fact: "Name", want: "m"},
+		{fact: "UID", want: "uid-m"},
+		{fact: "Version", want: "900"},
+		{fact: "Created", want: capitest.Ago(60).Time},
+		{fact: "Deleting", machine: capitest.Going[*clusterv1.Machine], want: true},
+		{fact: "Ready", want: true},
+		{name: "no", fact: "Ready", machine: capitest.Says(clusterv1.MachineReadyCondition, no), want: false},
+		{fact: "Available", want: true},
+		{name: "not for long enough", fact: "Available", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(3601)) }, want: false},
+		{name: "being deleted", fact: "Available", machine: capitest.Going[*clusterv1.Machine], want: false},
+		{name: "being updated", fact: "Available", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: false},
+		{fact: "Unhealthy", machine: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), want: true},
+		{name: "healthy", fact: "Unhealthy", want: false},
+		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
+		{fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
+		{name: "healthy", fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
+		{fact: "Priority", want: v1alpha1.PriorityDefault},
+		{fact: "First", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
+		{fact: "Updating", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
+		{fact: "Moved", machine: handed, want: true},
+		{fact: "Unacknowledged", machine: handed, want: true},
+		{name: "its set counts it", fact: "Unacknowledged", machine: handed, set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
+	} {
+		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
+			d := capitest.Pool(3)
+			s := capitest.SetOf(d, "s", 3, 1)
+			if row.set != nil {
+				row.set(s)
+			}
+			m := capitest.Machine("m", s)
+			if row.machine != nil {
+				row.machine(m)
+			}
+			f := family(d, s)
+			f.Members = []*clusterv1.Machine{m}
+			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0].Machines[0], row.fact))
+		})
+		told[row.fact] = append(told[row.fact], row.want)
+	}
+	forgetsNone(t, rollout.Member{}, told)
+}
+
+// Which set is the current one. Cluster API's rows: MD-03 with its candidates, and spec.rollout.after.
+func TestMD03_TheCurrentSet(t *testing.T) {
+	created := func(minutesAgo int) capitest.OnSet {
+		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(minutesAgo) }
+	}
+	createdFor := func(minutesAgo int) capitest.OnSet {
+		return notedSet(v1alpha1.AnnotationCreatedFor, capitest.Ago(minutesAgo).UTC().Format(time.RFC3339))
+	}
+	none := func(*clusterv1.MachineDeployment) {}
+	for _, row := range []struct {
+		name   string
+		change capitest.OnDeployment
+		sets   func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet
+		want   string
+	}{
+		{"no set", none, func(*clusterv1.MachineDeployment) []*clusterv1.MachineSet { return nil }, ""},
+		{"another template", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, capitest.Former)}
+		}, ""},
+		{"it is being deleted", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, capitest.Going)}
+		}, ""},
+		{"the one with the most replicas", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(90)), capitest.SetOf(d, "b", 2, 2)}
+		}, "b"},
+		{"then the oldest", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(30)), capitest.SetOf(d, "b", 1, 2, created(40))}
+		}, "b"},
+		{"then the first by name", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "b", 1, 1), capitest.SetOf(d, "a", 1, 2)}
+		}, "a"},
+		{"spec.rollout.after is not over", after(-1), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
+		}, "a"},
+		{"spec.rollout.after is over: all are too old", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
+		}, ""},
+		{"spec.rollout.after is over now", after(0), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
+		}, ""},
+		{"a set that was created at that time", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 9, 1), capitest.SetOf(d, "b", 1, 2, created(30))}
+		}, "b"},
+		{"the clock of the API server is late: a set that was created because of that time", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(31), createdFor(30))}
+		}, "a"},
+		{"a set that was created because of an earlier time", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(50), createdFor(50))}
+		}, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := capitest.Pool(3)
+			sets := row.sets(d)
+			row.change(d)
+			name := ""
+			if set := family(d, sets...).Current(capitest.Noon); set != nil {
+				name = set.Name
+			}
+			assert.Equal(t, row.want, name)
+		})
+	}
+}
+
+// A time in which no worker was at work does not count for the progress deadline.
+func TestAbsences(t *testing.T) {
+	d := capitest.Pool(3, status(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{{Type: "Progressing", LastTransitionTime: capitest.Ago(10)}}}))
+	f := family(d)
+	f.Absences = cache.Absences{{From: capitest.Ago(5).Time, To: capitest.Ago(3).Time}}
+	assert.Equal(t, 2*time.Minute, deployment.Observed(f, capitest.Noon).Absent)
+}
+
+// The first template that does not exist is named.
+func TestLacking(t *testing.T) {
+	bootstrap, infrastructure := capitest.Found(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())
+	assert.Empty(t, deployment.Lacking("shop", []capi.Foreign{bootstrap}))
+	assert.Equal(t, "ExampleMachineTemplate shop/small", deployment.Lacking("shop", []capi.Foreign{bootstrap, infrastructure}))
+	assert.Empty(t, deployment.Lacking("shop", []capi.Foreign{{Ref: infrastructure.Ref}}), "not read: nothing is known")
+}

@@ -1,0 +1,44 @@
+package deployment
+
+import (
+	"time"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/request"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+)
+
+// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and decided at that time.
+func Request(f Family, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+	facts := deployment.RequestAbout(f.Deployment, o, next)
+	facts.ClusterAPI = true
+	if after := f.Deployment.Spec.Rollout.After; !after.IsZero() {
+		facts.RestartedAt = after.UTC().Format(time.RFC3339)
+	}
+	return facts
+}
+
+// RequestPatch returns the merge patch that carries out a decision about a command on a MachineDeployment of Cluster API; nil when there is
+// nothing to write. It is that for a deployment of Millwright, apart from what the schema of Cluster API has no field for, or another one.
+func RequestPatch(command request.Command, d request.Decision) map[string]any {
+	to, at := d.RollbackTo, d.RestartedAt
+	d.RollbackTo, d.RestartedAt = nil, nil
+	patch := machine.RequestPatch(request.MachineDeployment, command, d)
+	if patch == nil {
+		return nil
+	}
+	if to != nil {
+		patch["metadata"].(map[string]any)["annotations"].(map[string]any)[v1alpha1.AnnotationRollbackTo] = encoded(*to)
+	}
+	if at != nil {
+		spec, _ := patch["spec"].(map[string]any)
+		if spec == nil {
+			spec = map[string]any{}
+			patch["spec"] = spec
+		}
+		spec["rollout"] = map[string]any{"after": *at}
+	}
+	return patch
+}

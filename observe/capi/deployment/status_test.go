@@ -1,0 +1,249 @@
+package deployment_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/explain"
+	"millwright/decide/rollout"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/capi/deployment"
+)
+
+// reported returns the status that is written for a family, and what blocks it.
+func reported(f deployment.Family, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
+	plan := rollout.Look(deployment.Observed(f, now))
+	blocked := deployment.Explained(f, plan, now).Blocked(now)
+	s := *f.Deployment.Status.DeepCopy()
+	deployment.ApplyStatus(f, &s, plan.Status, blocked, metav1.NewTime(now))
+	return s, blocked
+}
+
+// said returns status, reason and message of a condition.
+func said(s clusterv1.MachineDeploymentStatus, kind string) string {
+	c := capi.ConditionOf(s.Conditions, kind)
+	return strings.Join([]string{string(c.Status), c.Reason, c.Message}, "|")
+}
+
+// members are machines of a set, which are ready.
+func members(s *clusterv1.MachineSet, names ...string) (all []*clusterv1.Machine) {
+	for _, name := range names {
+		all = append(all, capitest.Machine(name, s))
+	}
+	return all
+}
+
+func outdated(why string) capitest.OnMachine {
+	return capitest.SaysWhy(clusterv1.MachineUpToDateCondition, metav1.ConditionFalse, "NotUpToDate", why)
+}
+
+// The conditions of a MachineDeployment, with the reasons and messages of Cluster API: the rows of its status tests.
+func TestStatus(t *testing.T) {
+	const (
+		available, rollingOut, up, down = "Available", "RollingOut", "ScalingUp", "ScalingDown"
+		deleting, remediating, isPaused = "Deleting", "Remediating", "Paused"
+	)
+	unready := capitest.Says(clusterv1.MachineReadyCondition, metav1.ConditionFalse)
+	for _, row := range []struct {
+		name   string
+		change capitest.OnDeployment
+		family func(*deployment.Family)
+		kind   string
+		want   string
+	}{
+		{"all are available", nil, nil, available, "True|Available|"},
+		{"within maxUnavailable", rolling(new(intstr.FromInt32(0)), new(intstr.FromInt32(1))), func(f *deployment.Family) { unready(f.Members[0]) }, available, "True|Available|"},
+		{"beyond maxUnavailable", rolling(nil, new(intstr.FromString("34%"))), func(f *deployment.Family) {
+			unready(f.Members[0])
+			unready(f.Members[1])
+		}, available, "False|NotAvailable|1 available replicas, at least 2 required (spec.strategy.rollout.maxUnavailable is 34%, spec.replicas is 3)"},
+		{"OnDelete promises all", onDelete, func(f *deployment.Family) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
+		{"a deletion says no number", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Family) { unready(f.Members[0]) }, available, "False|NotAvailable|Deletion in progress"},
+		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, available, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
+		{"not rolling out", nil, nil, rollingOut, "False|NotRollingOut|"},
+		{"rolling out: the version is first, and no reason is repeated", nil, func(f *deployment.Family) {
+			outdated("* Failure domain a, b required\n* Version v1.30.0, v1.31.2 required")(f.Members[0])
+			outdated("* Failure domain a, b required")(f.Members[1])
+		}, rollingOut, "True|RollingOut|Rolling out 2 not up-to-date replicas\n* Version v1.30.0, v1.31.2 required\n* Failure domain a, b required"},
+		{"not scaling", nil, nil, up, "False|NotScalingUp|"},
+		{"scaling up", nil, func(f *deployment.Family) { f.Members = f.Members[:1] }, up, "True|ScalingUp|Scaling up from 1 to 3 replicas"},
+		{"scaling up, and a template is missing", nil, func(f *deployment.Family) {
+			f.Members, f.Templates[1] = nil, capitest.Gone(capitest.Infrastructure())
+		}, up, "True|ScalingUp|Scaling up from 0 to 3 replicas is blocked because ExampleMachineTemplate does not exist"},
+		{"it would be blocked", nil, func(f *deployment.Family) {
+			f.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
+		}, up, "False|NotScalingUp|Scaling up would be blocked because KubeadmConfigTemplate and ExampleMachineTemplate do not exist"},
+		{"while it is being deleted nothing would be", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, up, "False|NotScalingUp|"},
+		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, up, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
+		{"not scaling", nil, nil, down, "False|NotScalingDown|"},
+		{"scaling down", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(1)) }, func(f *deployment.Family) {
+			f.Members[0].DeletionTimestamp = new(capitest.Ago(16))
+		}, down, "True|ScalingDown|Scaling down from 3 to 1 replicas\n* Machine a is in deletion since more than 15m"},
+		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, down, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
+		{"no deletion", nil, nil, deleting, "False|NotDeleting|"},
+		{"deleting machines", capitest.Going[*clusterv1.MachineDeployment], nil, deleting, "True|Deleting|Deleting 3 Machines"},
+		{"no machine is left", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Family) { f.Members, f.Sets = nil, nil }, deleting, "True|Deleting|Deletion completed"},
+		{"no remediation", nil, nil, remediating, "False|NotRemediating|"},
+		{"remediation", nil, func(f *deployment.Family) {
+			capitest.Unhealthy(f.Members[0])
+			capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "RemediationDeferred", "one after the other")(f.Members[0])
+		}, remediating, "True|Remediating|* Machine a: one after the other"},
+		{"unhealthy, and not to be remediated", nil, func(f *deployment.Family) {
+			capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)(f.Members[0])
+		}, remediating, "False|NotRemediating|Machine a is not healthy (not to be remediated by MachineDeployment/MachineSet)"},
+		{"not paused", nil, nil, isPaused, "False|NotPaused|"},
+		{"paused", noted(clusterv1.PausedAnnotation, ""), nil, isPaused, "True|Paused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{"its Cluster is paused", nil, func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) }, isPaused, "True|Paused|Cluster spec.paused is set to true"},
+		{"spec.paused stops rollouts only", func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, nil, isPaused, "False|NotPaused|"},
+		{"all machines are ready", nil, nil, "MachinesReady", "True|Ready|"},
+		{"one is not", nil, func(f *deployment.Family) {
+			capitest.SaysWhy(clusterv1.MachineReadyCondition, metav1.ConditionFalse, "NotReady", "no node")(f.Members[0])
+		}, "MachinesReady", "False|NotReady|* Machine a: no node"},
+		{"all are up to date", nil, nil, "MachinesUpToDate", "True|UpToDate|"},
+		{"there is none", nil, func(f *deployment.Family) { f.Members = nil }, "MachinesUpToDate", "True|NoReplicas|"},
+		{"the rollout is complete", nil, nil, "Progressing", "True|NewMachineSetAvailable|3 of 3 machines up to date, 3 available"},
+		{"paused: nothing progresses", noted(clusterv1.PausedAnnotation, ""), nil, "Progressing", "Unknown|DeploymentPaused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{"a set whose machines are refused", nil, func(f *deployment.Family) { failing(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
+	} {
+		t.Run(row.kind+": "+row.name, func(t *testing.T) {
+			d := capitest.Pool(3)
+			set := capitest.SetOf(d, "s", 3, 1)
+			if row.change != nil {
+				row.change(d)
+			}
+			f := family(d, set)
+			f.Members = members(set, "a", "b", "c")
+			if row.family != nil {
+				row.family(&f)
+			}
+			s, _ := reported(f, capitest.Noon)
+			assert.Equal(t, row.want, said(s, row.kind))
+		})
+	}
+}
+
+// The fields of the status beside its conditions.
+func TestStatusFields(t *testing.T) {
+	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
+	set, former := capitest.SetOf(d, "s", 2, 2), capitest.SetOf(d, "r", 1, 1, capitest.Former)
+	f := family(d, set, former)
+	f.Members = append(members(set, "a", "b"), members(former, "c")...)
+	capitest.Says(clusterv1.MachineReadyCondition, metav1.ConditionFalse)(f.Members[0])
+	s, _ := reported(f, capitest.Noon)
+	assert.EqualValues(t, []int32{3, 2, 2, 2}, []int32{*s.Replicas, *s.ReadyReplicas, *s.AvailableReplicas, *s.UpToDateReplicas})
+	assert.EqualValues(t, 4, s.ObservedGeneration)
+	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=pool", s.Selector)
+	assert.Equal(t, []clusterv1.StatusVersion{{Version: "v1.30.0", Replicas: 1}, {Version: "v1.31.2", Replicas: 2}}, s.Versions)
+	for _, row := range []struct {
+		want   string
+		change capitest.OnDeployment
+	}{
+		{"Running", func(*clusterv1.MachineDeployment) {}},
+		{"ScalingUp", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(4)) }},
+		{"ScalingDown", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(2)) }},
+		{"ScalingDown", capitest.Going[*clusterv1.MachineDeployment]},
+		{"Unknown", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }},
+	} {
+		f.Deployment = d.DeepCopy()
+		row.change(f.Deployment)
+		s, _ := reported(f, capitest.Noon)
+		assert.Equal(t, row.want, s.Phase)
+	}
+}
+
+// A status that was written is not written again, whatever it says, until something else than the clock changes.
+func TestAStatusIsWrittenOnce(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		some := func() bool { return r.IntN(3) == 0 }
+		d := capitest.Pool(int32(r.IntN(4)))
+		set, former := capitest.SetOf(d, "s", int32(r.IntN(4)), 2), capitest.SetOf(d, "r", int32(r.IntN(3)), 1, capitest.Former)
+		f := family(d, set, former)
+		f.Members = slices.Concat(members(set, "a", "b", "c")[:r.IntN(4)], members(former, "d", "e")[:r.IntN(3)])
+		for _, change := range []func(){
+			func() { capitest.Going(d) }, func() { d.Spec.Paused = new(true) }, func() { noted(clusterv1.PausedAnnotation, "")(d) }, func() { onDelete(d) },
+			func() { f.Templates[0] = capitest.Gone(capitest.Bootstrap()) }, func() { f.Cluster = nil }, func() { failing(set) }, func() { d.Spec.Replicas = nil },
+			func() { capitest.Former(set) }, func() { noted(v1alpha1.AnnotationRolloutHold, "2 ann: bad")(d) },
+			func() {
+				for _, m := range f.Members {
+					capitest.SaysWhy(clusterv1.MachineReadyCondition, metav1.ConditionFalse, "NotReady", "no node")(m)
+				}
+			},
+		} {
+			if some() {
+				change()
+			}
+		}
+		s, blocked := reported(f, capitest.Noon)
+		f.Deployment = d.DeepCopy()
+		f.Deployment.Status = s
+		for _, later := range []time.Duration{0, time.Second} {
+			now := capitest.Noon.Add(later)
+			plan := rollout.Look(deployment.Observed(f, now))
+			again, blockedAgain := reported(f, now)
+			// One more report may follow: Progressing says first how the set became the current one.
+			f.Deployment.Status = again
+			require.False(t, rollout.Look(deployment.Observed(f, now)).Unreported && !plan.Unreported, "seed %d", seed)
+			third, _ := reported(f, now)
+			require.Equal(t, deployment.Timeless(again), deployment.Timeless(third), "seed %d", seed)
+			require.True(t, deployment.Said(f, blockedAgain), "seed %d", seed)
+			require.Equal(t, blocked.Blocked(), blockedAgain.Blocked(), "seed %d", seed)
+		}
+	}
+}
+
+// The time of Progressing is that of the last progress, and that of other conditions that of their last change.
+func TestTimesOfConditions(t *testing.T) {
+	d := capitest.Pool(3)
+	set := capitest.SetOf(d, "s", 3, 1)
+	f := family(d, set)
+	f.Members = members(set, "a")
+	first, _ := reported(f, capitest.Noon)
+	f.Deployment = d.DeepCopy()
+	f.Deployment.Status = first
+	f.Members = members(set, "a", "b")
+	later := capitest.Noon.Add(time.Minute)
+	second, _ := reported(f, later)
+	at := func(s clusterv1.MachineDeploymentStatus, kind string) time.Time {
+		return capi.ConditionOf(s.Conditions, kind).LastTransitionTime.UTC()
+	}
+	assert.Equal(t, capitest.Noon, at(first, "Progressing"))
+	assert.Equal(t, later, at(second, "Progressing"), "another machine is available")
+	assert.Equal(t, capitest.Noon, at(second, "ScalingUp"))
+	assert.Empty(t, capi.ConditionOf(deployment.Timeless(second).Conditions, "Progressing").LastTransitionTime)
+}
+
+// The annotations that hold what the status has no fields for.
+func TestNotes(t *testing.T) {
+	record := &v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}, FailedMachines: []string{"a"}}
+	operation := &v1alpha1.Operation{WorkflowID: "rollout-1", RolloutOf: "uid-d", Step: "roll", Since: capitest.Ago(1), WaitsFor: strings.Repeat("x", 5000)}
+	notes := deployment.Notes(record, operation)
+	d := capitest.Pool(3)
+	for key, value := range notes {
+		d.Annotations[key] = value.(string)
+		assert.True(t, v1alpha1.IsOwnMetadataKey(key), "a change of %s signals no workflow", key)
+		assert.Less(t, len(value.(string)), 1000)
+	}
+	assert.Equal(t, record, deployment.Recorded(d))
+	assert.Equal(t, "rollout-1", deployment.Named(d))
+	assert.Equal(t, "roll", deployment.Operation(d).Step)
+	assert.Empty(t, deployment.News(d, notes), "they are there")
+	assert.Equal(t, map[string]any{v1alpha1.AnnotationOperation: nil}, deployment.News(d, deployment.Notes(nil, nil)))
+	d.UID = "uid-other"
+	assert.Empty(t, deployment.Named(d), "it was moved")
+	deployment.Forget(d)
+	assert.Empty(t, deployment.News(d, deployment.Notes(nil, nil)))
+	assert.Nil(t, deployment.Recorded(d))
+	assert.Nil(t, deployment.Operation(d))
+}

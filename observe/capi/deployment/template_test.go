@@ -1,0 +1,324 @@
+package deployment_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/capi/deployment"
+)
+
+// inPlace are the changes of a template that reach existing machines, and roll nothing out.
+func inPlace() map[string]capitest.OnDeployment {
+	return map[string]capitest.OnDeployment{
+		"a label":         func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels["tier"] = "front" },
+		"an annotation":   func(d *clusterv1.MachineDeployment) { d.Spec.Template.Annotations["tier"] = "front" },
+		"minReadySeconds": func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.MinReadySeconds = new(int32(5)) },
+		"readinessGates": func(d *clusterv1.MachineDeployment) {
+			d.Spec.Template.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "Tested"}}
+		},
+		"nodeDrainTimeoutSeconds": func(d *clusterv1.MachineDeployment) {
+			d.Spec.Template.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(5))
+		},
+		"nodeVolumeDetachTimeoutSeconds": func(d *clusterv1.MachineDeployment) {
+			d.Spec.Template.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = new(int32(5))
+		},
+		"nodeDeletionTimeoutSeconds": func(d *clusterv1.MachineDeployment) {
+			d.Spec.Template.Spec.Deletion.NodeDeletionTimeoutSeconds = new(int32(5))
+		},
+		"taints": func(d *clusterv1.MachineDeployment) {
+			d.Spec.Template.Spec.Taints = []clusterv1.MachineTaint{{Key: "a", Effect: corev1.TaintEffectNoSchedule, Propagation: clusterv1.MachineTaintPropagationAlways}}
+		},
+	}
+}
+
+// rolledOut are the changes of a template that replace machines.
+func rolledOut() map[string]capitest.OnDeployment {
+	return map[string]capitest.OnDeployment{
+		"version":                     capitest.Version("v1.32.0"),
+		"failureDomain":               func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.FailureDomain = "b" },
+		"the infrastructure template": func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
+		"the bootstrap template":      func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Bootstrap.ConfigRef.Name = "join-2" },
+		"dataSecretName":              func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Bootstrap.DataSecretName = new("s") },
+	}
+}
+
+func TestWhatRollsOut(t *testing.T) {
+	for name, change := range inPlace() {
+		d := capitest.Pool(3)
+		s := capitest.SetOf(d, "s", 3, 1)
+		change(d)
+		assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
+		f := family(d, s)
+		assert.True(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s reaches the set", name)
+		require.True(t, f.Follow(s, true), name)
+		assert.False(t, f.Follow(s, true), "%s: again", name)
+		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, name)
+	}
+	for name, change := range rolledOut() {
+		d := capitest.Pool(3)
+		s := capitest.SetOf(d, "s", 3, 1)
+		change(d)
+		assert.False(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
+		f := family(d, s)
+		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s does not reach the set", name)
+		assert.False(t, f.Follow(s, true), name)
+	}
+}
+
+// What follows beside the template, and what of the set stays.
+func TestASetFollowsItsDeployment(t *testing.T) {
+	d := capitest.Pool(3)
+	s := capitest.SetOf(d, "s", 3, 1)
+	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
+	s.Labels[clusterv1.WatchLabel] = "upstream" // as it was made by the other controller
+	d.Spec.Deletion.Order, d.Spec.MachineNaming.Template = clusterv1.OldestMachineSetDeletionOrder, "{{ .machineSet.name }}-x-{{ .random }}"
+	d.Annotations["team"] = "web"
+	d.Annotations[v1alpha1.AnnotationRolloutHold], d.Annotations[clusterv1.PausedAnnotation] = "1 ann: bad", ""
+	d.Annotations[corev1.LastAppliedConfigAnnotation], d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "{}", "true"
+	f := family(d, s)
+	require.True(t, f.Follow(s, true))
+	assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
+	assert.Equal(t, "d", s.Labels[clusterv1.MachineDeploymentNameLabel])
+	assert.Equal(t, "s", s.Labels[clusterv1.MachineDeploymentUniqueLabel], "the hash stays")
+	assert.Equal(t, "s", s.Spec.Template.Labels[clusterv1.MachineDeploymentUniqueLabel])
+	assert.Equal(t, "stays", s.Labels["of-others"])
+	assert.Equal(t, map[string]string{
+		"of-others": "stays", "team": "web", clusterv1.RevisionAnnotation: "1", clusterv1.DesiredReplicasAnnotation: "3",
+		clusterv1.MaxReplicasAnnotation: "4", v1alpha1.AnnotationFormerReplicas: "0",
+	}, s.Annotations)
+	assert.Equal(t, clusterv1.OldestMachineSetDeletionOrder, s.Spec.Deletion.Order)
+	assert.Equal(t, d.Spec.MachineNaming, s.Spec.MachineNaming)
+	assert.EqualValues(t, 3, *s.Spec.Replicas)
+	assert.False(t, f.Follow(s, true), "again")
+}
+
+// The annotation that says why a revision was made is on the set of that revision, and on no former set.
+func TestWhyARevisionWasMade(t *testing.T) {
+	d := capitest.Pool(3, noted(v1alpha1.AnnotationChangeCause, "the new image"))
+	current, former := capitest.SetOf(d, "s", 3, 2), capitest.SetOf(d, "r", 0, 1, capitest.Former, notedSet(v1alpha1.AnnotationChangeCause, "the old image"))
+	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
+	f := family(d, current, former)
+	for _, s := range deployment.Observed(f, capitest.Noon).Sets {
+		assert.Equal(t, s.Name == "s", s.Drift, "the deployment has revision 1: %s", s.Name)
+	}
+	d.Annotations[v1alpha1.AnnotationChangeCause] = "the new image, really"
+	require.True(t, f.Follow(current, true))
+	assert.Equal(t, "the new image, really", current.Annotations[v1alpha1.AnnotationChangeCause])
+	assert.False(t, f.Follow(former, false))
+	deployment.ReturnTo(d, former, false, capitest.Noon)
+	assert.Equal(t, "the old image", d.Annotations[v1alpha1.AnnotationChangeCause])
+	delete(former.Annotations, v1alpha1.AnnotationChangeCause)
+	deployment.ReturnTo(d, former, false, capitest.Noon)
+	assert.NotContains(t, d.Annotations, v1alpha1.AnnotationChangeCause)
+}
+
+// The template of a former set that has machines names the revision that replaces them, so that core looks at them.
+func TestTheTemplateOfAFormerSetNamesWhatReplacesIt(t *testing.T) {
+	const key = v1alpha1.AnnotationReplacedByRevision
+	d := capitest.Pool(3)
+	d.Spec.Template.Annotations = map[string]string{"team": "web"}
+	current, former := capitest.SetOf(d, "s", 3, 2), capitest.SetOf(d, "r", 2, 1, capitest.Former)
+	f := family(d, current, former)
+	f.Follow(former, false)
+	assert.NotContains(t, former.Spec.Template.Annotations, key, "the deployment has revision 1 still")
+	d.Annotations[clusterv1.RevisionAnnotation] = "2"
+	require.True(t, f.Follow(former, false))
+	assert.Equal(t, map[string]string{"team": "web", key: "2"}, former.Spec.Template.Annotations)
+	assert.False(t, f.Follow(former, false), "again")
+	assert.False(t, f.Follow(current, true))
+	assert.Equal(t, map[string]string{"team": "web"}, current.Spec.Template.Annotations)
+	assert.Equal(t, map[string]string{"team": "web"}, d.Spec.Template.Annotations)
+
+	d.Annotations[clusterv1.RevisionAnnotation] = "3"
+	former.Spec.Replicas, former.Status.Replicas = new(int32(0)), new(int32(1))
+	require.True(t, f.Follow(former, false), "a machine is left")
+	assert.Equal(t, "3", former.Spec.Template.Annotations[key])
+	d.Annotations[clusterv1.RevisionAnnotation] = "4"
+	former.Status.Replicas = new(int32(0))
+	require.False(t, f.Follow(former, false), "no machine is left, and nothing is written")
+	require.True(t, f.Follow(former, true), "it is put back")
+	assert.NotContains(t, former.Spec.Template.Annotations, key)
+	d.Spec.Template.Annotations = nil
+	former.Spec.Replicas = new(int32(1))
+	require.True(t, f.Follow(former, false), "the deployment's template has no annotations")
+	assert.Equal(t, map[string]string{key: "4"}, former.Spec.Template.Annotations)
+}
+
+// Labels and annotations that the deployment has no more go from its sets, if Millwright put them there.
+func TestWhatTheDeploymentHasNoMoreGoes(t *testing.T) {
+	d := capitest.Pool(3)
+	s := capitest.SetOf(d, "s", 3, 1)
+	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
+	owned := func(manager string) {
+		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: metav1.NewFieldsV1(
+			`{"f:metadata":{"f:labels":{"f:was":{}},"f:annotations":{"f:was":{},"f:machinedeployment.clusters.x-k8s.io/revision":{}}}}`,
+		)}}
+	}
+	f := family(d, s)
+	owned("kubectl")
+	require.False(t, f.Follow(s, true), "another manager wrote it")
+	owned(capi.DeploymentFieldManager)
+	require.True(t, f.Follow(s, true))
+	assert.NotContains(t, s.Labels, "was")
+	assert.NotContains(t, s.Annotations, "was")
+	assert.Equal(t, "stays", s.Annotations["of-others"])
+	assert.Equal(t, "1", s.Annotations[clusterv1.RevisionAnnotation])
+	assert.False(t, f.Follow(s, true), "again")
+}
+
+func TestANewSet(t *testing.T) {
+	d := capitest.Pool(3, noted("team", "web"))
+	f := family(d)
+	as := rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
+	s, err := f.NewSet(as, 0, capitest.Noon)
+	require.NoError(t, err)
+	hash := s.Labels[clusterv1.MachineDeploymentUniqueLabel]
+	require.NotEmpty(t, hash)
+	assert.Equal(t, "d-"+hash[:5], s.Name)
+	assert.Equal(t, map[string]string{
+		clusterv1.WatchLabel: capitest.Filter, clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentNameLabel: "d",
+		clusterv1.MachineDeploymentUniqueLabel: hash, "pool": "pool",
+	}, s.Labels)
+	assert.Equal(t, map[string]string{"pool": "pool", clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentUniqueLabel: hash}, s.Spec.Selector.MatchLabels)
+	assert.Equal(t, s.Spec.Selector.MatchLabels, s.Spec.Template.Labels)
+	assert.Equal(t, map[string]string{
+		"team": "web", clusterv1.RevisionAnnotation: "2", clusterv1.DesiredReplicasAnnotation: "3", clusterv1.MaxReplicasAnnotation: "4",
+		v1alpha1.AnnotationFormerReplicas: "0",
+	}, s.Annotations)
+	assert.True(t, metav1.IsControlledBy(s, d))
+	assert.Equal(t, []string{capi.Finalizer}, s.Finalizers)
+	assert.EqualValues(t, 1, *s.Spec.Replicas)
+	assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template))
+	assert.True(t, f.IsSetOf(s, as))
+	assert.False(t, f.IsSetOf(s, rollout.Creation{Revision: 3}), "of another revision")
+	assert.False(t, f.Follow(s, true), "nothing differs")
+	again, err := f.NewSet(as, 0, capitest.Noon)
+	require.NoError(t, err)
+	assert.Equal(t, s, again)
+	for name, change := range map[string]func() (*clusterv1.MachineSet, error){
+		"another attempt": func() (*clusterv1.MachineSet, error) { return f.NewSet(as, 1, capitest.Noon) },
+		"another revision": func() (*clusterv1.MachineSet, error) {
+			return f.NewSet(rollout.Creation{Revision: 3}, 0, capitest.Noon)
+		},
+		"another template": func() (*clusterv1.MachineSet, error) {
+			return family(capitest.Pool(3, capitest.Version("v1.32.0"))).NewSet(as, 0, capitest.Noon)
+		},
+	} {
+		other, err := change()
+		require.NoError(t, err)
+		assert.NotEqual(t, s.Name, other.Name, name)
+	}
+}
+
+// The machines of a set append six bytes to its name, and have at most 63.
+func TestANewSetOfADeploymentWithALongName(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		want int
+	}{{strings.Repeat("long-", 50), 57}, {"x" + strings.Repeat("long-", 50), 56}} {
+		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
+		s, err := family(d).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		require.NoError(t, err)
+		assert.Len(t, s.Name, row.want)
+		assert.NotContains(t, s.Name, "--", "the dash before the hash is not doubled")
+	}
+}
+
+// A set that is created because of spec.rollout.after says so.
+func TestANewSetIsCreatedFor(t *testing.T) {
+	for name, row := range map[string]struct {
+		change capitest.OnDeployment
+		want   string
+	}{
+		"no time":  {func(*clusterv1.MachineDeployment) {}, ""},
+		"not over": {after(-1), ""},
+		"over":     {after(30), "2026-01-01T11:30:00Z"},
+		"in a second": {func(d *clusterv1.MachineDeployment) {
+			d.Spec.Rollout.After = metav1.NewTime(capitest.Noon.Add(time.Second))
+		}, ""},
+	} {
+		s, err := family(capitest.Pool(3, row.change)).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		require.NoError(t, err)
+		assert.Equal(t, row.want, s.Annotations[v1alpha1.AnnotationCreatedFor], name)
+	}
+}
+
+// A former template returns without what changes in place, and without a time that would replace its machines.
+func TestReturnTo(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		change    capitest.OnDeployment
+		automatic bool
+		after     bool
+	}{
+		{"asked for", func(*clusterv1.MachineDeployment) {}, false, false},
+		{"automatic", func(*clusterv1.MachineDeployment) {}, true, false},
+		{"the set is older than a time that is over", after(30), false, false},
+		{"the time is to come", after(-30), false, true},
+		{"the set is younger", after(90), false, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := capitest.Pool(3, noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-x"))
+			s := capitest.SetOf(d, "s", 0, 1, capitest.Former)
+			d.Spec.Template.Spec.MinReadySeconds = new(int32(5))
+			d.Spec.Template.Labels["tier"] = "front"
+			row.change(d)
+			deployment.ReturnTo(d, s, row.automatic, capitest.Noon)
+			assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template))
+			assert.Equal(t, "v1.30.0", d.Spec.Template.Spec.Version)
+			assert.EqualValues(t, 5, *d.Spec.Template.Spec.MinReadySeconds)
+			assert.Equal(t, "front", d.Spec.Template.Labels["tier"])
+			assert.NotContains(t, d.Spec.Template.Labels, clusterv1.MachineDeploymentUniqueLabel)
+			assert.Equal(t, row.after, !d.Spec.Rollout.After.IsZero())
+			assert.Equal(t, map[bool]string{true: "uid-s"}[row.automatic], d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
+		})
+	}
+}
+
+func TestFormerReplicas(t *testing.T) {
+	d := capitest.Pool(3)
+	s := capitest.SetOf(d, "s", 3, 1)
+	assert.Equal(t, "3", deployment.FormerReplicas(s), "it has acted on its size")
+	s.Annotations[v1alpha1.AnnotationFormerReplicas], s.Generation = "7", 2
+	assert.Equal(t, "7", deployment.FormerReplicas(s), "it has not: the former size stays")
+}
+
+func TestPrepare(t *testing.T) {
+	theirs := func(d *clusterv1.MachineDeployment) {
+		d.Finalizers = []string{"x", clusterv1.MachineDeploymentFinalizer}
+		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.Filter}
+	}
+	d := capitest.Pool(3, theirs)
+	f := family(d)
+	o := deployment.Observed(f, capitest.Noon)
+	require.True(t, deployment.Unprepared(f, o))
+	p := deployment.Prepared(f)
+	assert.Equal(t, []string{"x", capi.Finalizer}, p.Finalizers)
+	assert.Equal(t, capitest.Pool(3).Labels, p.Labels)
+	assert.Equal(t, capitest.Pool(3).OwnerReferences, p.OwnerReferences)
+	f.Deployment = p
+	assert.Nil(t, deployment.Prepared(f), "again")
+	for name, change := range map[string]func(*deployment.Family){
+		"it is paused":        func(f *deployment.Family) { noted(clusterv1.PausedAnnotation, "")(f.Deployment) },
+		"its Cluster is":      func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) },
+		"it is being deleted": func(f *deployment.Family) { capitest.Going(f.Deployment) },
+		"it is contested": func(f *deployment.Family) {
+			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)
+		},
+	} {
+		f := family(capitest.Pool(3, theirs))
+		change(&f)
+		assert.False(t, deployment.Unprepared(f, deployment.Observed(f, capitest.Noon)), name)
+	}
+}

@@ -1,0 +1,93 @@
+package capi_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+// moved makes a machine one that was handed over to its set to be updated in place.
+func moved(m *clusterv1.Machine) {
+	marked(m)
+	capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
+}
+
+// marked makes a machine one that is updated in place.
+func marked(m *clusterv1.Machine) {
+	capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
+}
+
+// The rows MS-41, MS-42 and MS-46 to MS-48 of Cluster API: which machines are to be updated now.
+func TestMS41_WhenAnUpdateInPlaceIsDue(t *testing.T) {
+	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capi.UpdateMachineHook)
+	otherHook := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
+	acknowledged := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "a,m")
+	another := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "mm")
+	for name, test := range map[string]struct {
+		machine []capitest.OnMachine
+		set     []capitest.OnSet
+		due     bool
+	}{
+		"no update":                         {},
+		"its set counts it":                 {[]capitest.OnMachine{moved}, []capitest.OnSet{capitest.OfDeployment, acknowledged}, true},
+		"its set does not count it":         {[]capitest.OnMachine{moved}, []capitest.OnSet{capitest.OfDeployment, another}, false},
+		"its set has no deployment":         {[]capitest.OnMachine{moved}, nil, true},
+		"it was counted before":             {[]capitest.OnMachine{marked}, []capitest.OnSet{capitest.OfDeployment}, true},
+		"core updates it already":           {[]capitest.OnMachine{marked, hooked}, []capitest.OnSet{capitest.OfDeployment}, false},
+		"core ends it":                      {[]capitest.OnMachine{hooked}, nil, false},
+		"core waits for another hook of it": {[]capitest.OnMachine{marked, otherHook}, []capitest.OnSet{capitest.OfDeployment}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := capitest.Set("s", 1, test.set...)
+			m := capitest.Machine("m", s, test.machine...)
+			assert.Equal(t, test.due, capi.UpdateDue(m, s))
+			o := capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
+			assert.Equal(t, test.due, o.Members[0].UpdateDue)
+			updating := len(test.machine) > 0
+			_, handed := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
+			assert.Equal(t, []bool{updating, handed}, []bool{o.Members[0].Updating, o.Members[0].Updated})
+		})
+	}
+}
+
+// The rows MS-32 to MS-34 of Cluster API: a set hands its surplus over only to a set that takes it.
+func TestMS32_WhoTakesTheSurplusOfASet(t *testing.T) {
+	takes := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
+	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }
+	s := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"))
+	for why, receiver := range map[string]*clusterv1.MachineSet{
+		"it does not exist":   nil,
+		"it is being deleted": capitest.Set("next", 1, takes, hash, capitest.Going),
+		"it has no label " + clusterv1.MachineDeploymentUniqueLabel: capitest.Set("next", 1, takes),
+		"it takes no machines of this set":                          capitest.Set("next", 1, hash),
+		"":                                                          capitest.Set("next", 1, takes, hash),
+	} {
+		o := capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
+		assert.Equal(t, []string{"next", why}, []string{o.MoveTo, o.NoMove})
+	}
+	o := capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
+	assert.Equal(t, []string{"", ""}, []string{o.MoveTo, o.NoMove})
+}
+
+// What is around a set has the set that takes its surplus, from the caches and from the API server.
+func TestTheReceiverIsRead(t *testing.T) {
+	to := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
+	next := capitest.Set("next", 1)
+	next.ResourceVersion = "77777"
+	c, _ := watching(t, capitest.Set("s", 1, to), next, capitest.Bootstrap(), capitest.Infrastructure(), capitest.Cluster(), capitest.ControlPlane())
+	s, _ := c.Set("shop/s")
+	cached, err := c.Read(t.Context(), s)
+	assert.NoError(t, err)
+	live, err := c.ReadLive(t.Context(), s)
+	assert.NoError(t, err)
+	for _, a := range []capi.Around{cached, live} {
+		assert.Equal(t, "next", a.Receiver.Name)
+		assert.Equal(t, "77777", a.Versions()[capi.SetsResource])
+	}
+}

@@ -1,0 +1,379 @@
+package capi_test
+
+import (
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/observetest"
+)
+
+// facts is a cache for functions that read their arguments only.
+func facts() *capi.Cache { return capitest.Facts(capitest.Settings, cache.Preflight{}) }
+
+// member returns the facts about a machine of set s.
+func member(m *clusterv1.Machine) scale.Member {
+	return facts().Observed(capitest.Set("s", 1), capitest.Around(m), capitest.Noon, 0).Members[0]
+}
+
+// bare is a machine that nobody has reported on.
+func bare(m *clusterv1.Machine) { m.Status = clusterv1.MachineStatus{} }
+
+func annotated(key string) capitest.OnMachine { return capitest.Annotated[*clusterv1.Machine](key, "") }
+
+// Each fact about a machine, with a value that differs from that of a machine which nobody has reported on.
+func TestMember(t *testing.T) {
+	const (
+		healthCheck, remediated = clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition
+		ready, upToDate         = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
+		yes, no, unknown        = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	)
+	missing := map[string]bool{}
+	for _, name := range observetest.Facts(reflect.TypeFor[scale.Member](), "") {
+		missing[name] = true
+	}
+	for _, name := range []string{ // Cluster API has nothing like it
+		"Labelled", "Failed", "Troubled", "Crashing", "Serves", "Blocked.Reason", "Blocked.Message", "Replace",
+		"Preserved", "PreservedUntil", "Kept", "Dismissed", "Chosen",
+	} {
+		missing[name] = false
+		assert.Zero(t, observetest.Fact(member(capitest.Machine("m", capitest.Set("s", 1))), name), name)
+	}
+	set := capitest.Set("s", 1)
+	plain := facts().Observed(set, capitest.Around(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
+		m.Labels, m.ResourceVersion, m.CreationTimestamp = map[string]string{clusterv1.ClusterNameLabel: "other"}, "1", metav1.Time{}
+	})), capitest.Noon, 0).Members[0]
+	plain.Drift, plain.Priority = "", 0
+	for _, row := range []struct {
+		name, fact string
+		change     capitest.OnMachine
+		want       any
+	}{
+		{fact: "Name", want: "m"},
+		{fact: "UID", want: "uid-m"},
+		{fact: "Version", want: "900"},
+		{fact: "Created", want: capitest.Ago(60).Time},
+		{fact: "Matches", want: true},
+		{name: "other labels", fact: "Matches", change: func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, want: false},
+		{fact: "Deleting", change: capitest.Going[*clusterv1.Machine], want: true},
+		{fact: "DeletingSince", change: capitest.Going[*clusterv1.Machine], want: capitest.Ago(1).Time},
+		{fact: "Drift", change: func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }, want: "minReadySeconds"},
+		{name: "none", fact: "Drift", want: ""},
+		{fact: "Phase", want: "Running"},
+		{fact: "Updating", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
+		{fact: "Updated", change: annotated(clusterv1.PendingAcknowledgeMoveAnnotation), want: true},
+		{fact: "UpdateDue", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
+		{fact: "DeleteFirst", change: annotated(clusterv1.DeleteMachineAnnotation), want: true},
+		{fact: "Priority", want: 3},
+		{fact: "Joined", want: true},
+		{name: "without a node", fact: "Joined", change: bare, want: false},
+		{name: "whose node is not recorded yet", fact: "Joined", change: func(m *clusterv1.Machine) {
+			bare(m)
+			capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
+		}, want: true},
+		{name: "DO-H01: without a node", fact: "Node", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
+		{name: "DO-H02: NodeHealthy is False", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
+		{name: "DO-H03: NodeHealthy is Unknown", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
+		{name: "DO-H03: NodeHealthy is not reported", fact: "Node", change: capitest.Without(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
+		{name: "DO-H04: NodeHealthy is True", fact: "Node", want: scale.NodeHealthy},
+		{fact: "Ready", want: scale.True},
+		{name: "no", fact: "Ready", change: capitest.Says(ready, no), want: scale.False},
+		{name: "unknown", fact: "Ready", change: capitest.Says(ready, unknown), want: scale.Unknown},
+		{name: "not reported", fact: "Ready", change: capitest.Without(ready), want: scale.Answer("")},
+		{fact: "ReadyWhy", change: capitest.SaysWhy(ready, no, "NotReady", "the kubelet stopped"), want: "the kubelet stopped"},
+		{name: "while it is True", fact: "ReadyWhy", change: capitest.SaysWhy(ready, yes, "Ready", "fine"), want: ""},
+		{fact: "ReadyFrom", want: capitest.Ago(60).Time},
+		{fact: "UpToDate", want: scale.True},
+		{name: "no", fact: "UpToDate", change: capitest.Says(upToDate, no), want: scale.False},
+		{fact: "UpToDateWhy", change: capitest.SaysWhy(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
+		{fact: "HealthCheck", change: capitest.Says(healthCheck, no), want: scale.False},
+		{name: "unknown", fact: "HealthCheck", change: capitest.Says(healthCheck, unknown), want: scale.Unknown},
+		{name: "MS-11: asked for", fact: "Marked", change: capitest.Says(remediated, no), want: true},
+		{fact: "MarkedWhy", change: capitest.SaysWhy(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
+		{name: "while it is not asked for", fact: "MarkedWhy", change: capitest.SaysWhy(remediated, yes, "Remediated", "done"), want: ""},
+		{name: "MS-11: done", fact: "Marked", change: capitest.Says(remediated, yes), want: false},
+		{name: "MS-11: unknown", fact: "Marked", change: capitest.Says(remediated, unknown), want: false},
+		{name: "MS-16: a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {
+			capitest.Unhealthy(m)
+			annotated(clusterv1.RemediateMachineAnnotation)(m)
+		}, want: true},
+		{name: "MS-16: before the health check saw it", fact: "Urgent", change: annotated(clusterv1.RemediateMachineAnnotation), want: false},
+	} {
+		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
+			m := capitest.Machine("m", set)
+			if row.change != nil {
+				row.change(m)
+			}
+			assert.Equal(t, row.want, observetest.Fact(member(m), row.fact))
+		})
+		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
+			delete(missing, row.fact)
+		}
+	}
+	for name, lacks := range missing {
+		assert.False(t, lacks, "fact %s has no row that shows it", name)
+	}
+}
+
+// A machine is unhealthy for the deletion order as in Cluster API.
+func TestDOH_Unhealthy(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change capitest.OnMachine
+		want   bool
+	}{
+		{"DO-H01: no node", bare, true},
+		{"DO-H02: NodeHealthy is False", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionFalse), true},
+		{"DO-H02: HealthCheckSucceeded is False", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse), true},
+		{"DO-H03: NodeHealthy is Unknown", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionUnknown), false},
+		{"DO-H03: HealthCheckSucceeded is Unknown", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionUnknown), false},
+		{"DO-H04: all fine", func(*clusterv1.Machine) {}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, member(capitest.Machine("m", capitest.Set("s", 1), row.change)).Unhealthy())
+		})
+	}
+}
+
+func TestMachineLabels(t *testing.T) {
+	const long = "a-name-of-sixty-four-characters-which-no-value-of-a-label-can-be"
+	require.Len(t, long, 64)
+	for _, row := range []struct {
+		name     string
+		set      *clusterv1.MachineSet
+		settings capi.Settings
+		want     map[string]string // beside pool, cluster and set
+	}{
+		{"those of the template, the Cluster and the set", capitest.Set("s", 1), capitest.Settings, nil},
+		{
+			"those of the deployment", capitest.Set("s", 1, capitest.OfDeployment, func(s *clusterv1.MachineSet) {
+				s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "h"
+			}), capitest.Settings,
+			map[string]string{clusterv1.MachineDeploymentNameLabel: "d", clusterv1.MachineDeploymentUniqueLabel: "h"},
+		},
+		{
+			"a name of 63 characters", capitest.Set(long[:63], 1), capitest.Settings,
+			map[string]string{clusterv1.MachineSetNameLabel: long[:63]},
+		},
+		{
+			"a longer name", capitest.Set(long, 1), capitest.Settings,
+			map[string]string{clusterv1.MachineSetNameLabel: hashed(long)},
+		},
+		{
+			"the filter of the other controllers", capitest.Set("s", 1),
+			capi.Settings{Filter: capitest.Filter, Upstream: "upstream"},
+			map[string]string{clusterv1.WatchLabel: "upstream"},
+		},
+		{
+			"their filter instead of that of the template", capitest.Set("s", 1, templateLabel(clusterv1.WatchLabel, "x")),
+			capi.Settings{Filter: capitest.Filter, Upstream: "upstream"},
+			map[string]string{clusterv1.WatchLabel: "upstream"},
+		},
+		{"not our filter: nobody would reconcile the machine", capitest.Set("s", 1, templateLabel(clusterv1.WatchLabel, capitest.Filter)), capitest.Settings, nil},
+		{
+			"another filter of the template", capitest.Set("s", 1, templateLabel(clusterv1.WatchLabel, "x")), capitest.Settings,
+			map[string]string{clusterv1.WatchLabel: "x"},
+		},
+		{
+			"the Cluster of the set", capitest.Set("s", 1, templateLabel(clusterv1.ClusterNameLabel, "x"), templateLabel(clusterv1.MachineSetNameLabel, "x")), capitest.Settings, nil,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			want := map[string]string{"pool": row.set.Name, clusterv1.ClusterNameLabel: "c", clusterv1.MachineSetNameLabel: row.set.Name}
+			maps.Copy(want, row.want)
+			before := row.set.DeepCopy()
+			assert.Equal(t, want, capitest.Facts(row.settings, cache.Preflight{}).MachineLabels(row.set))
+			assert.Equal(t, before, row.set, "the set belongs to a cache")
+		})
+	}
+	t.Run("two long names differ, and fit", func(t *testing.T) {
+		a, b := hashed(long), hashed(long+"x")
+		assert.NotEqual(t, a, b)
+		assert.Regexp(t, `^hash_[A-Za-z0-9_-]{6}_z$`, a)
+	})
+}
+
+func templateLabel(key, value string) capitest.OnSet {
+	return func(s *clusterv1.MachineSet) { s.Spec.Template.Labels[key] = value }
+}
+
+func hashed(name string) string {
+	return facts().MachineLabels(capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
+}
+
+// The value of a label is what Cluster API's own controllers look for. Source of the value: its function format.MustFormatValue, FNV-1a
+// with 32 bits in URL-safe base64 without padding.
+func TestLabelOfALongName(t *testing.T) {
+	assert.Equal(t, "hash_2W8PhQ_z", hashed(strings.Repeat("a", 64)))
+}
+
+func TestDesiredMachine(t *testing.T) {
+	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+		s.Spec.Template.Spec.FailureDomain = "zone-a"
+		s.Spec.Template.Spec.MinReadySeconds = new(int32(5))
+		s.Spec.Template.Spec.ClusterName = "" // the webhook fills it; the set's counts
+	})
+	before := set.DeepCopy()
+	t.Run("MS-26: a new one", func(t *testing.T) {
+		m := facts().Desired(set, "s-x", nil)
+		assert.Equal(t, metav1.ObjectMeta{
+			Name: "s-x", Namespace: capitest.Shop, Labels: facts().MachineLabels(set), Annotations: map[string]string{"team": "web"},
+			Finalizers: []string{clusterv1.MachineFinalizer},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s", Controller: new(true), BlockOwnerDeletion: new(true),
+			}},
+		}, m.ObjectMeta)
+		assert.Equal(t, metav1.TypeMeta{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine"}, m.TypeMeta)
+		assert.Equal(t, "c", m.Spec.ClusterName)
+		assert.Equal(t, "v1.31.2", m.Spec.Version)
+		assert.Equal(t, "zone-a", m.Spec.FailureDomain)
+	})
+	t.Run("MS-60: one that exists keeps what does not change in place", func(t *testing.T) {
+		existing := capitest.Machine("s-x", set, func(m *clusterv1.Machine) {
+			m.Finalizers = append(m.Finalizers, "example.com/theirs")
+			m.Spec.Version, m.Spec.FailureDomain, m.Spec.MinReadySeconds = "v1.30.0", "zone-b", nil
+			m.Labels, m.Annotations = map[string]string{"theirs": "x"}, map[string]string{"theirs": "x"}
+		})
+		was := existing.DeepCopy()
+		m := facts().Desired(set, "ignored", existing)
+		assert.Equal(t, []any{existing.Name, existing.UID, existing.Finalizers}, []any{m.Name, m.UID, m.Finalizers})
+		assert.Equal(t, existing.Spec.Bootstrap, m.Spec.Bootstrap)
+		assert.Equal(t, existing.Spec.InfrastructureRef, m.Spec.InfrastructureRef)
+		assert.Equal(t, []string{"v1.30.0", "zone-b"}, []string{m.Spec.Version, m.Spec.FailureDomain})
+		assert.Equal(t, new(int32(5)), m.Spec.MinReadySeconds, "this one changes in place")
+		assert.Equal(t, facts().MachineLabels(set), m.Labels)
+		assert.Equal(t, map[string]string{"team": "web"}, m.Annotations)
+		assert.Empty(t, m.ResourceVersion, "an apply has no precondition")
+		assert.Equal(t, was, existing)
+	})
+	assert.Equal(t, before, set, "the set belongs to a cache")
+	facts().Desired(set, "s-x", nil).Annotations["x"] = "y"
+	assert.Equal(t, before, set, "and shares nothing with the machine")
+}
+
+// applied makes an object one on which a manager applied these labels and annotations.
+func applied(manager string, labels, annotations string) func(*clusterv1.Machine) {
+	return func(m *clusterv1.Machine) {
+		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
+		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(raw)})
+	}
+}
+
+func all(changes ...capitest.OnMachine) capitest.OnMachine { return observetest.Both(changes...) }
+
+func TestMS10_WhatDriftsInPlace(t *testing.T) {
+	label := func(m *clusterv1.Machine) { m.Labels["theirs"] = "x" }
+	annotation := func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, "theirs", "x") }
+	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.OnMachine {
+		return func(m *clusterv1.Machine) { change(&m.Spec.Deletion) }
+	}
+	gate := func(m *clusterv1.Machine) {
+		m.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
+	}
+	taint := func(m *clusterv1.Machine) {
+		m.Spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	for _, row := range []struct {
+		name   string
+		change capitest.OnMachine
+		alive  string
+		going  string // what differs while the machine is being deleted
+	}{
+		{"MS-10: nothing", func(*clusterv1.Machine) {}, "", ""},
+		{"MS-10: a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
+		{"MS-10: a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
+		{"MS-10: a label of others", label, "", ""},
+		{"MS-10: a label that Millwright applied and that is wanted no more", all(label, applied(capi.FieldManager, "theirs", "team")), "labels", ""},
+		{"MS-10: a label that another manager applied", all(label, applied("other", "theirs", "theirs")), "", ""},
+		{"MS-10: such a label that is gone already", applied(capi.FieldManager, "theirs", "team"), "", ""},
+		{"MS-10: an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
+		{"MS-10: an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
+		{"MS-10: an annotation of others", annotation, "", ""},
+		{"MS-10: an annotation that Millwright applied and that is wanted no more", all(annotation, applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
+		{"MS-10: readiness gates", gate, "readinessGates", "readinessGates"},
+		{"MS-10: drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
+		{"MS-10: no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
+		{"MS-10: detach timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeVolumeDetachTimeoutSeconds = new(int32(7)) }), "nodeVolumeDetachTimeoutSeconds", "nodeVolumeDetachTimeoutSeconds"},
+		{"MS-10: deletion timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(7)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
+		{"MS-10: a deletion timeout of 0 is unlimited", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(0)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
+		{"MS-10: the default of the webhook", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(10)) }), "", ""},
+		{"MS-10: minReadySeconds", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) }, "minReadySeconds", "minReadySeconds"},
+		{"MS-10: no minReadySeconds is 0", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }, "", ""},
+		{"MS-10: taints", taint, "taints", "taints"},
+		{"MS-10: several", all(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
+		{"MS-60: what does not change in place", func(m *clusterv1.Machine) {
+			m.Spec.Version, m.Spec.FailureDomain, m.Spec.ProviderID = "v1.0.0", "elsewhere", "x://y"
+			m.Spec.Bootstrap.DataSecretName = new("data")
+			m.Finalizers = nil
+		}, "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			set := capitest.Set("s", 1)
+			assert.Equal(t, row.alive, facts().Drift(capitest.Machine("m", set, row.change), set))
+			assert.Equal(t, row.going, facts().Drift(capitest.Machine("m", set, row.change, capitest.Going), set), "while it is being deleted")
+		})
+	}
+}
+
+// A machine as it should be has no drift, whatever the template says: else it would be written for ever.
+func TestMS10_ADesiredMachineHasNoDrift(t *testing.T) {
+	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+		spec := &s.Spec.Template.Spec
+		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
+		spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+		spec.MinReadySeconds = new(int32(5))
+		spec.Deletion = clusterv1.MachineDeletionSpec{NodeDrainTimeoutSeconds: new(int32(1)), NodeVolumeDetachTimeoutSeconds: new(int32(2)), NodeDeletionTimeoutSeconds: new(int32(3))}
+		s.Spec.Template.Labels["x"], s.Spec.Template.Annotations["y"] = "x", "y"
+	})
+	old := capitest.Machine("m", capitest.Set("s", 1))
+	assert.Equal(t, "labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints", facts().Drift(old, set))
+	assert.Empty(t, facts().Drift(facts().Desired(set, "m", old), set))
+	assert.Empty(t, facts().Drift(facts().Desired(set, "m", nil), set))
+}
+
+func TestMetadataPatch(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), applied(capi.FieldManager, "old", "former"), applied("other", "theirs", "foreign"))
+	assert.Equal(t, map[string]any{"metadata": map[string]any{
+		"labels":      map[string]any{"old": nil, "new": "1"},
+		"annotations": map[string]any{"former": "again"},
+	}}, capi.MetadataPatch(m, map[string]string{"new": "1"}, map[string]string{"former": "again"}))
+
+	clone := capitest.Machine("m", capitest.Set("s", 1), applied(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation))
+	assert.Equal(t, map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},
+	}}, capi.MetadataPatch(clone, nil, nil), "core removes it at the end of the update in place")
+}
+
+func TestRemark(t *testing.T) {
+	for _, row := range []struct {
+		change          capitest.OnMachine
+		reason, message string
+	}{
+		{func(*clusterv1.Machine) {}, "", ""},
+		{capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "R", "m"), "R", "m"},
+		{capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionTrue, "R", "m"), "", ""},
+	} {
+		reason, message := capi.Remark(capitest.Machine("m", capitest.Set("s", 1), row.change))
+		assert.Equal(t, [2]string{row.reason, row.message}, [2]string{reason, message})
+	}
+}
+
+// Machines that are ready for less than minReadySeconds are not available, and the set looks again when they are.
+func TestAvailability(t *testing.T) {
+	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) })
+	plan := scale.Look(facts().Observed(set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
+	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
+	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
+}

@@ -1,0 +1,224 @@
+package capi
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/decide/phrase"
+	"millwright/decide/preflight"
+	"millwright/decide/scale"
+	observecache "millwright/observe/cache"
+)
+
+// Observed returns the facts from which a set is planned. Seed is the source of new names.
+func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time, seed uint64) scale.Observed {
+	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
+	if err != nil {
+		selector = labels.Nothing()
+	}
+	o := scale.Observed{
+		Now:      now,
+		Set:      set.Name,
+		Deleting: set.DeletionTimestamp != nil, Orphaning: observecache.IsOrphaning(set),
+		Order:    order(set),
+		MinReady: time.Duration(Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
+		Seed:     seed,
+
+		Finalizer:          slices.Contains(set.Finalizers, Finalizer),
+		Generation:         set.Generation,
+		ObservedGeneration: set.Status.ObservedGeneration,
+
+		ClusterAPI:    true,
+		ClusterPaused: around.Cluster != nil && Value(around.Cluster.Spec.Paused),
+		Stopped:       stopped(set, around),
+		Missing:       Missing(around.Templates),
+		Preflight:     c.preflight(set, around),
+		Remediation:   remediation(set, around.Deployment),
+		MoveTo:        set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation],
+	}
+	if o.MoveTo != "" {
+		o.NoMove = NoMove(set, around.Receiver)
+	}
+	_, o.Paused = set.Annotations[clusterv1.PausedAnnotation]
+	naming, namingErr := naming(set)
+	o.Naming = naming
+	if set.Spec.Replicas != nil {
+		o.Replicas = int(*set.Spec.Replicas)
+	}
+	switch {
+	case set.Spec.Replicas == nil:
+		o.Invalid = "Waiting for spec.replicas set"
+	case contested(set):
+		o.Invalid = isContested
+	case err != nil:
+		o.Invalid = fmt.Sprintf("the selector cannot be read: %v", err)
+	case selector.Empty():
+		o.SelectsAll = true
+	case !selector.Matches(labels.Set(c.MachineLabels(set))):
+		o.Invalid = "the selector does not match the labels of the template"
+	case namingErr != nil:
+		o.Invalid = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
+	}
+	for _, m := range around.Members {
+		o.Members = append(o.Members, c.Member(m, set, selector))
+	}
+	for _, m := range around.Orphans {
+		o.Orphans = append(o.Orphans, scale.Orphan{
+			Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Matches: selector.Matches(labels.Set(m.Labels)), Deleting: m.DeletionTimestamp != nil,
+		})
+		if m.DeletionTimestamp == nil && ReleasedBy(m, set) {
+			o.Released++
+		}
+	}
+	o.Reported = reported(set, o)
+	return o
+}
+
+// contested reports whether another controller reconciles a set of Millwright.
+func contested(set *clusterv1.MachineSet) bool { return Contested(set, clusterv1.MachineSetFinalizer) }
+
+// Contested reports whether another controller reconciles an object of Millwright: it has Millwright's finalizer and this one, which is that
+// of Cluster API for the kind.
+func Contested(o metav1.Object, finalizer string) bool {
+	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
+}
+
+// isContested says why such a set is not touched. Source of the remedy: docs/clusterapi.md.
+const isContested = "another controller reconciles this MachineSet: it has added the finalizer " + clusterv1.MachineSetFinalizer +
+	"; install the admission policy of Millwright, then remove this finalizer"
+
+// Value returns what a pointer of the API points to; the zero value for nil.
+func Value[T any](p *T) T {
+	if p == nil {
+		return *new(T)
+	}
+	return *p
+}
+
+// order returns which machines are deleted first if nothing else decides. Source of the default: the document of Cluster API's
+// MachineSet, "newer first"; Cluster API's code takes Random.
+func order(set *clusterv1.MachineSet) scale.Order {
+	return scale.Order(set.Spec.Deletion.Order)
+}
+
+// stopped says why no machine is created whatever the templates and the control plane; empty: nothing stops it.
+func stopped(set *clusterv1.MachineSet, around Around) string {
+	name := set.Spec.ClusterName
+	switch {
+	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
+		return "MachineSet has the annotation " + clusterv1.DisableMachineCreateAnnotation
+	case around.Cluster == nil:
+		return "Cluster " + name + " does not exist"
+	case around.Cluster.DeletionTimestamp != nil:
+		return "Cluster " + name + " is being deleted"
+	default:
+		return phrase.If(around.unread(), "templates or control plane were not read yet")
+	}
+}
+
+// unread reports whether an object that the set refers to was not read yet.
+func (a Around) unread() bool {
+	return slices.ContainsFunc(a.foreign(), func(f Foreign) bool { return !f.Read })
+}
+
+// Missing returns the kinds of the templates that do not exist, and of clones that are not installed.
+func Missing(templates []Foreign) (kinds []string) {
+	for _, f := range templates {
+		switch {
+		case f.NoClones:
+			kinds = append(kinds, CloneKind(f.Ref).Kind)
+		case f.Missing():
+			kinds = append(kinds, f.Ref.Kind)
+		}
+	}
+	return kinds
+}
+
+// remediation returns the remediation policy of a set. Source of the limits: spec.remediation.maxInFlight of its MachineDeployment,
+// rounded up; without one there is no limit.
+func remediation(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.Remediation) {
+	if d == nil {
+		return r
+	}
+	r.Outdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
+	if most := d.Spec.Remediation.MaxInFlight; most != nil {
+		r.Limited = true
+		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(Value(d.Spec.Replicas)), true) // unreadable: none at a time
+	}
+	return r
+}
+
+// naming returns the parts of the name of a new machine. Source of the variables: Cluster API's documentation of
+// spec.machineNaming.template.
+func naming(set *clusterv1.MachineSet) ([]string, error) {
+	const random = "\x00"
+	text := set.Spec.MachineNaming.Template
+	if text == "" {
+		return nil, nil
+	}
+	t, err := template.New("name").Option("missingkey=error").Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parse: %w", err)
+	}
+	var name bytes.Buffer
+	err = t.Execute(&name, map[string]any{
+		"cluster": map[string]string{"name": set.Spec.ClusterName}, "machineSet": map[string]string{"name": set.Name}, "random": random,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("execute: %w", err)
+	}
+	parts := strings.Split(name.String(), random)
+	if len(parts) < 2 {
+		return nil, fmt.Errorf("it has no {{ .random }}")
+	}
+	return parts, nil
+}
+
+// preflight returns the facts for the checks of the control plane. Without a control plane, or with one that has no version, nothing is
+// checked.
+func (c *Cache) preflight(set *clusterv1.MachineSet, around Around) preflight.Observed {
+	cp := around.ControlPlane
+	if cp == nil {
+		return preflight.Observed{}
+	}
+	bootstrap := set.Spec.Template.Spec.Bootstrap.ConfigRef
+	o := preflight.Observed{
+		Machines: preflight.Machines{
+			Version: set.Spec.Template.Spec.Version,
+			Kubeadm: bootstrap.Kind == "KubeadmConfigTemplate" && bootstrap.APIGroup == "bootstrap.cluster.x-k8s.io",
+		},
+		Settings: preflight.Settings{Checks: c.Cluster.Preflight.Checks, Strict: c.Cluster.Preflight.Strict, Skip: skipped(set, around)},
+	}
+	name := set.Namespace + "/" + cp.Ref.Name
+	switch {
+	case cp.Object != nil:
+		o.ControlPlane = controlPlane(cp.Object, around.Cluster)
+		if o.ControlPlane.Version == "" {
+			o.ControlPlane = nil
+		}
+	default:
+		o.ControlPlane = &preflight.ControlPlane{Kind: cp.Ref.Kind, Name: name, Absent: cp.Read, Unread: !cp.Read}
+	}
+	return o
+}
+
+// skipped returns the checks that a set skips. Source: Cluster API reads the annotation of the bootstrap template if the set has none.
+func skipped(set *clusterv1.MachineSet, around Around) string {
+	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
+	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef
+	for _, f := range around.Templates {
+		if skip == "" && f.Object != nil && f.Ref == ref {
+			skip = f.Object.GetAnnotations()[clusterv1.MachineSetSkipPreflightChecksAnnotation]
+		}
+	}
+	return skip
+}

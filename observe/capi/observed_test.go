@@ -1,0 +1,380 @@
+package capi_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/preflight"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+	"millwright/observe/observetest"
+)
+
+// onAround turns what is around a set into something else.
+type onAround = func(*capi.Around)
+
+func note(key, value string) capitest.OnSet {
+	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+}
+
+func deployment(change ...capitest.OnDeployment) onAround {
+	return func(a *capi.Around) { a.Deployment = capitest.Deployment(change...) }
+}
+
+func atMost(n intstr.IntOrString) onAround {
+	return deployment(func(d *clusterv1.MachineDeployment) {
+		d.Spec.Replicas, d.Spec.Remediation.MaxInFlight = new(int32(5)), &n
+	})
+}
+
+func named(template string) capitest.OnSet {
+	return func(s *clusterv1.MachineSet) { s.Spec.MachineNaming.Template = template }
+}
+
+func selecting(selector metav1.LabelSelector) capitest.OnSet {
+	return func(s *clusterv1.MachineSet) { s.Spec.Selector = selector }
+}
+
+func ordered(order clusterv1.MachineSetDeletionOrder) capitest.OnSet {
+	return func(s *clusterv1.MachineSet) { s.Spec.Deletion.Order = order }
+}
+
+func released(by string) capitest.OnMachine {
+	return capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationReleasedBy, by)
+}
+
+func noReplicas(s *clusterv1.MachineSet) { s.Spec.Replicas = nil }
+
+// Each fact about a set, with a value that differs from that of an empty set.
+func TestObserved(t *testing.T) {
+	const (
+		invalid = "the selector does not match the labels of the template"
+		unread  = "templates or control plane were not read yet"
+	)
+	outdated := func(s *clusterv1.MachineSet) {
+		capitest.OfDeployment(s)
+		note(clusterv1.RevisionAnnotation, "0")(s)
+	}
+	current := func(s *clusterv1.MachineSet) {
+		capitest.OfDeployment(s)
+		note(clusterv1.RevisionAnnotation, "1")(s)
+	}
+	orphan := func(labels map[string]string, change ...capitest.OnMachine) onAround {
+		return func(a *capi.Around) {
+			m := capitest.Machine("o", capitest.Set("s", 1), append(change, capitest.Unowned[*clusterv1.Machine])...)
+			m.Labels = labels
+			a.Orphans = []*clusterv1.Machine{m}
+		}
+	}
+	withoutCluster := func(a *capi.Around) { a.Cluster, a.ControlPlane = nil, nil }
+	wanted := map[string]string{"pool": "s", clusterv1.ClusterNameLabel: "c"}
+	rows := []struct {
+		name, fact string
+		set        capitest.OnSet
+		around     onAround
+		want       any
+	}{
+		{fact: "Now", want: capitest.Noon},
+		{fact: "Set", want: "s"},
+		{fact: "Seed", want: uint64(7)},
+		{fact: "Replicas", want: 3},
+		{name: "not set", fact: "Replicas", set: noReplicas, want: 0},
+		{name: "the document's default", fact: "Order", want: scale.Order("")},
+		{fact: "Order", set: ordered(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
+		{fact: "Order", set: ordered(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
+		{fact: "Order", set: ordered(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
+		{name: "in seconds", fact: "MinReady", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90)) }, want: 90 * time.Second},
+		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
+		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
+			capitest.Going(s)
+			s.Finalizers = append(s.Finalizers, "orphan")
+		}, want: true},
+		{name: "foreground deletion", fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
+			capitest.Going(s)
+			s.Finalizers = append(s.Finalizers, "foregroundDeletion")
+		}, want: false},
+		{fact: "Finalizer", want: true},
+		{name: "that of others", fact: "Finalizer", set: func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} }, want: false},
+		{fact: "Generation", want: int64(1)},
+		{fact: "ObservedGeneration", set: func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
+
+		{name: "fine", fact: "Invalid", want: ""},
+		{name: "no size", fact: "Invalid", set: noReplicas, want: "Waiting for spec.replicas set"},
+		{name: "unreadable", fact: "Invalid", set: selecting(*observetest.Unreadable()), want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
+		{name: "of other labels", fact: "Invalid", set: selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), want: invalid},
+		{name: "of a label that only machines get", fact: "Invalid", set: selecting(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}), want: ""},
+		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(metav1.LabelSelector{}), want: ""},
+		{name: "another controller at work", fact: "Invalid", set: func(s *clusterv1.MachineSet) {
+			s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
+		}, want: "another controller reconciles this MachineSet: it has added the finalizer cluster.x-k8s.io/machineset; install the admission policy of Millwright, then remove this finalizer"},
+		{name: "another controller before Millwright", fact: "Invalid", set: func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} }, want: ""},
+		{name: "MS-57: no random characters", fact: "Invalid", set: named("{{ .machineSet.name }}"), want: "spec.machineNaming.template cannot be used: it has no {{ .random }}"},
+		{name: "MS-58: it cannot be parsed", fact: "Invalid", set: named("{{ .random"), want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action"},
+		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
+			noReplicas(s)
+			selecting(*observetest.Unreadable())(s)
+		}, around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
+		{fact: "SelectsAll", set: selecting(metav1.LabelSelector{}), want: true},
+		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(*observetest.Unreadable()), want: false},
+
+		{name: "MS-55: the default", fact: "Naming", want: []string(nil)},
+		{name: "MS-56: its variables", fact: "Naming", set: named("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"), want: []string{"c-s-", ""}},
+		{name: "MS-56: in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
+		{name: "MS-56: twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
+		{name: "MS-58: one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
+
+		{name: "of all whether they match", fact: "Orphans", around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}}},
+		{name: "MS-07: and those that are being deleted", fact: "Orphans", around: orphan(nil, capitest.Going), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}}},
+		{name: "not one that is being deleted, nor one of another set", fact: "Released", around: orphan(wanted, released("uid-s"), capitest.Going), want: 0},
+		{name: "of another set", fact: "Released", around: orphan(wanted, released("uid-x")), want: 0},
+		{fact: "Released", around: orphan(wanted, released("uid-s")), want: 1},
+		{name: "an unreadable selector matches none", fact: "Orphans", set: selecting(*observetest.Unreadable()), around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
+
+		{fact: "Paused", set: note(clusterv1.PausedAnnotation, ""), want: true},
+		{name: "its Cluster", fact: "Paused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) }, want: false},
+		{fact: "ClusterPaused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) }, want: true},
+		{name: "said to be not", fact: "ClusterPaused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(false) }, want: false},
+		{name: "no Cluster", fact: "ClusterPaused", around: withoutCluster, want: false},
+
+		{name: "nothing", fact: "Stopped", want: ""},
+		{name: "by the rollout", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "true"), want: "MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
+		{name: "another value", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "false"), want: ""},
+		{name: "no Cluster", fact: "Stopped", around: withoutCluster, want: "Cluster c does not exist"},
+		{name: "its Cluster goes", fact: "Stopped", around: func(a *capi.Around) { capitest.Going(a.Cluster) }, want: "Cluster c is being deleted"},
+		{name: "a template was not read", fact: "Stopped", around: func(a *capi.Around) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} }, want: unread},
+		{name: "the control plane was not read", fact: "Stopped", around: func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, want: unread},
+
+		{fact: "MoveTo", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{fact: "NoMove", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "it does not exist"},
+
+		{name: "none", fact: "Missing", want: []string(nil)},
+		{name: "MS-08: one", fact: "Missing", around: func(a *capi.Around) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: []string{"ExampleMachineTemplate"}},
+		{name: "MS-08: both", fact: "Missing", around: func(a *capi.Around) {
+			a.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
+		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
+		{name: "MS-08: not before it was looked for", fact: "Missing", around: func(a *capi.Around) { a.Templates[0].Object, a.Templates[0].Read = nil, false }, want: []string(nil)},
+
+		{name: "no deployment", fact: "Remediation.Limited", want: false},
+		{name: "a deployment without a limit", fact: "Remediation.Limited", around: deployment(), want: false},
+		{name: "MS-14", fact: "Remediation.Limited", around: atMost(intstr.FromInt32(2)), want: true},
+		{name: "MS-14", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromInt32(2)), want: 2},
+		{name: "MS-14: rounded up", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("21%")), want: 2},
+		{name: "MS-14: without a rest", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("40%")), want: 2},
+		{name: "MS-14: neither number nor percentage", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("many")), want: 0},
+		{name: "MS-14: which is a limit, too", fact: "Remediation.Limited", around: atMost(intstr.FromString("many")), want: true},
+		{name: "MS-13: another revision", fact: "Remediation.Outdated", set: outdated, around: deployment(), want: true},
+		{name: "MS-13: no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, around: deployment(), want: true},
+		{name: "MS-13: the current one", fact: "Remediation.Outdated", set: current, around: deployment(), want: false},
+		{name: "MS-13: alone", fact: "Remediation.Outdated", set: note(clusterv1.RevisionAnnotation, "0"), want: false},
+
+		{name: "not written yet", fact: "Reported.Counts", want: (*scale.Counts)(nil)},
+		{fact: "Reported.Counts", set: func(s *clusterv1.MachineSet) {
+			s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = new(int32(4)), new(int32(3)), new(int32(2)), new(int32(1))
+		}, want: &scale.Counts{Replicas: 4, Ready: 3, Available: 2, UpToDate: 1}},
+		{name: "in a fixed order, without those of others and Blocked", fact: "Reported.Conditions", set: func(s *clusterv1.MachineSet) {
+			for _, kind := range []string{"Theirs", "ScalingUp", "Blocked", "MachinesCreated"} {
+				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "R", Message: "m"})
+			}
+		}, want: []scale.Condition{{Type: "MachinesCreated", Status: scale.True, Reason: "R", Message: "m"}, {Type: "ScalingUp", Status: scale.True, Reason: "R", Message: "m"}}},
+		{name: "as many as wanted", fact: "Reported.Peak", want: 3},
+		{name: "more machines", fact: "Reported.Peak", set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, around: func(a *capi.Around) {
+			s := capitest.Set("s", 1)
+			a.Members = []*clusterv1.Machine{capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going)}
+		}, want: 1},
+		{fact: "Reported.Seen", want: 3},
+	}
+	never := map[string]string{
+		"Members":                    "TestMember",
+		"ListFailed":                 "an activity that cannot read fails",
+		"LastFailure.Deleting":       "the run knows what it was refused",
+		"LastFailure.Message":        "the run knows what it was refused",
+		"Preflight.ControlPlane":     "TestPreflight",
+		"Preflight.Machines.Version": "TestPreflight",
+		"Preflight.Machines.Kubeadm": "TestPreflight",
+		"Preflight.Settings.Checks":  "TestPreflight",
+		"Preflight.Settings.Strict":  "TestPreflight",
+		"Preflight.Settings.Skip":    "TestPreflight",
+		"ClusterAPI":                 "every set of Cluster API has it: TestST_Counters",
+		"Unsized":                    "a deployment: see observe/capi/deployment",
+	}
+	for _, name := range []string{
+		"Keep", "OwnerPaused", "Freeze.Label", "Freeze.Owner", "Freeze.Unfreeze", "Freeze.EndsAt", "NoScaleUp", "Scaled",
+		"Remediation.Backoff", "Remediation.MaxBackoff", "Generations.Failed", "Generations.Last", "Reported.Overshoot", "Reported.Failed",
+	} {
+		never[name] = "Cluster API has nothing like it"
+	}
+	missing := map[string]bool{}
+	for _, name := range observetest.Facts(reflect.TypeFor[scale.Observed](), "") {
+		missing[name] = never[name] == ""
+	}
+	plain := facts().Observed(&clusterv1.MachineSet{}, capi.Around{Cluster: capitest.Cluster()}, time.Time{}, 0)
+	for _, row := range rows {
+		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
+			s, around := capitest.Set("s", 3), capitest.Around()
+			if row.set != nil {
+				row.set(s)
+			}
+			if row.around != nil {
+				row.around(&around)
+			}
+			assert.Equal(t, row.want, observetest.Fact(facts().Observed(s, around, capitest.Noon, 7), row.fact))
+		})
+		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
+			delete(missing, row.fact)
+		}
+	}
+	for name, lacks := range missing {
+		assert.False(t, lacks, "fact %s has no row that shows it", name)
+	}
+	for name, why := range never {
+		if strings.HasPrefix(why, "Cluster API") {
+			assert.Zero(t, observetest.Fact(facts().Observed(capitest.Set("s", 3), capitest.Around(), capitest.Noon, 7), name), name)
+		}
+	}
+}
+
+// A variable that Cluster API does not know is an error, and no empty part of the name.
+func TestMS58_UnknownVariables(t *testing.T) {
+	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
+		o := facts().Observed(capitest.Set("s", 3, named(template)), capitest.Around(), capitest.Noon, 7)
+		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
+		assert.Empty(t, scale.Decide(o).Create)
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	foreign := func(change ...capitest.OnForeign) onAround {
+		return func(a *capi.Around) { a.ControlPlane = new(capitest.Found(capitest.ControlPlane(change...))) }
+	}
+	topology := func(version string, annotations map[string]string) onAround {
+		return func(a *capi.Around) {
+			a.Cluster.Spec.Topology.Version, a.Cluster.Annotations = version, annotations
+		}
+	}
+	step := func(version string) map[string]string {
+		return map[string]string{clusterv1.ClusterTopologyUpgradeStepAnnotation: version}
+	}
+	fine := preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Version: "v1.31.2", Replicas: 3, Available: 3}
+	but := func(change func(*preflight.ControlPlane)) *preflight.ControlPlane {
+		c := fine
+		change(&c)
+		return &c
+	}
+	versions := func(all ...string) []any {
+		var list []any
+		for _, v := range all {
+			list = append(list, map[string]any{"version": v, "replicas": int64(1)})
+		}
+		return list
+	}
+	for _, row := range []struct {
+		name   string
+		around onAround
+		want   *preflight.ControlPlane
+	}{
+		{"PF-11: in order", foreign(), &fine},
+		{"PF-01: none", func(a *capi.Around) { a.ControlPlane = nil }, nil},
+		{"PF-02: without a version", foreign(capitest.Field(nil, "spec", "version")), nil},
+		{"not there", func(a *capi.Around) { a.ControlPlane = new(capitest.Gone(capitest.ControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
+		{"not read yet", func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
+
+		{"PF-06: no version reported", foreign(capitest.Field(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
+		{"PF-06: an empty list of versions", foreign(capitest.Field([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
+		{"PF-07: a part has the old version", foreign(capitest.Field(versions("v1.30.0", "v1.31.2"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"PF-07: all have the old version", foreign(capitest.Field(versions("v1.30.0"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"PF-07: by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.30.0", "status", "version")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"PF-11: by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.31.2", "status", "version")), &fine},
+		{"PF-11: the list of versions goes before status.version", foreign(capitest.Field("v1.30.0", "status", "version")), &fine},
+
+		{"replicas: of the contract", foreign(capitest.Field(int64(2), "status", "availableReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
+		{"replicas: of the former contract", foreign(capitest.Field(nil, "status", "availableReplicas"), capitest.Field(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 1 })},
+		{"replicas: the present contract goes first", foreign(capitest.Field(int64(2), "status", "availableReplicas"), capitest.Field(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
+		{"replicas: not counted", foreign(capitest.Field(nil, "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
+		{"replicas: no number", foreign(capitest.Field("three", "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
+
+		{"PF-26: the version of the topology", topology("v1.31.2", nil), but(func(c *preflight.ControlPlane) { c.Topology = true })},
+		{"PF-08: another version of the topology", topology("v1.33.0", nil), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.33.0" })},
+		{"PF-09: the step of the upgrade", topology("v1.33.0", step("v1.32.0")), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.32.0" })},
+		{"PF-12: the step is reached", topology("v1.33.0", step("v1.31.2")), but(func(c *preflight.ControlPlane) { c.Topology = true })},
+		{"PF-24: an annotation without a topology", func(a *capi.Around) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			around := capitest.Around()
+			row.around(&around)
+			assert.Equal(t, row.want, facts().Observed(capitest.Set("s", 1), around, capitest.Noon, 0).Preflight.ControlPlane)
+		})
+	}
+	t.Run("PF-09: the failure names the step", func(t *testing.T) {
+		around := capitest.Around()
+		topology("v1.33.0", step("v1.32.0"))(&around)
+		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: true})
+		failures := preflight.Decide(c.Observed(capitest.Set("s", 1), around, capitest.Noon, 0).Preflight)
+		assert.Equal(t, []preflight.Failure{{
+			Check: "ControlPlaneIsStable",
+			Why:   `KubeadmControlPlane shop/cp has a pending version upgrade to v1.32.0 ("ControlPlaneIsStable" preflight check failed)`,
+		}}, failures)
+	})
+}
+
+func TestPreflightOfMachinesAndSettings(t *testing.T) {
+	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
+	configured := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{"KubeadmVersionSkew"}, Strict: true})
+	onTemplate := func(index int, value string) onAround {
+		return func(a *capi.Around) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
+	}
+	for _, row := range []struct {
+		name    string
+		set     capitest.OnSet
+		around  onAround
+		skip    string
+		version string
+		kubeadm bool
+	}{
+		{name: "PF-22: kubeadm", version: "v1.31.2", kubeadm: true},
+		{name: "PF-20: another bootstrap provider of that kind", set: func(s *clusterv1.MachineSet) {
+			s.Spec.Template.Spec.Bootstrap.ConfigRef.APIGroup = "bootstrap.example.com"
+		}, version: "v1.31.2"},
+		{name: "PF-20: another kind", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Bootstrap.ConfigRef.Kind = "OtherTemplate" }, version: "v1.31.2"},
+		{name: "PF-13: no version", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "" }, kubeadm: true},
+		{name: "PF-04: by the set", set: note(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "PF-05: by the bootstrap template", around: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "PF-05: not by the infrastructure template", around: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
+		{name: "PF-05: the set goes before the template", set: note(skip, "KubeadmVersionSkew"), around: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
+		{name: "PF-05: a template that does not exist", around: func(a *capi.Around) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s, around := capitest.Set("s", 1), capitest.Around()
+			if row.set != nil {
+				row.set(s)
+			}
+			if row.around != nil {
+				row.around(&around)
+			}
+			o := configured.Observed(s, around, capitest.Noon, 0).Preflight
+			assert.Equal(t, preflight.Machines{Version: row.version, Kubeadm: row.kubeadm}, o.Machines)
+			assert.Equal(t, preflight.Settings{Checks: []string{"KubeadmVersionSkew"}, Strict: true, Skip: row.skip}, o.Settings)
+		})
+	}
+}
+
+// The facts belong to caches.
+func TestObservedChangesNothing(t *testing.T) {
+	s := capitest.Set("s", 1)
+	around := capitest.Around(capitest.Machine("m", s, capitest.Unhealthy, applied(capi.FieldManager, "x", "y")))
+	around.Deployment = capitest.Deployment()
+	was, wasMember, wasTemplate := s.DeepCopy(), around.Members[0].DeepCopy(), around.Templates[0].Object.DeepCopy()
+	facts().Observed(s, around, capitest.Noon, 0)
+	assert.Equal(t, was, s)
+	assert.Equal(t, wasMember, around.Members[0])
+	assert.Equal(t, wasTemplate, around.Templates[0].Object)
+}

@@ -1,0 +1,64 @@
+package capi
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/decide/scale"
+)
+
+// Prepared returns a set as it should be before its first machine: with Millwright's finalizer and the label of its Cluster. A set
+// without a MachineDeployment is also owned by the Cluster, so that the deletion of the Cluster deletes it. Nil if it is so already.
+func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
+	p := s.DeepCopy()
+	if !slices.Contains(p.Finalizers, Finalizer) { // from now on the other one shows that another controller is at work
+		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == clusterv1.MachineSetFinalizer })
+		p.Finalizers = append(p.Finalizers, Finalizer)
+	}
+	for _, labels := range []*map[string]string{&p.Labels, &p.Spec.Selector.MatchLabels, &p.Spec.Template.Labels} {
+		if labels == &p.Spec.Selector.MatchLabels && len(*labels)+len(p.Spec.Selector.MatchExpressions) == 0 {
+			continue // an empty selector selects nothing, and must not begin to select all machines of the Cluster
+		}
+		if *labels == nil {
+			*labels = map[string]string{}
+		}
+		(*labels)[clusterv1.ClusterNameLabel] = s.Spec.ClusterName
+	}
+	if cluster != nil && s.Labels[clusterv1.MachineDeploymentNameLabel] == "" && metav1.GetControllerOf(s) == nil {
+		p.OwnerReferences = WithOwner(p.OwnerReferences, ClusterReference(cluster))
+	}
+	if SameObject(s, p) {
+		return nil
+	}
+	return p
+}
+
+// Unprepared reports whether a set has to be prepared now. A paused set is not written, nor one that is being deleted.
+func Unprepared(s *clusterv1.MachineSet, around Around, observed scale.Observed) bool {
+	return s.DeletionTimestamp == nil && !observed.Paused && !observed.ClusterPaused && Prepared(s, around.Cluster) != nil
+}
+
+// HasErrands reports whether the objects around a set may be written: not while it is paused, contested or otherwise invalid, nor while the
+// garbage collector takes its machines from it.
+func HasErrands(s *clusterv1.MachineSet, observed scale.Observed) bool {
+	return !observed.Paused && !observed.ClusterPaused && !observed.Orphaning && (observed.Invalid == "" || s.DeletionTimestamp != nil)
+}
+
+// Outstanding says which writes a set needs besides those of its plan; empty: none.
+func Outstanding(s *clusterv1.MachineSet, around Around, observed scale.Observed, plan scale.Plan) string {
+	if Unprepared(s, around, observed) {
+		return "it is not prepared for its first machine"
+	}
+	if s.DeletionTimestamp != nil || !HasErrands(s, observed) {
+		return ""
+	}
+	if len(Unowned(around)) > 0 {
+		return "a template lacks its owner, or the label of the Cluster"
+	}
+	if machines, _ := Unremarked(around, plan); len(machines) > 0 {
+		return "a machine does not say why it is not replaced yet"
+	}
+	return ""
+}

@@ -1,0 +1,209 @@
+package capi
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/explain"
+	"millwright/decide/scale"
+)
+
+// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Look, and Blocked. Others stay as they are.
+var written = []string{
+	vocabulary.ConditionMachinesCreated, vocabulary.ConditionMachinesReady, vocabulary.ConditionMachinesUpToDate,
+	vocabulary.ConditionScalingUp, vocabulary.ConditionScalingDown, vocabulary.ConditionRemediating, vocabulary.ConditionDeleting,
+	vocabulary.ConditionPaused, vocabulary.ConditionReplicaFailure, vocabulary.ConditionBlocked,
+}
+
+// reported returns the part of a set's status that scale.Look decides. Cluster API's status has no room for the largest number that was
+// ever wanted and for the last number that was acted on, so both count as reported, and no overshoot is reported.
+func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
+	active := 0
+	for _, m := range o.Members {
+		if !m.Deleting && !m.Updated {
+			active++
+		}
+	}
+	s := scale.Status{Peak: max(o.Replicas, active, 0), Seen: max(o.Replicas, 0)}
+	if set.Status.Replicas != nil {
+		s.Counts = &scale.Counts{
+			Replicas: int(Value(set.Status.Replicas)), Ready: int(Value(set.Status.ReadyReplicas)),
+			Available: int(Value(set.Status.AvailableReplicas)), UpToDate: int(Value(set.Status.UpToDateReplicas)),
+		}
+	}
+	for _, kind := range written {
+		c := ConditionOf(set.Status.Conditions, kind)
+		if c.Type != "" && kind != vocabulary.ConditionBlocked {
+			s.Conditions = append(s.Conditions, scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return s
+}
+
+// ApplyStatus writes the status that scale.Look decided, and what blocks the set. The transition time of a condition changes only with
+// its status; that of Blocked says since when the oldest of its causes blocks.
+func ApplyStatus(set *clusterv1.MachineSet, around Around, want scale.Status, blocked explain.Summary, now metav1.Time) {
+	s := &set.Status
+	if c := want.Counts; c != nil {
+		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
+		s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.UpToDate))
+		s.Versions = Versions(around.Members)
+	}
+	var conditions []Condition
+	for _, c := range want.Conditions {
+		conditions = append(conditions, Condition{Condition: c})
+	}
+	s.Conditions = SetConditions(s.Conditions, written, append(conditions, SaysBlocked(blocked)...), set.Generation, now)
+	s.ObservedGeneration = set.Generation
+	s.Selector = SelectorText(&set.Spec.Selector)
+}
+
+// Condition is a condition as a status says it. Since is when it began to hold; zero: when its status changed.
+type Condition struct {
+	scale.Condition
+	Since time.Time
+}
+
+// SetConditions returns conditions in which those of the types in owned are replaced by what is said now.
+func SetConditions(was []metav1.Condition, owned []string, said []Condition, generation int64, now metav1.Time) []metav1.Condition {
+	all := slices.DeleteFunc(slices.Clone(was), func(c metav1.Condition) bool { return slices.Contains(owned, c.Type) })
+	for _, c := range said {
+		next := metav1.Condition{
+			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: now, ObservedGeneration: generation,
+		}
+		before := ConditionOf(was, next.Type)
+		switch {
+		case !c.Since.IsZero():
+			next.LastTransitionTime = metav1.NewTime(c.Since).Rfc3339Copy()
+		case before.Status == next.Status:
+			next.LastTransitionTime = before.LastTransitionTime
+		}
+		all = append(all, next)
+	}
+	slices.SortStableFunc(all, func(a, b metav1.Condition) int { return cmp.Compare(place(a.Type), place(b.Type)) })
+	return all
+}
+
+// inOrder are the conditions of sets and deployments in the order in which Cluster API's controllers write them, so that clusterctl prints both
+// alike. Others are between the two parts.
+var inOrder = [2][]string{
+	{
+		vocabulary.ConditionAvailable, vocabulary.ConditionRollingOut, vocabulary.ConditionRemediating, vocabulary.ConditionScalingDown,
+		vocabulary.ConditionScalingUp, vocabulary.ConditionMachinesReady, vocabulary.ConditionMachinesUpToDate,
+	},
+	{vocabulary.ConditionPaused, vocabulary.ConditionDeleting},
+}
+
+// place returns the place of a condition among the others.
+func place(kind string) int {
+	first, last := slices.Index(inOrder[0], kind), slices.Index(inOrder[1], kind)
+	switch {
+	case first >= 0:
+		return first
+	case last >= 0:
+		return len(inOrder[0]) + 1 + last
+	default:
+		return len(inOrder[0])
+	}
+}
+
+// SaysBlocked returns the condition Blocked; none if nothing blocks.
+func SaysBlocked(blocked explain.Summary) []Condition {
+	if !blocked.Blocked() {
+		return nil
+	}
+	return []Condition{{scale.Condition{Type: vocabulary.ConditionBlocked, Status: scale.True, Reason: blocked.Reason, Message: blocked.Message}, blocked.Since}}
+}
+
+// SelectorText returns a selector as text; empty if it cannot be read, which a condition says.
+func SelectorText(s *metav1.LabelSelector) string {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return ""
+	}
+	return selector.String()
+}
+
+// ConditionOf returns the condition of this type; the zero value if there is none.
+func ConditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+// Said reports whether the status of a set shows what blocks it, and the versions of its machines.
+func Said(set *clusterv1.MachineSet, around Around, blocked explain.Summary) bool {
+	c := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked)
+	return c.Reason == blocked.Reason && c.Message == blocked.Message && equality.Semantic.DeepEqual(set.Status.Versions, Versions(around.Members))
+}
+
+// Versions counts the machines by their version: that of the kubelet, or before it has joined the wanted one. Machines without a version
+// are not counted.
+func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
+	counts := map[string]int32{}
+	for _, m := range machines {
+		version := m.Spec.Version
+		if m.Status.NodeInfo != nil {
+			version = cmp.Or(m.Status.NodeInfo.KubeletVersion, version)
+		}
+		if version != "" {
+			counts[version]++
+		}
+	}
+	for version, n := range counts {
+		result = append(result, clusterv1.StatusVersion{Version: version, Replicas: n})
+	}
+	slices.SortFunc(result, func(a, b clusterv1.StatusVersion) int { return cmp.Compare(a.Version, b.Version) })
+	return result
+}
+
+// Explained returns the facts from which it is explained what blocks a set. Conditions are those that its status should have.
+func Explained(set *clusterv1.MachineSet, around Around, conditions []scale.Condition, now time.Time) explain.Set {
+	s := explain.Set{
+		Namespace: set.Namespace, Name: set.Name, ClusterAPI: true,
+		Deleting: set.DeletionTimestamp != nil,
+		Busy:     set.DeletionTimestamp != nil || len(around.Members) != int(Value(set.Spec.Replicas)),
+		Of:       max(len(around.Members), int(Value(set.Spec.Replicas))),
+	}
+	if contested(set) { // also while it has all its machines: the other controller changes them, too
+		since := now
+		if was := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); was.Reason == vocabulary.ReasonMachineSetInvalid {
+			since = was.LastTransitionTime.Time
+		}
+		s.Conditions = append(s.Conditions, explain.Condition{
+			Type: vocabulary.ConditionMachinesCreated, Status: vocabulary.StatusFalse, Reason: vocabulary.ReasonMachineSetInvalid, Message: isContested, Since: since,
+		})
+		return s
+	}
+	if around.Cluster == nil || !Value(around.Cluster.Spec.Paused) { // else the set says why they stand still
+		for _, m := range around.Members {
+			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
+		}
+	}
+	for _, c := range conditions {
+		since := now
+		if was := ConditionOf(set.Status.Conditions, c.Type); string(was.Status) == string(c.Status) {
+			since = was.LastTransitionTime.Time
+		}
+		s.Conditions = append(s.Conditions, explain.Condition{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: strings.TrimSpace(c.Message), Since: since,
+		})
+	}
+	return s
+}
+
+// TheirConditions returns the conditions that Cluster API's own controllers also write. They leave all others alone, so what Millwright said
+// in others about an object that was handed over would stand there for ever.
+func TheirConditions(conditions []metav1.Condition) []metav1.Condition {
+	own := []string{vocabulary.ConditionMachinesCreated, vocabulary.ConditionProgressing, vocabulary.ConditionReplicaFailure, vocabulary.ConditionBlocked}
+	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return slices.Contains(own, c.Type) })
+}

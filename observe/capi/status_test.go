@@ -1,0 +1,367 @@
+package capi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/decide/explain"
+	"millwright/decide/preflight"
+	"millwright/decide/scale"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+// write writes the status of a set as the activity does, and returns the set as the API server stores it.
+func write(t *testing.T, c *capi.Cache, s *clusterv1.MachineSet, around capi.Around, now time.Time, failure scale.Failure) *clusterv1.MachineSet {
+	t.Helper()
+	plan, blocked := look(c, s, around, now, failure)
+	after := s.DeepCopy()
+	capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
+	data, err := json.Marshal(after)
+	require.NoError(t, err)
+	stored := &clusterv1.MachineSet{}
+	require.NoError(t, json.Unmarshal(data, stored))
+	return stored
+}
+
+func look(c *capi.Cache, s *clusterv1.MachineSet, around capi.Around, now time.Time, failure scale.Failure) (scale.Plan, explain.Summary) {
+	o := c.Observed(s, around, now, 0)
+	o.LastFailure = failure
+	plan := scale.Look(o)
+	return plan, capi.Explained(s, around, plan.Status.Conditions, now).Blocked(now)
+}
+
+// dice makes random facts.
+type dice struct{ *rand.Rand }
+
+func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
+
+func pick[T any](d dice, items ...T) T { return items[d.IntN(len(items))] }
+
+// set is one of any spec and any former status.
+func (d dice) set() *clusterv1.MachineSet {
+	s := capitest.Set("s", int32(d.IntN(6)))
+	spec := &s.Spec
+	if d.oneIn(20) {
+		spec.Replicas = nil
+	}
+	if d.oneIn(10) {
+		spec.Selector = pick(d, metav1.LabelSelector{}, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
+			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}})
+	}
+	if d.oneIn(3) {
+		spec.Template.Spec.MinReadySeconds = new(int32(d.IntN(2 * 3600)))
+	}
+	spec.MachineNaming.Template = pick(d, "", "", "", "{{ .random }}", "x", "{{")
+	spec.Deletion.Order = pick(d, "", clusterv1.OldestMachineSetDeletionOrder, clusterv1.RandomMachineSetDeletionOrder)
+	spec.Template.Spec.Version = pick(d, "v1.31.2", "v1.20.0", "", "latest")
+	if d.oneIn(5) {
+		capitest.Going(s)
+		s.Finalizers = append(s.Finalizers, pick(d, "example.com/x", "orphan"))
+	}
+	if d.oneIn(10) {
+		s.Finalizers = pick(d, nil, []string{clusterv1.MachineSetFinalizer}, []string{clusterv1.MachineSetFinalizer, capi.Finalizer})
+	}
+	if d.oneIn(8) {
+		note(pick(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
+	}
+	s.Generation = int64(1 + d.IntN(3))
+	if d.oneIn(2) {
+		n := func() *int32 { return new(int32(d.IntN(6))) }
+		s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = n(), n(), n(), n()
+		s.Status.ObservedGeneration = int64(d.IntN(3))
+		for _, kind := range []string{
+			"Paused", "MachinesCreated", "MachinesReady", "Theirs", "MachinesUpToDate", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "ReplicaFailure", "Blocked",
+		} {
+			if d.oneIn(2) {
+				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
+					Type: kind, Status: pick(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown), Reason: pick(d, "R", kind, "FailedCreate"),
+					Message: pick(d, "", "once"), LastTransitionTime: capitest.Ago(d.IntN(300)), ObservedGeneration: 1,
+				})
+			}
+		}
+		s.Status.Versions = []clusterv1.StatusVersion{{Version: "v1.30.0", Replicas: 2}}
+	}
+	return s
+}
+
+func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
+	m := capitest.Machine(fmt.Sprintf("s-%d", i), s)
+	m.CreationTimestamp = pick(d, capitest.Ago(d.IntN(3000)), metav1.NewTime(capitest.Noon.Add(-time.Duration(d.IntN(20))*time.Second)), metav1.Time{})
+	for _, kind := range []string{
+		clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition, clusterv1.MachineNodeHealthyCondition,
+		clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition,
+		clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition,
+	} {
+		switch d.IntN(5) {
+		case 0:
+			capitest.Without(kind)(m)
+		case 1:
+			capitest.SaysWhy(kind, pick(d, metav1.ConditionFalse, metav1.ConditionUnknown), "R", pick(d, "", "a reason", "* one\n* two", "an old kubelet "))(m)
+			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(d.IntN(100))
+		}
+	}
+	if d.oneIn(4) {
+		m.Status.NodeRef.Name, m.Status.NodeInfo = "", nil
+	}
+	if d.oneIn(4) {
+		m.DeletionTimestamp = new(capitest.Ago(d.IntN(40)))
+		capitest.SaysWhy(clusterv1.MachineDeletingCondition, pick(d, metav1.ConditionTrue, metav1.ConditionFalse), pick(d,
+			clusterv1.MachineDeletingDrainingNodeReason, clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+			clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, clusterv1.MachineDeletingInternalErrorReason), "why")(m)
+		if d.oneIn(2) {
+			annotated(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
+			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(d.IntN(10))}
+		}
+	}
+	if d.oneIn(8) {
+		m.Labels["pool"] = "other"
+	}
+	if d.oneIn(5) {
+		annotated(pick(d, clusterv1.DeleteMachineAnnotation, clusterv1.UpdateInProgressAnnotation, clusterv1.PendingAcknowledgeMoveAnnotation, clusterv1.RemediateMachineAnnotation))(m)
+	}
+	m.Spec.Version = pick(d, "v1.31.2", "v1.30.0", "")
+	return m
+}
+
+func (d dice) around(s *clusterv1.MachineSet) capi.Around {
+	a := capitest.Around()
+	for i := range d.IntN(8) {
+		a.Members = append(a.Members, d.machine(i, s))
+	}
+	if d.oneIn(4) {
+		a.Orphans = []*clusterv1.Machine{capitest.Machine("o", s, capitest.Unowned[*clusterv1.Machine])}
+	}
+	a.ControlPlane = pick(d, a.ControlPlane, nil, new(capitest.Gone(capitest.ControlPlane())), &capi.Foreign{Ref: capitest.Reference(capitest.ControlPlane())},
+		new(capitest.Found(capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")))))
+	switch d.IntN(8) {
+	case 0:
+		a.Cluster, a.ControlPlane = nil, nil
+	case 1:
+		a.Cluster.Spec.Paused = new(true)
+	case 2:
+		a.Cluster.Spec.Topology.Version = "v1.33.0"
+	case 3:
+		capitest.Going(a.Cluster)
+	}
+	for i, template := range []*unstructured.Unstructured{capitest.Bootstrap(), capitest.Infrastructure()} {
+		if d.oneIn(6) {
+			a.Templates[i] = pick(d, capitest.Gone(template), capi.Foreign{Ref: capitest.Reference(template)})
+		}
+	}
+	if d.oneIn(2) {
+		a.Deployment = capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
+		a.Deployment.Spec.Remediation.MaxInFlight = pick(d, nil, new(intstr.FromInt32(1)), new(intstr.FromString("20%")), new(intstr.FromString("x")))
+		note(clusterv1.RevisionAnnotation, pick(d, "0", "1"))(s)
+	}
+	return a
+}
+
+// A status that was just written is not reported again: else a set would write its status for ever. It stays so while nothing but the
+// clock changes, until the time at which the set must be looked at again.
+func TestAStatusIsWrittenOnce(t *testing.T) {
+	const rounds = 1000
+	kinds := map[string]int{}
+	for seed := range uint64(rounds) {
+		d := dice{rand.New(rand.NewPCG(seed, 1))}
+		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: d.oneIn(2)})
+		s := d.set()
+		around := d.around(s)
+		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
+		failure := pick(d, scale.Failure{}, scale.Failure{}, scale.Failure{}, scale.Failure{Message: "quota exceeded"}, scale.Failure{Deleting: true, Message: "no"})
+		after := write(t, c, s, around, now, failure)
+
+		plan, blocked := look(c, after, around, now, failure)
+		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) || !assert.True(t, capi.Said(after, around, blocked), "seed %d: what blocks it would be written again", seed) {
+			want := plan.Status
+			t.Logf("stored: %+v", after.Status)
+			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
+		}
+		later := now.Add(time.Hour)
+		if next := capi.Recheck(plan, capi.Explained(after, around, plan.Status.Conditions, now)); !next.IsZero() {
+			later = next.Add(-time.Nanosecond)
+		}
+		plan, blocked = look(c, after, around, later, failure)
+		require.False(t, plan.Unreported, "seed %d: only the clock changed", seed)
+		require.True(t, capi.Said(after, around, blocked), "seed %d: only the clock changed", seed)
+		require.Equal(t, after, write(t, c, after, around, later, failure), "seed %d: a second write changes something", seed)
+		for _, condition := range after.Status.Conditions {
+			kinds[condition.Type+"="+string(condition.Status)]++
+			require.NotEmpty(t, condition.Reason, "seed %d: the API server rejects a condition without a reason", seed)
+			require.False(t, condition.LastTransitionTime.IsZero(), "seed %d: or without a time", seed)
+		}
+	}
+	for _, kind := range []string{
+		"MachinesCreated=False", "MachinesCreated=True", "MachinesReady=False", "MachinesReady=Unknown", "MachinesReady=True", "MachinesUpToDate=False", "ScalingUp=True",
+		"ScalingDown=True", "Remediating=True", "Deleting=True", "Paused=True", "ReplicaFailure=True", "Blocked=True",
+	} {
+		assert.Positive(t, kinds[kind], "no state has %s", kind)
+	}
+}
+
+func TestST_Counters(t *testing.T) {
+	const ready, upToDate = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
+	no := func(kind string) capitest.OnMachine { return capitest.Says(kind, metav1.ConditionFalse) }
+	type counts [4]int32 // replicas, ready, available, up to date
+	for _, row := range []struct {
+		name     string
+		machines []capitest.OnMachine
+		want     counts
+	}{
+		{"ST-02: none", nil, counts{}},
+		{"ST-03: ready alone", []capitest.OnMachine{func(m *clusterv1.Machine) {
+			no(upToDate)(m)
+			m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(capitest.Noon)
+		}}, counts{1, 1, 0, 0}},
+		{"ST-04: ready for long enough", []capitest.OnMachine{no(upToDate)}, counts{1, 1, 1, 0}},
+		{"ST-05: up to date alone", []capitest.OnMachine{no(ready)}, counts{1, 0, 0, 1}},
+		{"ST-06: several", []capitest.OnMachine{no(ready), no(upToDate), func(*clusterv1.Machine) {}}, counts{3, 2, 2, 2}},
+		{"ST-08: updated in place, it counts for the size alone", []capitest.OnMachine{annotated(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
+		{"being deleted, it counts as up to date, too, as Cluster API counts it", []capitest.OnMachine{capitest.Going[*clusterv1.Machine]}, counts{1, 0, 0, 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(60)) })
+			around := capitest.Around()
+			for i, change := range row.machines {
+				around.Members = append(around.Members, capitest.Machine(fmt.Sprint("m-", i), s, change))
+			}
+			got := write(t, facts(), s, around, capitest.Noon, scale.Failure{}).Status
+			assert.Equal(t, row.want, counts{*got.Replicas, *got.ReadyReplicas, *got.AvailableReplicas, *got.UpToDateReplicas})
+		})
+	}
+	t.Run("ST-01: the machines could not be listed", func(t *testing.T) {
+		s := capitest.Set("s", 1)
+		s.Status.Replicas, s.Status.Versions = new(int32(7)), []clusterv1.StatusVersion{{Version: "v1.0.0", Replicas: 7}}
+		o := facts().Observed(s, capitest.Around(), capitest.Noon, 0)
+		o.ListFailed = true
+		capi.ApplyStatus(s, capitest.Around(), scale.Look(o).Status, explain.Summary{}, capitest.Ago(0))
+		assert.Equal(t, int32(7), *s.Status.Replicas)
+		assert.Nil(t, s.Status.ReadyReplicas)
+		assert.Equal(t, int32(7), s.Status.Versions[0].Replicas)
+		assert.Equal(t, metav1.ConditionUnknown, find(t, s, "ScalingUp").Status)
+	})
+}
+
+func TestST07_Versions(t *testing.T) {
+	s := capitest.Set("s", 4)
+	kubelet := func(v string) capitest.OnMachine {
+		return func(m *clusterv1.Machine) { m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: v} }
+	}
+	around := capitest.Around(
+		capitest.Machine("a", s, kubelet("v1.31.2")), capitest.Machine("b", s, kubelet("v1.30.9")), capitest.Machine("c", s, kubelet("v1.31.2")),
+		capitest.Machine("d", s, bare), // has not joined: the wanted version
+		capitest.Machine("e", s, kubelet("")),
+		capitest.Machine("f", s, bare, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
+	)
+	after := write(t, facts(), s, around, capitest.Noon, scale.Failure{})
+	assert.Equal(t, []clusterv1.StatusVersion{{Version: "v1.30.9", Replicas: 1}, {Version: "v1.31.2", Replicas: 4}}, after.Status.Versions)
+	_, blocked := look(facts(), after, around, capitest.Noon, scale.Failure{})
+	assert.True(t, capi.Said(after, around, blocked))
+	around.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
+	assert.False(t, capi.Said(after, around, blocked), "a kubelet was updated")
+	assert.Empty(t, write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{}).Status.Versions)
+}
+
+// find returns a condition of a set, which has it once.
+func find(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
+	t.Helper()
+	all := slices.DeleteFunc(slices.Clone(s.Status.Conditions), func(c metav1.Condition) bool { return c.Type != kind })
+	require.Len(t, all, 1, kind)
+	return all[0]
+}
+
+func TestConditionsOfASet(t *testing.T) {
+	s := capitest.Set("s", 2)
+	s.Generation = 4
+	foreign := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "R", Message: "m", LastTransitionTime: capitest.Ago(99), ObservedGeneration: 1}
+	s.Status.Conditions = []metav1.Condition{
+		{Type: "ScalingUp", Status: metav1.ConditionTrue, Reason: "Once", Message: "once", LastTransitionTime: capitest.Ago(50), ObservedGeneration: 3},
+		foreign,
+		{Type: "MachinesReady", Status: metav1.ConditionFalse, Reason: "NotReady", LastTransitionTime: capitest.Ago(50)},
+		{Type: "ReplicaFailure", Status: metav1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: capitest.Ago(50)},
+	}
+	after := write(t, facts(), s, capitest.Around(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+
+	assert.Equal(t, foreign.Message, find(t, after, foreign.Type).Message)
+	assert.Equal(t, int64(1), find(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
+	up := find(t, after, "ScalingUp")
+	assert.Equal(t, []any{metav1.ConditionTrue, "ScalingUp", "Scaling up from 1 to 2 replicas", int64(4)}, []any{up.Status, up.Reason, up.Message, up.ObservedGeneration})
+	assert.True(t, up.LastTransitionTime.Equal(new(capitest.Ago(50))), "the status is as before, so its time stays")
+	ready := find(t, after, "MachinesReady")
+	assert.Equal(t, metav1.ConditionTrue, ready.Status)
+	assert.True(t, ready.LastTransitionTime.Equal(new(capitest.Ago(0))), "the status changed now")
+	for _, kind := range []string{"ReplicaFailure", "Blocked"} {
+		assert.False(t, slices.ContainsFunc(after.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind }), "%s is present only while it is True", kind)
+	}
+	for _, kind := range []string{"MachinesCreated", "MachinesUpToDate", "ScalingDown", "Remediating", "Deleting", "Paused"} {
+		find(t, after, kind)
+	}
+	assert.Equal(t, int64(4), after.Status.ObservedGeneration)
+	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=s", after.Status.Selector)
+	s.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}}
+	assert.Empty(t, write(t, facts(), s, capitest.Around(), capitest.Noon, scale.Failure{}).Status.Selector)
+}
+
+func TestBlockedSays(t *testing.T) {
+	s := capitest.Set("s", 2)
+	around := capitest.Around()
+	around.Templates[1] = capitest.Gone(capitest.Infrastructure())
+	_, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
+	assert.False(t, capi.Said(s, around, blocked), "the status says nothing yet")
+	after := write(t, facts(), s, around, capitest.Noon, scale.Failure{})
+	c := find(t, after, "Blocked")
+	assert.Equal(t, metav1.ConditionTrue, c.Status)
+	assert.Equal(t, "TemplateNotFound", c.Reason)
+	assert.Contains(t, c.Message, "set s creates no machine: ExampleMachineTemplate does not exist")
+	assert.Contains(t, c.Message, "kubectl get machinesets.cluster.x-k8s.io -n shop s -o yaml")
+	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))))
+	assert.True(t, capi.Said(after, around, blocked))
+	other := blocked
+	other.Message += ", and more"
+	assert.False(t, capi.Said(after, around, other), "another message")
+
+	s.Status.Conditions = []metav1.Condition{{Type: "MachinesCreated", Status: metav1.ConditionFalse, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)}}
+	since := find(t, write(t, facts(), s, around, capitest.Noon, scale.Failure{}), "Blocked").LastTransitionTime
+	assert.True(t, since.Equal(new(capitest.Ago(50))), "it is blocked since no machine could be created")
+
+	_, blocked = look(facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
+	assert.False(t, capi.Said(after, capitest.Around(), blocked), "nothing blocks it any more, and its status says so still")
+	free := write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
+	assert.False(t, slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }))
+}
+
+// The set was blocked before, by something else.
+func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
+	s := capitest.Set("s", 2)
+	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
+	s.Status.Conditions = []metav1.Condition{{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)}}
+	after := write(t, facts(), s, capitest.Around(), capitest.Noon, scale.Failure{})
+	c := find(t, after, "Blocked")
+	assert.Equal(t, "MachineSetInvalid", c.Reason)
+	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))), "another controller came now: %s", c.LastTransitionTime)
+	later := find(t, write(t, facts(), after, capitest.Around(), capitest.Noon.Add(time.Hour), scale.Failure{}), "Blocked")
+	assert.True(t, later.LastTransitionTime.Equal(&c.LastTransitionTime), "it is the same one")
+}
+
+// A paused set is blocked only while machines are missing, too many, or being deleted.
+func TestAPausedSetIsBlockedWhileItHasWork(t *testing.T) {
+	paused := note(clusterv1.PausedAnnotation, "")
+	s := capitest.Set("s", 1, paused)
+	_, blocked := look(facts(), s, capitest.Around(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+	assert.False(t, blocked.Blocked())
+	_, blocked = look(facts(), s, capitest.Around(), capitest.Noon, scale.Failure{})
+	assert.Contains(t, blocked.Message, "kubectl annotate machinesets.cluster.x-k8s.io -n shop s cluster.x-k8s.io/paused-")
+}

@@ -1,0 +1,216 @@
+package capi
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/explain"
+	"millwright/decide/phrase"
+	"millwright/decide/scale"
+	"millwright/observe/machine"
+)
+
+// ExplainedMachine returns the facts from which it is explained what a machine waits for. Its conditions name the stage; their messages are
+// only shown.
+func ExplainedMachine(m *clusterv1.Machine, now time.Time) explain.UpstreamMachine {
+	f := explain.UpstreamMachine{Namespace: m.Namespace, Name: m.Name, Now: now}
+	_, paused := m.Annotations[clusterv1.PausedAnnotation]
+	switch {
+	case m.DeletionTimestamp != nil:
+		leaves(m, &f)
+	default:
+		comes(m, &f)
+	}
+	if paused && f.Stage != "" {
+		f.Stage, f.Unhandled, f.Lost = explain.StagePaused, false, false
+	}
+	return f
+}
+
+// stages of a deletion, by the reason of the condition Deleting.
+var stages = map[string]explain.Stage{
+	clusterv1.MachineDeletingWaitingForPreDrainHookReason:           explain.StageHooks,
+	clusterv1.MachineDeletingWaitingForPreTerminateHookReason:       explain.StageHooks,
+	clusterv1.MachineDeletingDrainingNodeReason:                     explain.StageDrain,
+	clusterv1.MachineDeletingWaitingForVolumeDetachReason:           explain.StageDetach,
+	clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason: explain.StageDeleteInstance,
+	clusterv1.MachineDeletingWaitingForBootstrapDeletionReason:      explain.StageDeleteBootstrap,
+	clusterv1.MachineDeletingDeletingNodeReason:                     explain.StageDeleteNode,
+}
+
+// leaves sets the facts about a machine that is being deleted.
+func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+	c := ConditionOf(m.Status.Conditions, clusterv1.MachineDeletingCondition)
+	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
+	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API has done its part
+		f.Message = "finalizers are left: " + strings.Join(m.Finalizers, ", ")
+		return
+	}
+	if c.Status != metav1.ConditionTrue {
+		f.Unhandled = true
+		return
+	}
+	if of, known := stages[c.Reason]; known {
+		f.Stage = of
+	}
+	started, deletion := m.Status.Deletion, m.Spec.Deletion
+	if started == nil {
+		started = &clusterv1.MachineDeletionStatus{}
+	}
+	switch c.Reason {
+	case clusterv1.MachineDeletingWaitingForPreDrainHookReason:
+		hooked(m, f, clusterv1.PreDrainDeleteHookAnnotationPrefix)
+	case clusterv1.MachineDeletingWaitingForPreTerminateHookReason:
+		hooked(m, f, clusterv1.PreTerminateDeleteHookAnnotationPrefix)
+	case clusterv1.MachineDeletingDrainingNodeReason:
+		f.Since, f.Deadline = bounded(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
+	case clusterv1.MachineDeletingWaitingForVolumeDetachReason:
+		f.Since, f.Deadline = bounded(f.Since, started.WaitForNodeVolumeDetachStartTime, deletion.NodeVolumeDetachTimeoutSeconds)
+	case clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason:
+		f.Object = objectOf(m.Spec.InfrastructureRef)
+	case clusterv1.MachineDeletingWaitingForBootstrapDeletionReason:
+		f.Object = objectOf(m.Spec.Bootstrap.ConfigRef)
+	}
+}
+
+// hooked sets the facts about a machine that annotations with a prefix keep. If none is left, Cluster API has not looked since.
+func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
+	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
+		if strings.HasPrefix(key, prefix) && key != AnnotationHook {
+			f.Hooks = append(f.Hooks, key)
+		}
+	}
+	switch {
+	case len(f.Hooks) > 0:
+	case Hooked(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
+		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.Explained(AsMachine(m), nil, f.Now)
+	default:
+		f.Stage = explain.StageDelete
+	}
+}
+
+// bounded returns when a stage began, otherwise when the deletion did, and when it ends; zero: never. Source: Cluster API waits forever if
+// the number is absent or 0.
+func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
+	if began.IsZero() {
+		return deletion, end
+	}
+	if n := Value(seconds); n > 0 {
+		end = began.Add(time.Duration(n) * time.Second)
+	}
+	return began.Time, end
+}
+
+// comes sets the facts about a machine that is not being deleted: what it lacks until its node has joined, and what it has lost since. A
+// condition that is absent says nothing.
+func comes(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+	created := m.CreationTimestamp.Time
+	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
+		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.Later(c.LastTransitionTime.Time, from), object
+	}
+	bootstrap := ConditionOf(m.Status.Conditions, clusterv1.MachineBootstrapConfigReadyCondition)
+	infrastructure := ConditionOf(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
+	node := ConditionOf(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
+	updating := ConditionOf(m.Status.Conditions, clusterv1.MachineUpdatingCondition)
+	lacks := func(c metav1.Condition) bool { return c.Type != "" && c.Status != metav1.ConditionTrue }
+	joined := m.Status.NodeRef.IsDefined()
+	switch {
+	case len(m.Status.Conditions) == 0:
+		f.Stage, f.Since, f.Unhandled = explain.StageInfrastructure, created, true
+	case !joined && lacks(bootstrap):
+		of(explain.StageBootstrap, bootstrap, created, objectOf(m.Spec.Bootstrap.ConfigRef))
+		f.Lost = bootstrap.Reason == clusterv1.MachineBootstrapConfigDeletedReason
+	case lacks(infrastructure):
+		of(explain.StageInfrastructure, infrastructure, created, objectOf(m.Spec.InfrastructureRef))
+		f.Lost = infrastructure.Reason == clusterv1.MachineInfrastructureDeletedReason
+	case !joined && lacks(node): // its node cannot join before its instance is there
+		of(explain.StageJoin, node, infrastructure.LastTransitionTime.Time, "")
+	case updating.Status == metav1.ConditionTrue: // first: the node may not be healthy meanwhile
+		of(explain.StageUpdate, updating, created, "")
+		f.Lost = updating.Reason == clusterv1.MachineInPlaceUpdateFailedReason
+	case node.Status == metav1.ConditionFalse:
+		of(explain.StageRecover, node, infrastructure.LastTransitionTime.Time, "")
+	}
+}
+
+// objectOf names an object for kubectl, as KIND NAME.
+func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
+	if !ref.IsDefined() {
+		return ""
+	}
+	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
+}
+
+// Pending returns the pending work of a set: what its plan needs, then its other writes, then the wait for a machine that stands still, or will
+// count so when time passes.
+func Pending(set *clusterv1.MachineSet, around Around, observed scale.Observed, plan scale.Plan, explained explain.Set) attention.Decision {
+	if !plan.Pending.Calm() {
+		return plan.Pending
+	}
+	if why := Outstanding(set, around, observed, plan); why != "" {
+		return attention.Decision{Need: attention.Scale, Why: why}
+	}
+	return cmp.Or(plan.Pending.After(explained.Moves(), attention.Scale, "a machine waits for Cluster API"), plan.Pending)
+}
+
+// Recheck returns when a set must be looked at again although nothing changes; zero: never.
+func Recheck(plan scale.Plan, explained explain.Set) time.Time {
+	return explained.Turns(plan.Decision.Recheck)
+}
+
+// MachineOperation returns what a machine waits for in the form of a current operation, which its status has no field for; nil: it is calm.
+func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
+	facts := ExplainedMachine(m, now)
+	w := facts.WaitsFor()
+	if w.Cause == "" {
+		return nil
+	}
+	o := &v1alpha1.Operation{Step: facts.Step(), Since: metav1.NewTime(w.Since), BlockedBy: w.Blockers, Cause: w.Cause, WaitsFor: w.Sentence(now)}
+	if !w.At.IsZero() {
+		o.Deadline = new(metav1.NewTime(w.At))
+	}
+	return o
+}
+
+// setSteps are the steps of a set, by the condition that is True during the step, the most important first.
+var setSteps = []struct{ condition, step string }{
+	{vocabulary.ConditionDeleting, vocabulary.StepAwaitMachines},
+	{vocabulary.ConditionRemediating, vocabulary.StepDeleteMachines},
+	{vocabulary.ConditionScalingDown, vocabulary.StepDeleteMachines},
+	{vocabulary.ConditionScalingUp, vocabulary.StepCreateMachines},
+}
+
+// Operation returns what the conditions of a set say about its work in the form of a current operation, which its status has no field for; nil:
+// it has none.
+func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
+	var o *v1alpha1.Operation
+	for _, of := range setSteps {
+		if c := ConditionOf(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
+			o = &v1alpha1.Operation{Step: of.step, Since: c.LastTransitionTime, WaitsFor: strings.Join(strings.Fields(c.Message), " ")}
+		}
+	}
+	if c := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
+		if o == nil {
+			o = &v1alpha1.Operation{}
+		}
+		o.Since, o.WaitsFor, o.BlockedBy = c.LastTransitionTime, c.Message, []string{c.Reason}
+	}
+	return o
+}
+
+// Reason returns what blocks an operation as one word; empty: nothing does.
+func Reason(o *v1alpha1.Operation) string {
+	if o == nil {
+		return ""
+	}
+	return explain.Wait{Blockers: o.BlockedBy}.Reason()
+}

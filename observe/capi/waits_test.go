@@ -1,0 +1,264 @@
+package capi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/explain"
+	"millwright/decide/scale"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+// leaving makes a machine one that was deleted ten minutes before noon, and that Cluster API keeps for a reason.
+func leaving(reason, message string, change ...capitest.OnMachine) []capitest.OnMachine {
+	return append([]capitest.OnMachine{
+		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.Ago(10)) },
+		capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason, message),
+	}, change...)
+}
+
+// coming makes a machine one that was made so many minutes before noon and has no node yet.
+func coming(minutes int, change ...capitest.OnMachine) []capitest.OnMachine {
+	return append([]capitest.OnMachine{func(m *clusterv1.Machine) {
+		m.CreationTimestamp, m.Status.NodeRef, m.Status.NodeInfo, m.Status.Conditions = capitest.Ago(minutes), clusterv1.MachineNodeReference{}, nil, nil
+	}}, change...)
+}
+
+// lacks is a condition of a machine that is not True since so many minutes before noon.
+func lacks(kind, reason, message string, minutes int) capitest.OnMachine {
+	return func(m *clusterv1.Machine) {
+		capitest.SaysWhy(kind, metav1.ConditionFalse, reason, message)(m)
+		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(minutes)
+	}
+}
+
+func has(kind string) capitest.OnMachine {
+	return func(m *clusterv1.Machine) {
+		capitest.Says(kind, metav1.ConditionTrue)(m)
+		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = m.CreationTimestamp
+	}
+}
+
+// What a machine waits for comes from its conditions, their reasons and times.
+func TestExplainedMachine(t *testing.T) {
+	const bootstrap, infrastructure, node = clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition
+	const preDrain, preTerminate = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"
+	const config, instance = "kubeadmconfig.bootstrap.cluster.x-k8s.io m", "examplemachine.infrastructure.cluster.x-k8s.io m"
+	both := []capitest.OnMachine{annotated(preDrain), annotated(preTerminate)}
+	ago := func(minutes int) time.Time { return capitest.Ago(minutes).Time }
+	started := func(d clusterv1.MachineDeletionStatus, drain, detach *int32) capitest.OnMachine {
+		return func(m *clusterv1.Machine) {
+			m.Status.Deletion, m.Spec.Deletion.NodeDrainTimeoutSeconds, m.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = &d, drain, detach
+		}
+	}
+	drained, detached := clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}, clusterv1.MachineDeletionStatus{WaitForNodeVolumeDetachStartTime: capitest.Ago(3)}
+	for name, row := range map[string]struct {
+		machine []capitest.OnMachine
+		want    explain.UpstreamMachine
+	}{
+		"it runs": {nil, explain.UpstreamMachine{}},
+		"nobody has looked at a new one": {
+			coming(3), explain.UpstreamMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
+		},
+		"its bootstrap data": {
+			coming(5, lacks(bootstrap, "NotReady", "no data", 4), lacks(infrastructure, "NotReady", "no data", 5)),
+			explain.UpstreamMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), Object: config},
+		},
+		"its bootstrap configuration was deleted": {
+			coming(5, lacks(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
+			explain.UpstreamMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), Object: config, Lost: true},
+		},
+		"its instance": {
+			coming(5, has(bootstrap), lacks(infrastructure, "QuotaExceeded", "no room", 5)),
+			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), Object: instance},
+		},
+		"its instance was deleted while it ran": {
+			[]capitest.OnMachine{lacks(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
+			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), Object: instance, Lost: true},
+		},
+		"its node does not join; it could not before its instance was there": {
+			coming(9, has(bootstrap), has(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.Ago(6) }, lacks(node, "NodeDoesNotExist", "no node", 9)),
+			explain.UpstreamMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
+		},
+		"its node is not healthy": {
+			[]capitest.OnMachine{lacks(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
+			explain.UpstreamMachine{Stage: explain.StageRecover, Message: "* Node.Ready: no", Since: ago(7)},
+		},
+		"it is updated in place, and its node is not healthy": {
+			[]capitest.OnMachine{lacks(node, "NodeNotHealthy", "no", 7), capitest.SaysWhy(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
+			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "half", Since: ago(60)},
+		},
+		"its update in place has failed": {
+			[]capitest.OnMachine{capitest.SaysWhy(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdateFailedReason, "no")},
+			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "no", Since: ago(60), Lost: true},
+		},
+		"the health of its node is not known": {
+			[]capitest.OnMachine{capitest.Says(node, metav1.ConditionUnknown)}, explain.UpstreamMachine{},
+		},
+		"a new one is paused": {
+			coming(3, annotated(clusterv1.PausedAnnotation)), explain.UpstreamMachine{Stage: explain.StagePaused, Since: ago(3)},
+		},
+		"a running one is paused": {[]capitest.OnMachine{annotated(clusterv1.PausedAnnotation)}, explain.UpstreamMachine{}},
+
+		"nobody has looked at a deleted one": {
+			[]capitest.OnMachine{func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.Ago(1)) }, capitest.Says(clusterv1.MachineDeletingCondition, metav1.ConditionFalse)},
+			explain.UpstreamMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
+		},
+		"Cluster API has done its part": {
+			leaving(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
+			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
+		},
+		"the deletion fails": {
+			leaving(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
+			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "see the log", Since: ago(10)},
+		},
+		"a hook before the drain": {
+			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
+			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
+		},
+		"a hook after the drain": {
+			leaving(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
+			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
+		},
+		"Millwright's own hook": {
+			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
+			explain.UpstreamMachine{Stage: explain.StageOwnDrain, Since: ago(10)},
+		},
+		"a hook of others beside Millwright's": {
+			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
+			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
+		},
+		"a hook that is gone": {
+			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
+			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "hooks", Since: ago(10)},
+		},
+		"a drain without end": {
+			leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
+			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4)},
+		},
+		"a drain with an end": {
+			leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
+			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
+		},
+		"a drain whose begin is not known": {
+			leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
+			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(10)},
+		},
+		"volumes": {
+			leaving(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
+			explain.UpstreamMachine{Stage: explain.StageDetach, Message: "volumes", Since: ago(3), Deadline: ago(2)},
+		},
+		"its instance is not deleted": {
+			leaving(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
+			explain.UpstreamMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), Object: instance},
+		},
+		"its bootstrap configuration is not deleted": {
+			leaving(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
+			explain.UpstreamMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), Object: config},
+		},
+		"its node is not deleted": {
+			leaving(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
+			explain.UpstreamMachine{Stage: explain.StageDeleteNode, Message: "waiting", Since: ago(10)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.want.Namespace, row.want.Name, row.want.Now = capitest.Shop, "m", capitest.Noon
+			assert.Equal(t, row.want, capi.ExplainedMachine(capitest.Machine("m", capitest.Set("s", 1), row.machine...), capitest.Noon))
+		})
+	}
+}
+
+// A machine that stands still blocks its set, which stays at work until it does not, and looks again when it begins to.
+func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
+	s := capitest.Set("s", 2)
+	infrastructure := lacks(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
+	around := capitest.Around(capitest.Machine("m", s, infrastructure), capitest.Machine("n", s))
+	s = write(t, facts(), s, around, capitest.Noon, scale.Failure{})
+	plan, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
+	require.True(t, plan.Pending.Calm(), "the plan has nothing to do: %s", plan.Pending.Why)
+	assert.False(t, blocked.Blocked(), "an instance takes a while")
+	pending := func(now time.Time) attention.Decision {
+		o := facts().Observed(s, around, now, 0)
+		return capi.Pending(s, around, o, scale.Look(o), capi.Explained(s, around, plan.Status.Conditions, now))
+	}
+	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
+	explained := capi.Explained(s, around, plan.Status.Conditions, capitest.Noon)
+	due := capi.Recheck(plan, explained)
+	assert.Equal(t, capitest.Ago(-2).Time, due, "five minutes after it began")
+
+	s = write(t, facts(), s, around, due, scale.Failure{})
+	c := find(t, s, "Blocked")
+	assert.Equal(t, "InfrastructureNotReady", c.Reason)
+	assert.Equal(t, "1 of 2 machines waits for its instance (since 11:57:00 UTC): the infrastructure is not ready: no room; "+
+		"`kubectl describe examplemachine.infrastructure.cluster.x-k8s.io -n shop m`", c.Message)
+	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(3))))
+	assert.Equal(t, attention.Scale, pending(due).Need, "its run is open as long as it is blocked")
+	assert.Zero(t, capi.Recheck(plan, capi.Explained(s, around, plan.Status.Conditions, due)), "time alone changes nothing any more")
+
+	around.Members[0] = capitest.Machine("m", s)
+	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
+}
+
+// In a paused Cluster nobody moves, and the set says so.
+func TestMachinesOfAPausedClusterDoNotStandStill(t *testing.T) {
+	s := capitest.Set("s", 1)
+	around := capitest.Around(capitest.Machine("m", s, leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods")...))
+	_, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
+	assert.Equal(t, []string{"NodeDrain"}, blocked.Blockers)
+	around.Cluster.Spec.Paused = new(true)
+	_, blocked = look(facts(), s, around, capitest.Noon, scale.Failure{})
+	assert.NotContains(t, blocked.Blockers, "NodeDrain")
+}
+
+// A machine whose node Millwright drains waits for what its drain waits for: the record of the drain is in an annotation.
+func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
+	m := capitest.Machine("m", capitest.Set("s", 1), leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated(capi.AnnotationHook))...)
+	m.Annotations[v1alpha1.AnnotationDrainStatus] = `{"currentOperation":{"step":"evict-pods","cause":"PodDisruptionBudget shop/web allows none",` +
+		`"blockedBy":["PodDisruptionBudget shop/web"],"since":"2026-01-01T11:55:00Z"}}`
+	o := capi.MachineOperation(m, capitest.Noon)
+	require.NotNil(t, o)
+	assert.Equal(t, []string{"PodDisruptionBudget shop/web"}, o.BlockedBy)
+	assert.Contains(t, o.WaitsFor, "PodDisruptionBudget shop/web allows none (since 11:55:00 UTC)")
+	assert.Contains(t, o.WaitsFor, "`kubectl edit pdb -n shop web`")
+}
+
+// A set of Cluster API has no current operation in its status: its conditions say what it does.
+func TestOperationOfASet(t *testing.T) {
+	says := func(kind, status, reason, message string, minutes int) capitest.OnSet {
+		return func(s *clusterv1.MachineSet) {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
+				Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message, LastTransitionTime: capitest.Ago(minutes),
+			})
+		}
+	}
+	up, down := says("ScalingUp", "True", "ScalingUp", "from 1\n* to 2", 4), says("ScalingDown", "True", "ScalingDown", "from 2 to 1", 3)
+	for name, row := range map[string]struct {
+		conditions []capitest.OnSet
+		want       *v1alpha1.Operation
+	}{
+		"calm":         {[]capitest.OnSet{says("ScalingUp", "False", "NotScalingUp", "", 9), says("Blocked", "False", "X", "", 9)}, nil},
+		"grows":        {[]capitest.OnSet{up}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.Ago(4), WaitsFor: "from 1 * to 2"}},
+		"shrinks":      {[]capitest.OnSet{up, down}, &v1alpha1.Operation{Step: "delete-machines", Since: capitest.Ago(3), WaitsFor: "from 2 to 1"}},
+		"goes":         {[]capitest.OnSet{down, says("Deleting", "True", "Deleting", "2 machines", 1)}, &v1alpha1.Operation{Step: "await-machines", Since: capitest.Ago(1), WaitsFor: "2 machines"}},
+		"blocked":      {[]capitest.OnSet{up, says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.Ago(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
+		"only blocked": {[]capitest.OnSet{says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Since: capitest.Ago(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
+	} {
+		assert.Equal(t, row.want, capi.Operation(capitest.Set("s", 2, row.conditions...)), name)
+	}
+	m := capitest.Machine("m", capitest.Set("s", 1), leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
+		m.Status.Deletion, m.Spec.Deletion.NodeDrainTimeoutSeconds = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}, new(int32(600))
+	})...)
+	assert.Equal(t, &v1alpha1.Operation{
+		Step: "drain", Since: capitest.Ago(4), BlockedBy: []string{"NodeDrain"}, Cause: "Cluster API drains the node: pods", Deadline: new(capitest.Ago(-6)),
+		WaitsFor: "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
+	}, capi.MachineOperation(m, capitest.Noon))
+	assert.Nil(t, capi.MachineOperation(capitest.Machine("m", capitest.Set("s", 1)), capitest.Noon))
+}

@@ -1,0 +1,150 @@
+package capi_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	"millwright/observe/capi/capitest"
+)
+
+const token = "canary-token"
+
+// kubeconfig is one whose user has this token.
+func kubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config)) []byte {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	for _, f := range change {
+		f(config)
+	}
+	text, err := clientcmd.Write(*config)
+	require.NoError(t, err)
+	return text
+}
+
+func kubeconfigSecret(version string, value []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "c-kubeconfig", UID: "uid-secret", ResourceVersion: version},
+		Data:       map[string][]byte{"value": value},
+	}
+}
+
+// connections counts the clients that were made.
+type connections struct {
+	hosts  []string
+	client kubernetes.Interface
+}
+
+func (c *connections) connect(config *rest.Config) (kubernetes.Interface, error) {
+	c.hosts = append(c.hosts, config.Host)
+	if config.BearerToken != token {
+		return nil, errors.New(config.BearerToken)
+	}
+	return c.client, nil
+}
+
+func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T) {
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
+	secrets, made := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one"))), &connections{client: kubefake.NewClientset(budget)}
+	c := drainCache(t, secrets, made.connect)
+	get := func() (*cache.Cluster, func()) {
+		cluster, release, err := c.Workload(t.Context(), capitest.Shop, "c")
+		require.NoError(t, err)
+		return cluster, release
+	}
+	first, release := get()
+	second, releaseSecond := get()
+	assert.Same(t, first, second)
+	assert.Equal(t, []string{"https://one"}, made.hosts)
+	require.NoError(t, c.Begin(t.Context(), first))
+	assert.Len(t, first.Informer(cache.Budgets).GetStore().List(), 1)
+
+	_, err := secrets.CoreV1().Secrets(capitest.Shop).Update(t.Context(), kubeconfigSecret("2", kubeconfig(t, "https://two")), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	other, releaseOther := get()
+	assert.NotSame(t, first, other)
+	assert.Equal(t, []string{"https://one", "https://two"}, made.hosts)
+	assert.False(t, first.Informer(cache.Budgets).IsStopped(), "who uses the former one goes on")
+	release()
+	release()
+	releaseSecond()
+	require.Eventually(t, first.Informer(cache.Budgets).IsStopped, 5*time.Second, time.Millisecond, "its last user has left")
+	releaseOther()
+	again, releaseAgain := get()
+	defer releaseAgain()
+	assert.Same(t, other, again, "it is kept for the next drain")
+}
+
+func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secrets, made := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one"))), &connections{client: kubefake.NewClientset()}
+		c := drainCache(t, secrets, made.connect)
+		cluster, release, err := c.Workload(t.Context(), capitest.Shop, "c")
+		require.NoError(t, err)
+		require.NoError(t, c.Begin(t.Context(), cluster))
+		time.Sleep(time.Hour)
+		assert.False(t, cluster.Informer(cache.Budgets).IsStopped(), "a drain may take long")
+		release()
+		time.Sleep(9 * time.Minute)
+		assert.False(t, cluster.Informer(cache.Budgets).IsStopped())
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.True(t, cluster.Informer(cache.Budgets).IsStopped())
+		again, release, err := c.Workload(t.Context(), capitest.Shop, "c")
+		require.NoError(t, err)
+		defer release()
+		assert.NotSame(t, cluster, again)
+	})
+}
+
+func TestKubeconfigsThatAreNotUsed(t *testing.T) {
+	user := func(change func(*clientcmdapi.AuthInfo)) func(*clientcmdapi.Config) {
+		return func(c *clientcmdapi.Config) { change(c.AuthInfos["u"]) }
+	}
+	with := func(change func(*clientcmdapi.Config)) []byte { return kubeconfig(t, "https://one", change) }
+	for name, row := range map[string]struct {
+		value []byte
+		why   string
+	}{
+		"no value":    {nil, "it has no key value"},
+		"no YAML":     {[]byte("users: [" + token), "the value of value is no kubeconfig"},
+		"no context":  {with(func(c *clientcmdapi.Config) { c.CurrentContext = token }), "its kubeconfig has no context that can be used"},
+		"no client":   {with(user(func(u *clientcmdapi.AuthInfo) { u.Token = token + "-other" })), "its kubeconfig has certificates or keys that cannot be used"},
+		"a program":   {with(user(func(u *clientcmdapi.AuthInfo) { u.Exec = &clientcmdapi.ExecConfig{Command: token, APIVersion: "v1"} })), "its kubeconfig names a program that gives credentials, which Millwright does not use"},
+		"a provider":  {with(user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: token} })), "its kubeconfig names an authentication provider, which Millwright does not use"},
+		"a token":     {with(user(func(u *clientcmdapi.AuthInfo) { u.TokenFile = "/" + token })), "its kubeconfig names a file with credentials, which Millwright does not use"},
+		"a key":       {with(user(func(u *clientcmdapi.AuthInfo) { u.ClientKey = "/" + token })), "its kubeconfig names a file with credentials, which Millwright does not use"},
+		"a CA bundle": {with(func(c *clientcmdapi.Config) { c.Clusters["c"].CertificateAuthority = "/" + token }), "its kubeconfig names a file with certificates, which Millwright does not use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := &connections{client: kubefake.NewClientset()}
+			c := drainCache(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
+			_, _, err := c.Workload(t.Context(), capitest.Shop, "c")
+			require.ErrorIs(t, err, capi.ErrNoKubeconfig)
+			assert.EqualError(t, err, fmt.Sprintf("no kubeconfig can be used: Secret shop/c-kubeconfig: %s", row.why), "and nothing of its content")
+		})
+	}
+	c := drainCache(t, kubefake.NewClientset(), nil)
+	_, _, err := c.Workload(t.Context(), capitest.Shop, "c")
+	require.ErrorIs(t, err, capi.ErrNoKubeconfig)
+	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")
+}

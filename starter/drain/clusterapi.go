@@ -1,0 +1,117 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
+	"millwright/decide/request"
+	"millwright/observe/cache"
+	"millwright/observe/capi"
+	observe "millwright/observe/drain"
+	"millwright/starter/kubecli"
+)
+
+// find reads a machine: of Millwright, or one of Cluster API whose node Millwright drains, in the form of a Machine of Millwright.
+func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
+	m, err := kubecli.Find(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
+	if !apierrors.IsNotFound(err) {
+		return m, err
+	}
+	served, otherErr := clients.Upstream.Served()
+	switch {
+	case otherErr != nil:
+		return nil, otherErr
+	case !served:
+		return nil, err
+	}
+	other, otherErr := clients.Upstream.Client().Machines(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(otherErr):
+		return nil, err
+	case otherErr != nil:
+		return nil, fmt.Errorf("get machine %s of Cluster API: %w", key, otherErr)
+	case !capi.DrainedByUs(other):
+		return nil, fmt.Errorf("machine %s is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n %s %s)",
+			key, key.Namespace, key.Name)
+	}
+	return capi.AsMachine(other), nil
+}
+
+// machinesOf returns the machines of a namespace, or of all: of Millwright, and those of Cluster API whose nodes Millwright drains.
+func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) ([]v1alpha1.Machine, error) {
+	found, err := clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list machines: %w", err)
+	}
+	if served, err := clients.Upstream.Served(); err != nil || !served {
+		return found.Items, err
+	}
+	others, err := clients.Upstream.Client().Machines(namespace).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err): // not for this user
+		return found.Items, nil
+	case err != nil:
+		return nil, fmt.Errorf("list machines of Cluster API: %w", err)
+	}
+	for _, m := range cache.Pointers(others.Items) {
+		if capi.DrainedByUs(m) {
+			found.Items = append(found.Items, *capi.AsMachine(m))
+		}
+	}
+	return found.Items, nil
+}
+
+// patchMachine writes a machine that find returned.
+func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine, data []byte) (err error) {
+	if observe.OfClusterAPI(m) {
+		_, err = clients.Upstream.Client().Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	} else {
+		_, err = clients.Machines.MachineV1alpha1().Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	}
+	return err
+}
+
+// unsuited says why a command has no effect on a machine of Cluster API; empty if it has, and for other machines.
+func unsuited(m *v1alpha1.Machine, command request.Command) string {
+	if !observe.OfClusterAPI(m) {
+		return ""
+	}
+	switch command {
+	case request.AbandonInstance, request.Preserve, request.Unpreserve:
+		return fmt.Sprintf("machine %s is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's", kubecli.KeyOf(m))
+	case request.Extend:
+		return phrase.If(endless(m), "the drain of machine %s has no end to extend: its nodeDrainTimeoutSeconds is not set", kubecli.KeyOf(m))
+	default:
+		return ""
+	}
+}
+
+// endless reports whether the evictions of a drain have no end.
+func endless(m *v1alpha1.Machine) bool { return m.Spec.EffectiveDrainTimeout() == observe.Forever }
+
+// resource names the kind of a machine in commands of kubectl.
+func resource(m *v1alpha1.Machine) string {
+	if observe.OfClusterAPI(m) {
+		return "machines.cluster.x-k8s.io"
+	}
+	return "machine"
+}
+
+// begins says how long a drain that has not begun may evict pods.
+func begins(m *v1alpha1.Machine, when string) string {
+	timeout := phrase.Length(m.Spec.EffectiveDrainTimeout())
+	switch {
+	case endless(m):
+		return "its nodeDrainTimeoutSeconds is not set, and it has no end"
+	case observe.OfClusterAPI(m):
+		return "its nodeDrainTimeoutSeconds of " + timeout + " begin " + when
+	default:
+		return "its drainTimeout of " + timeout + " begins " + when
+	}
+}

@@ -1,0 +1,163 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/capi"
+	"millwright/observe/capi/deployment"
+	"millwright/starter/kubecli"
+	"millwright/workflows/run"
+)
+
+// readClusterAPI reads an object of Cluster API. It returns nil if there is none, or if it is not Millwright's and not meant.
+func (x *command) readClusterAPI(ctx context.Context, clients kubecli.Clients, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+	served, err := clients.Upstream.Served()
+	switch {
+	case err != nil:
+		return nil, err
+	case !served && meant:
+		return nil, fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
+	case !served:
+		return nil, nil
+	}
+	switch of.Kind {
+	case kubecli.KindClusterAPIMachine:
+		return x.readUpstreamMachine(ctx, clients.Upstream, of, name, meant)
+	case kubecli.KindClusterAPIDeployment:
+		return x.readUpstreamDeployment(ctx, clients.Upstream, of, name, meant)
+	default:
+		return x.readUpstreamSet(ctx, clients.Upstream, of, name, meant)
+	}
+}
+
+// readUpstreamSet is readClusterAPI for a set.
+func (x *command) readUpstreamSet(ctx context.Context, upstream *kubecli.ClusterAPI, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+	set, err := upstream.Client().Sets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || !meant && !capi.Lost(set) {
+		return nil, err
+	}
+	s := &subject{kind: of.Full(), object: set, operation: capi.Operation(set), calm: available(number(set.Status.AvailableReplicas), number(set.Spec.Replicas))}
+	s.counts = &counts{Desired: number(set.Spec.Replicas), Ready: number(set.Status.ReadyReplicas), Available: number(set.Status.AvailableReplicas)}
+	if !capi.Lost(set) {
+		s.operation, s.calm = nil, foreign(set)+"; "+s.calm
+		return s, nil
+	}
+	s.workflow, s.generation, s.seen = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
+	return s, x.addUpstream(ctx, upstream, s, []clusterv1.MachineSet{*set})
+}
+
+// readUpstreamDeployment is readClusterAPI for a deployment.
+func (x *command) readUpstreamDeployment(ctx context.Context, upstream *kubecli.ClusterAPI, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+	d, err := upstream.Client().Deployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || !meant && !capi.Lost(d) {
+		return nil, err
+	}
+	wanted, has := number(d.Spec.Replicas), &d.Status
+	s := &subject{kind: of.Full(), object: d, operation: deployment.Moves(d), calm: available(number(has.AvailableReplicas), wanted)}
+	s.counts = &counts{Desired: wanted, Updated: new(number(has.UpToDateReplicas)), Ready: number(has.ReadyReplicas), Available: number(has.AvailableReplicas)}
+	if !capi.Lost(d) {
+		s.operation, s.calm = nil, foreign(d)+"; "+s.calm
+		return s, nil
+	}
+	s.workflow, s.generation, s.seen = run.KindClusterAPIDeployment, d.Generation, has.ObservedGeneration
+	sets, err := upstream.Sets(ctx, x.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return s, x.addUpstream(ctx, upstream, s, slices.DeleteFunc(sets, func(set clusterv1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) }))
+}
+
+// addUpstream adds the machines of sets.
+func (x *command) addUpstream(ctx context.Context, upstream *kubecli.ClusterAPI, s *subject, sets []clusterv1.MachineSet) error {
+	machines, err := upstream.Machines(ctx, x.Namespace, sets)
+	for i := range machines {
+		s.members = append(s.members, upstreamMember(&machines[i], x.Now()))
+	}
+	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+	return err
+}
+
+// foreign says that Millwright does not reconcile an object, and whom its label names.
+func foreign(o metav1.Object) string {
+	return fmt.Sprintf("it has no finalizer %s, so Millwright does not reconcile it; its label %s is %q", capi.Finalizer, clusterv1.WatchLabel, o.GetLabels()[clusterv1.WatchLabel])
+}
+
+// readUpstreamMachine reads a machine of Cluster API. The workflow of its set waits for it.
+func (x *command) readUpstreamMachine(ctx context.Context, upstream *kubecli.ClusterAPI, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+	m, err := upstream.Client().Machines(x.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{kind: of.Full(), object: m, calm: "phase " + cmp.Or(m.Status.Phase, "new")}
+	sets, err := upstream.Sets(ctx, m.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sets {
+		if metav1.IsControlledBy(m, &sets[i]) {
+			s.workflow, s.of = run.KindClusterAPISet, &sets[i]
+		}
+	}
+	if s.workflow == "" && !meant {
+		return nil, nil
+	}
+	s.self = new(upstreamMember(m, x.Now()))
+	s.operation = s.self.operation
+	return s, nil
+}
+
+// upstreamMember returns a machine of Cluster API.
+func upstreamMember(m *clusterv1.Machine, now time.Time) member {
+	return member{m.Name, cmp.Or(m.Status.Phase, "new"), capi.MachineOperation(m, now), capi.ExplainedMachine(m, now).WaitsFor()}
+}
+
+// number is a number of an object of Cluster API; 0 if it is not reported.
+func number(n *int32) int32 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// upstream adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. That they cannot be read is a doubt: the other objects
+// are known.
+func (m *motion) upstream(ctx context.Context, clients kubecli.Clients, namespace string, add func(kind string, o metav1.Object, operation *v1alpha1.Operation)) {
+	deployments, err := clients.Upstream.Deployments(ctx, namespace)
+	var sets []clusterv1.MachineSet
+	if err == nil {
+		sets, err = clients.Upstream.Sets(ctx, namespace)
+	}
+	var machines []clusterv1.Machine
+	if err == nil {
+		machines, err = clients.Upstream.Machines(ctx, namespace, sets)
+	}
+	if err != nil {
+		m.doubts = append(m.doubts, "what is in motion of Cluster API is not known: "+kubecli.OneLine(err.Error()))
+	}
+	var installation run.Installation
+	if len(sets) > 0 {
+		installation = clients.Installation(ctx)
+	}
+	for i := range deployments {
+		add("machinedeployment."+clusterv1.GroupVersion.Group, &deployments[i], deployment.Moves(&deployments[i]))
+	}
+	for i := range sets {
+		operation := capi.Operation(&sets[i])
+		if operation != nil && installation != "" {
+			s := subject{workflow: run.KindClusterAPISet, object: &sets[i]}
+			operation.WorkflowID = s.workflowID(installation)
+		}
+		add("machineset."+clusterv1.GroupVersion.Group, &sets[i], operation)
+	}
+	for i := range machines {
+		add("machine."+clusterv1.GroupVersion.Group, &machines[i], capi.MachineOperation(&machines[i], m.now))
+	}
+}

@@ -1,0 +1,233 @@
+package explain
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/capi/capitest"
+	"millwright/starter/clitest"
+)
+
+// hook keeps a machine of Cluster API from its drain.
+const hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
+
+var begun = metav1.NewTime(clitest.Begun)
+
+// onSet is a condition of a set that is True since Begun.
+func onSet(kind, reason, message string) capitest.OnSet {
+	return func(s *clusterv1.MachineSet) {
+		s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: begun})
+	}
+}
+
+// pool is a set of Cluster API that Millwright reconciles. Of its machines, one runs, one is kept by a hook, and one waits for its instance. The
+// set and the machine of others have nothing to do with Millwright.
+func pool() []runtime.Object {
+	s := capitest.Set("pool", 2, onSet("ScalingDown", "ScalingDown", "Scaling down from 3 to 2 replicas"), onSet("Blocked", "Waiting", "1 of 3 machines waits to leave"))
+	s.Status.AvailableReplicas, s.Status.ReadyReplicas = new(int32(1)), new(int32(1))
+	s.Status.ObservedGeneration = s.Generation
+	kept := capitest.Machine("pool-b", s, capitest.Annotated[*clusterv1.Machine](hook, ""),
+		capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"))
+	kept.DeletionTimestamp, kept.Status.Phase = &begun, "Deleting"
+	fresh := capitest.Machine("pool-c", s, capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, metav1.ConditionFalse, "NotReady", "no room"))
+	fresh.CreationTimestamp, fresh.Status.NodeRef, fresh.Status.Phase = metav1.NewTime(clitest.Now.Add(-90e9)), clusterv1.MachineNodeReference{}, "Provisioning"
+	theirs := capitest.Set("theirs", 3, func(s *clusterv1.MachineSet) {
+		s.Finalizers, s.Labels[clusterv1.WatchLabel] = []string{clusterv1.MachineSetFinalizer}, "upstream"
+	}, onSet("ScalingUp", "ScalingUp", "Scaling up"))
+	return []runtime.Object{s, capitest.Machine("pool-a", s), kept, fresh, theirs, capitest.Machine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &begun })}
+}
+
+// both is a world with both API groups.
+func both(more ...runtime.Object) *clitest.World {
+	w := clitest.NewWorld(append(stack(), more...)...)
+	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
+	w.Upstream = capitest.NewServer(pool()...)
+	return w
+}
+
+func TestExplainKnowsClusterAPI(t *testing.T) {
+	const set = "machineset.cluster.x-k8s.io shop/pool: 1 of 3 machines waits to leave\n" +
+		"\nMACHINE   STATUS         STEP              SINCE   DEADLINE   WAITS FOR\n" +
+		"pool-b    Deleting       await-hooks       15m     -          the hook " + hook + " keeps it\n" +
+		"pool-c    Provisioning   create-instance   90s     -          the infrastructure is not ready: no room\n"
+	for name, row := range map[string]struct {
+		arg, says string
+	}{
+		"a set with its group":             {"machineset.cluster.x-k8s.io/pool", set},
+		"a set as lists print it":          {"machinesets.cluster.x-k8s.io/shop/pool", set},
+		"a set by its kind":                {"machineset/pool", set},
+		"a set by its name alone":          {"pool", set},
+		"a set of Millwright's group":      {"machineset.machine.sapcloud.io/web-1", "machineset shop/web-1: its status names nothing"},
+		"a machine that a hook keeps":      {"machine/pool-b", "machine.cluster.x-k8s.io shop/pool-b: the hook " + hook + " keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + hook + "-`\n"},
+		"a machine that runs":              {"pool-a", "machine.cluster.x-k8s.io shop/pool-a: its status names nothing that it waits for: phase Running\n"},
+		"a set of others, if it is meant":  {"machineset.cluster.x-k8s.io/theirs", "machineset.cluster.x-k8s.io shop/theirs: it has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 3 machines available\n"},
+		"a machine of others, if it is so": {"machine.cluster.x-k8s.io/theirs-a", "machine.cluster.x-k8s.io shop/theirs-a: no controller of Cluster API has looked at it (since 13:51:07 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := both()
+			out, err := w.Run(t.Context(), Command(w.Environment()), row.arg, "-n", "shop", "--cluster-name", "garden")
+			require.NoError(t, err)
+			if strings.HasSuffix(row.says, "\n") {
+				assert.Equal(t, row.says, out)
+			} else {
+				assert.Contains(t, out, row.says)
+			}
+			assert.LessOrEqual(t, w.Asked, 1)
+		})
+	}
+	for arg, want := range map[string]string{
+		"machineset/theirs":                "there is no machineset theirs in namespace shop",
+		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop",
+		"mcs/pool":                         "there is no mcs pool in namespace shop",
+		"machineset.example.com/pool":      `"machineset.example.com" is no kind, and in no namespace of that name is an object pool: give machinedeployment, machineset, machine, machineclass or node`,
+		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
+	} {
+		w := both()
+		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
+		require.EqualError(t, err, want)
+	}
+}
+
+// Both API groups have a set of this name: the user says which one is meant.
+func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
+	w := both(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
+	for _, arg := range []string{"pool", "machinesets/pool"} {
+		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
+		require.EqualError(t, err, "both API groups have a machineset shop/pool: give machineset.machine.sapcloud.io/pool or machineset.cluster.x-k8s.io/pool")
+	}
+	for arg, says := range map[string]string{
+		"machineset.machine.sapcloud.io/pool": "machineset shop/pool: its status names nothing that it waits for",
+		"mcs/pool":                            "machineset shop/pool: its status names nothing that it waits for",
+		"machineset.cluster.x-k8s.io/pool":    "machineset.cluster.x-k8s.io shop/pool: 1 of 3 machines waits to leave",
+	} {
+		out, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
+		require.NoError(t, err)
+		assert.Contains(t, out, says)
+	}
+}
+
+// Without Cluster API nothing fails, and one command asks for it once at most.
+func TestWithoutClusterAPINothingFails(t *testing.T) {
+	w := clitest.NewWorld(stack()...)
+	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
+	for _, args := range [][]string{{"web", "-n", "shop"}, {"machineset/web-1", "-n", "shop"}, {"machine/web-a", "-n", "shop"}} {
+		w.Asked = 0
+		_, err := w.Run(t.Context(), Command(w.Environment()), args...)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, w.Asked, 1)
+	}
+	w.Asked = 0
+	_, err := w.Run(t.Context(), Command(w.Environment()), "nothing", "-n", "shop")
+	require.EqualError(t, err, "there is no object nothing in namespace shop")
+	assert.Equal(t, 1, w.Asked)
+	_, err = w.Run(t.Context(), Command(w.Environment()), "machineset.cluster.x-k8s.io/pool", "-n", "shop")
+	require.EqualError(t, err, "the API server does not serve cluster.x-k8s.io/v1beta2: Cluster API is not installed")
+	w.Asked = 0
+	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A")
+	require.NoError(t, err)
+	assert.Contains(t, out, "3 objects in motion, 2 of them blocked\n")
+	assert.Equal(t, 1, w.Asked)
+}
+
+func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
+	w := both()
+	out, err := w.Run(t.Context(), Command(w.Environment()), "machineset.cluster.x-k8s.io/shop/pool", "-o", "json", "--cluster-name", "garden")
+	require.NoError(t, err)
+	var a answer
+	require.NoError(t, json.Unmarshal([]byte(out), &a))
+	assert.Equal(t, []any{"machineset.cluster.x-k8s.io", "1 of 3 machines waits to leave", true, true, "delete-machines"}, []any{a.Kind, a.Sentence, a.Waits, a.Blocked, a.Step})
+	assert.Equal(t, &counts{Desired: 2, Ready: 1, Available: 1, Machines: 3, Waiting: 2, Blocked: 1}, a.Counts)
+	require.Len(t, a.Machines, 2)
+	assert.Equal(t, waits{"pool-b", "Deleting", step{
+		Step: "await-hooks", What: "waits to leave", Why: "the hook " + hook + " keeps it", BlockedBy: []string{hook},
+		Since: clitest.Begun, Command: "kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + hook + "-",
+	}}, a.Machines[0])
+}
+
+func TestTopKnowsClusterAPI(t *testing.T) {
+	w := both()
+	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
+	require.NoError(t, err)
+	assert.Equal(t, "4 objects in motion, 4 of them blocked\n"+
+		"NAMESPACE   OBJECT                             STEP              SINCE   DEADLINE   WAITS FOR\n"+
+		"shop        mcd/web                            -                 -       -          1 of 2 machines waits for its instance\n"+
+		"shop        machine.cluster.x-k8s.io/pool-b    await-hooks       15m     -          the hook "+hook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+hook+"-`\n"+
+		"shop        machineset.cluster.x-k8s.io/pool   delete-machines   15m     -          1 of 3 machines waits to leave\n"+
+		"shop        mc/web-b                           create-instance   15m     -          no room (since …)\n", out)
+
+	names, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
+	require.NoError(t, err)
+	for _, name := range strings.Fields(names) { // each is an argument of explain
+		_, err := w.Run(t.Context(), Command(w.Environment()), name)
+		require.NoError(t, err, name)
+	}
+	assert.Contains(t, names, "machine.cluster.x-k8s.io/shop/pool-c\n")
+	assert.NotContains(t, names, "theirs")
+
+	w.Upstream.Core.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("forbidden")
+	})
+	out, err = w.Run(t.Context(), TopCommand(w.Environment()), "-n", "bar")
+	require.NoError(t, err, "the other objects are known")
+	assert.Equal(t, "nothing is in motion; what is in motion of Cluster API is not known: list machine sets of Cluster API: forbidden\n", out)
+}
+
+func TestPagesOfClusterAPI(t *testing.T) {
+	const page = "http://127.0.0.1:8233/namespaces/millwright/workflows/garden%2Fclusterapiset%2Fshop%2Fpool%2Fuid-pool\n"
+	for _, arg := range []string{"machineset.cluster.x-k8s.io/pool", "pool", "machine/pool-b"} {
+		w := both()
+		out, err := w.Run(t.Context(), UICommand(w.Environment()), arg, "-n", "shop", "--cluster-name", "garden")
+		require.NoError(t, err)
+		assert.Equal(t, page, out)
+	}
+	w := both()
+	_, err := w.Run(t.Context(), UICommand(w.Environment()), "machineset.cluster.x-k8s.io/theirs", "-n", "shop", "--cluster-name", "garden")
+	require.EqualError(t, err, "machineset.cluster.x-k8s.io theirs: the installation is not known: give --cluster-name")
+}
+
+// A deployment of Cluster API says what its workflow wrote: the operation in an annotation, and the whole sentence in the condition Blocked.
+func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
+	d := capitest.Pool(2, capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation,
+		`{"workflowID":"garden/clusterapirollout/shop/d/uid-d/2","step":"roll","blockedBy":["NodeDrain"],"waitsFor":"1 of 3 …"}`))
+	d.Status.ObservedGeneration, d.Status.AvailableReplicas, d.Status.UpToDateReplicas = d.Generation, new(int32(2)), new(int32(1))
+	d.Status.Conditions = []metav1.Condition{{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "NodeDrain", Message: "1 of 3 machines waits to leave", LastTransitionTime: begun}}
+	s := capitest.SetOf(d, "d-new", 1, 1)
+	objects := []runtime.Object{d, s, capitest.Machine("d-new-a", s)}
+	w := clitest.NewWorld()
+	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
+	w.Upstream = capitest.NewServer(append(objects, pool()...)...)
+	out, err := w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
+	require.NoError(t, err)
+	assert.Equal(t, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 3 machines waits to leave\n", out)
+	out, err = w.Run(t.Context(), Command(w.Environment()), "machinedeployment.cluster.x-k8s.io/shop/d", "-o", "json")
+	require.NoError(t, err)
+	var a answer
+	require.NoError(t, json.Unmarshal([]byte(out), &a))
+	assert.Equal(t, &counts{Desired: 2, Updated: new(int32(1)), Available: 2, Machines: 1}, a.Counts)
+	assert.Equal(t, []any{"roll", true, "garden/clusterapirollout/shop/d/uid-d/2"}, []any{a.Step, a.Blocked, a.Workflow})
+	out, err = w.Run(t.Context(), UICommand(w.Environment()), "machinedeployment/d", "-n", "shop")
+	require.NoError(t, err)
+	assert.Contains(t, out, "garden%2Fclusterapirollout%2Fshop%2Fd%2Fuid-d%2F2\n")
+	out, err = w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
+	require.NoError(t, err)
+	assert.Contains(t, out, "machinedeployment.cluster.x-k8s.io/shop/d\n")
+
+	theirs := capitest.Pool(1, func(d *clusterv1.MachineDeployment) { d.Finalizers, d.Labels[clusterv1.WatchLabel] = nil, "upstream" })
+	w.Upstream = capitest.NewServer(theirs)
+	_, err = w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
+	require.EqualError(t, err, "there is no object d in namespace shop")
+	out, err = w.Run(t.Context(), Command(w.Environment()), "machinedeployment.cluster.x-k8s.io/d", "-n", "shop")
+	require.NoError(t, err)
+	assert.Contains(t, out, "so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 1 machine available\n")
+}

@@ -1,0 +1,107 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"millwright/starter/clitest"
+)
+
+// Statuses are as old as the last heartbeat of those who write them: top does not say that nothing is in motion when it cannot know.
+func TestTopHearsWorkerAndBridge(t *testing.T) {
+	const worker, bridge = "millwright-worker", "millwright-bridge"
+	for name, row := range map[string]struct {
+		leases []runtime.Object
+		args   []string
+		says   string
+		fails  string
+	}{
+		"both are at work": {[]runtime.Object{renewed(worker, 20*time.Second), renewed(bridge, 20*time.Second)}, []string{"-n", "bar"}, "nothing is in motion\n", ""},
+		"a heartbeat is overdue": {
+			[]runtime.Object{renewed(worker, 21*time.Second), renewed(bridge, time.Second)},
+			[]string{"-n", "bar"},
+			"nothing is in motion; the worker may be down: its last heartbeat was at 14:05:46 UTC, and one is due each 15s\n", "",
+		},
+		"no worker": {
+			[]runtime.Object{renewed(worker, 15*time.Minute), renewed(bridge, time.Second)},
+			[]string{"-n", "bar"},
+			"no status says that something is in motion; no worker is at work since 13:51:07 UTC\n",
+			"what is in motion now is not known: No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server. `starter doctor` says what to do",
+		},
+		"no bridge, and objects that were in motion": {
+			[]runtime.Object{renewed(worker, time.Second)},
+			[]string{"-n", "shop", "--blocked"},
+			"2 objects in motion, 2 of them blocked; no bridge is at work\n" +
+				"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
+				"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
+				"shop        mc/web-b   create-instance   15m     -          no room (since …)\n",
+			"what is in motion now is not known: No bridge has ever been at work: there is no Lease millwright-bridge. `starter doctor` says what to do",
+		},
+		"for a program": {
+			nil,
+			[]string{"-n", "bar", "-o", "json"},
+			"{\n  \"items\": []\n}\n",
+			"what is in motion now is not known: No worker has ever been at work: there is no Lease millwright-worker. " +
+				"No bridge has ever been at work: there is no Lease millwright-bridge. `starter doctor` says what to do",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clitest.NewWorld(stack()...)
+			w.Cluster = kubefake.NewClientset(row.leases...)
+			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
+			assert.Equal(t, row.says, out)
+			if row.fails == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, row.fails)
+		})
+	}
+	t.Run("nobody may read Leases", func(t *testing.T) {
+		w := clitest.NewWorld()
+		kube := kubefake.NewClientset()
+		kube.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		w.Cluster = kube
+		out, err := w.Run(t.Context(), TopCommand(w.Environment()))
+		require.NoError(t, err)
+		assert.Equal(t, "nothing is in motion; whether a worker is at work is not known: read Lease millwright-worker: forbidden; "+
+			"whether a bridge is at work is not known: read Lease millwright-bridge: forbidden\n", out)
+	})
+	t.Run("a watch goes on, and says it once", func(t *testing.T) {
+		w := clitest.NewWorld(stack()...)
+		w.Cluster = kubefake.NewClientset(renewed(worker, 15*time.Minute), renewed(bridge, time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		out, err := w.Run(ctx, TopCommand(w.Environment()), "-n", "bar", "--watch", "--interval", "10ms")
+		require.NoError(t, err)
+		assert.Equal(t, "14:06:07 UTC  no status says that something is in motion; no worker is at work since 13:51:07 UTC\n", out)
+	})
+}
+
+// A name of top is an argument of explain, without a flag for the namespace.
+func TestNamesOfTopCanBeExplained(t *testing.T) {
+	w := clitest.NewWorld(stack()...)
+	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
+	require.NoError(t, err)
+	names := strings.Fields(out)
+	require.Equal(t, []string{"mcd/shop/web", "mc/shop/web-b", "mc/shop/web-a"}, names)
+	for name, says := range map[string]string{names[0]: "machinedeployment shop/web: ", names[1]: "machine shop/web-b: ", "node/shop/none": ""} {
+		w.Cluster = kubefake.NewClientset()
+		out, err := w.Run(t.Context(), Command(w.Environment()), name)
+		if says == "" {
+			require.EqualError(t, err, "there is no node none in namespace shop")
+			continue
+		}
+		require.NoError(t, err)
+		assert.Contains(t, out, says)
+	}
+}

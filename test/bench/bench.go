@@ -1,0 +1,254 @@
+// Package bench holds the figures of a benchmark: it writes and reads them as JSON, prints them as a table, and compares two of them as
+// ratios. The loads themselves are in test/integration/bench.
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is one run of the benchmarks.
+type Report struct {
+	Commit string    `json:"commit,omitempty"` // of the code; empty: not known
+	Time   time.Time `json:"time"`             // when it was written
+	CPUs   int       `json:"cpus"`             // processors of the machine, on which everything ran
+	Loads  []Load    `json:"loads"`            // in the order in which they ran
+}
+
+// Load is what one load took.
+type Load struct {
+	Name     string             `json:"name"`
+	Machines int                `json:"machines"` // what the figures of a machine are divided by; never zero
+	Seconds  float64            `json:"seconds"`  // from the first request of the load until its end
+	Bars     []Bar              `json:"bars,omitempty"`
+	Ideal    float64            `json:"ideal,omitempty"`  // seconds of the critical path; zero: not known
+	Requests map[string]int     `json:"requests"`         // of worker and bridge to the API server, by "user verb resource"
+	CPU      map[string]float64 `json:"cpu"`              // seconds of processor time, by process of the stack
+	Events   float64            `json:"events,omitempty"` // of Temporal, a machine; zero: not counted
+	Kept     map[string]int     `json:"kept,omitempty"`   // of the machines' runs in Temporal's histories, by kind of event
+	Hops     []Hop              `json:"hops,omitempty"`
+	Memory   map[string]float64 `json:"memory,omitempty"`   // resident at the end of the load, in MiB, by process of the stack
+	Payloads map[string]int     `json:"payloads,omitempty"` // bytes of the largest one, by kind: event and type; empty: not looked at
+}
+
+// Bar is an aim for one figure of a load.
+type Bar struct {
+	Of  string  `json:"of"` // Seconds, Requests, Minute or Ratio
+	Aim float64 `json:"aim"`
+}
+
+// Hop is the time between one thing and the next, in seconds: as a watcher of the API server sees them, or as Temporal's histories have them.
+type Hop struct {
+	Name   string  `json:"name"`
+	Median float64 `json:"median"`
+	Ninety float64 `json:"ninety"` // nine of ten take no longer
+	Most   float64 `json:"most"`   // 99 of 100 take no longer
+	Times  int     `json:"times"`
+}
+
+// What a bar is an aim for.
+const (
+	Seconds  = "seconds"
+	Requests = "requests a machine"
+	Ratio    = "x critical path"
+	Minute   = "requests a minute"
+)
+
+// All returns the number of requests.
+func (l Load) All() int {
+	n := 0
+	for _, of := range l.Requests {
+		n += of
+	}
+	return n
+}
+
+// PerMachine returns the number of requests a machine.
+func (l Load) PerMachine() float64 { return float64(l.All()) / float64(l.Machines) }
+
+// PerMinute returns the number of requests a minute; 0 for a load that took no time.
+func (l Load) PerMinute() float64 {
+	if l.Seconds == 0 {
+		return 0
+	}
+	return float64(l.All()) / l.Seconds * 60
+}
+
+// Ratio returns the time as a multiple of the critical path; 0 if that is not known.
+func (l Load) Ratio() float64 {
+	if l.Ideal == 0 {
+		return 0
+	}
+	return l.Seconds / l.Ideal
+}
+
+// Processors returns the seconds of processor time of all processes.
+func (l Load) Processors() float64 {
+	sum := 0.0
+	for _, name := range slices.Sorted(maps.Keys(l.CPU)) { // in order, so that the sum is always the same
+		sum += l.CPU[name]
+	}
+	return sum
+}
+
+// figure returns the figure that a bar is an aim for.
+func (l Load) figure(of string) float64 {
+	switch of {
+	case Requests:
+		return l.PerMachine()
+	case Ratio:
+		return l.Ratio()
+	case Minute:
+		return l.PerMinute()
+	default:
+		return l.Seconds
+	}
+}
+
+// Table returns the report as text: a line for each load, then where its requests and processor time went.
+func (r Report) Table() string {
+	var text strings.Builder
+	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS A MACHINE", "REQUESTS A MINUTE", "CPU SECONDS", "EVENTS A MACHINE", "X CRITICAL PATH", "FIGURE/BAR"}}
+	for _, l := range r.Loads {
+		var bars []string
+		for _, b := range l.Bars {
+			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figure(b.Of)/b.Aim, number(b.Aim), b.Of))
+		}
+		rows = append(rows, []string{
+			l.Name, fmt.Sprintf("%.1f", l.Seconds), fmt.Sprintf("%.1f", l.PerMachine()), fmt.Sprintf("%.0f", l.PerMinute()), fmt.Sprintf("%.1f", l.Processors()),
+			orDash(l.Events, "%.1f"), orDash(l.Ratio(), "%.2f"), cmp.Or(strings.Join(bars, "; "), "-"),
+		})
+	}
+	text.WriteString(align(rows))
+	for _, l := range r.Loads {
+		fmt.Fprintf(&text, "\n%s\n", l.Name)
+		rows := [][]string{}
+		for _, what := range descending(l.Requests) {
+			rows = append(rows, []string{"  " + what, fmt.Sprint(l.Requests[what]), fmt.Sprintf("%.2f a machine", float64(l.Requests[what])/float64(l.Machines))})
+		}
+		for _, what := range descending(l.Kept) {
+			rows = append(rows, []string{"  in Temporal: " + what, fmt.Sprint(l.Kept[what]), fmt.Sprintf("%.2f a machine", float64(l.Kept[what])/float64(l.Machines))})
+		}
+		for _, process := range descending(l.CPU) {
+			if l.CPU[process] >= 0.05 {
+				rows = append(rows, []string{"  CPU of " + process, fmt.Sprintf("%.1f s", l.CPU[process]), ""})
+			}
+		}
+		for _, h := range l.Hops {
+			rows = append(rows, []string{"  " + h.Name, fmt.Sprintf("median %.2f s", h.Median), fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.Ninety, h.Most, h.Times)})
+		}
+		for _, process := range descending(l.Memory) {
+			rows = append(rows, []string{"  memory of " + process, fmt.Sprintf("%.0f MiB", l.Memory[process]), ""})
+		}
+		for _, kind := range descending(l.Payloads) {
+			rows = append(rows, []string{"  largest payload of " + kind, fmt.Sprintf("%d bytes", l.Payloads[kind]), ""})
+		}
+		text.WriteString(align(rows))
+	}
+	return text.String()
+}
+
+// Compare returns the figures of r as multiples of those of before, a line for each load that both have: less than 1 is faster or fewer.
+func (r Report) Compare(before Report) string {
+	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS", "CPU", "EVENTS"}}
+	for _, now := range r.Loads {
+		i := slices.IndexFunc(before.Loads, func(l Load) bool { return l.Name == now.Name })
+		if i < 0 {
+			continue
+		}
+		was := before.Loads[i]
+		rows = append(rows, []string{
+			now.Name, ratio(now.Seconds, was.Seconds), ratio(now.PerMachine(), was.PerMachine()), ratio(now.Processors(), was.Processors()), ratio(now.Events, was.Events),
+		})
+	}
+	if len(rows) == 1 {
+		return "The two reports have no load in common.\n"
+	}
+	return fmt.Sprintf("As multiples of the report of %s%s:\n", before.Time.UTC().Format(time.RFC3339), atCommit(before.Commit)) + align(rows)
+}
+
+func atCommit(commit string) string {
+	if commit == "" {
+		return ""
+	}
+	return " at commit " + commit
+}
+
+// Write writes the report to a file as JSON.
+func (r Report) Write(file string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// Read reads a report that Write has written.
+func Read(file string) (Report, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Report{}, fmt.Errorf("read report: %w", err)
+	}
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Report{}, fmt.Errorf("read report %s: %w", file, err)
+	}
+	return r, nil
+}
+
+// New returns a report of this moment and machine without loads.
+func New(commit string) Report {
+	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
+}
+
+// HopOf returns the figures of a hop from what was measured; durations is not empty. Each is made shorter by less: what the cloud itself took.
+func HopOf(name string, durations []time.Duration, less time.Duration) Hop {
+	list := slices.Sorted(slices.Values(durations))
+	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
+	return Hop{Name: name, Median: part(50), Ninety: part(90), Most: part(99), Times: len(list)}
+}
+
+// descending returns the keys, the largest value first.
+func descending[V cmp.Ordered](m map[string]V) []string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) })
+}
+
+func ratio(now, was float64) string {
+	if was == 0 || now == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", now/was)
+}
+
+func orDash(n float64, format string) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, n)
+}
+
+// number formats without superfluous zeros.
+func number(n float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", n), "0"), ".")
+}
+
+func align(rows [][]string) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush tells of errors
+	}
+	_ = w.Flush() // a strings.Builder has no errors
+	return text.String()
+}

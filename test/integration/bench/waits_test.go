@@ -1,0 +1,76 @@
+//go:build integration && bench
+
+package bench
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+
+	"millwright/provider"
+	"millwright/test/bench"
+	"millwright/test/integration/rig"
+)
+
+// kept returns what the histories of machines have of each kind of event.
+func kept(histories map[string]*historypb.History) map[string]int {
+	names := map[enumspb.EventType]string{
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:               "runs",
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:              "signals",
+		enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:                  "workflow tasks",
+		enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED:                     "failed workflow tasks",
+		enumspb.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:                  "failed workflow tasks",
+		enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:                  "regular activities",
+		enumspb.EVENT_TYPE_MARKER_RECORDED:                          "local activities",
+		enumspb.EVENT_TYPE_TIMER_STARTED:                            "timers",
+		enumspb.EVENT_TYPE_TIMER_FIRED:                              "timers that fired",
+		enumspb.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES:        "upserts of search attributes",
+		enumspb.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED: "child workflows",
+	}
+	counts := map[string]int{}
+	for _, history := range histories {
+		counts["events"] += len(history.Events)
+		for _, e := range history.Events {
+			if name := names[e.EventType]; name != "" {
+				counts[name]++
+			}
+		}
+	}
+	return counts
+}
+
+// waits returns how long the tasks of machines waited for a worker, by their histories: each kind of call of the cloud, other activities, and
+// tasks of workflows. An activity that was tried again is left out: its history has the time of the first attempt and the start of the last one.
+func waits(histories map[string]*historypb.History) (list []bench.Hop) {
+	measured := map[string][]time.Duration{}
+	add := func(what string, from, to time.Time) {
+		what += ": scheduled -> started"
+		measured[what] = append(measured[what], to.Sub(from))
+	}
+	calls := rig.Installation.Queue(provider.TaskQueue(""))
+	for _, history := range histories {
+		for _, a := range rig.Activities(history) {
+			switch {
+			case a.Attempt > 1:
+			case strings.HasPrefix(a.Queue, calls):
+				add(a.Type, a.Scheduled, a.Started)
+			default:
+				add("other activities", a.Scheduled, a.Started)
+			}
+		}
+		for _, e := range history.Events {
+			if e.EventType == enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED {
+				scheduled := history.Events[e.GetWorkflowTaskStartedEventAttributes().ScheduledEventId-1]
+				add("workflow tasks", scheduled.EventTime.AsTime(), e.EventTime.AsTime())
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(measured)) {
+		list = append(list, bench.HopOf(name, measured[name], 0))
+	}
+	return list
+}

@@ -1,0 +1,417 @@
+//go:build integration
+
+package capi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/activities/kube"
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+// fleet is a MachineDeployment of Millwright in the shared cluster.
+type fleet struct{ pool }
+
+// newFleet makes a MachineDeployment of this size in the shared cluster, with replacements of the text of its manifest, and returns when the
+// control plane of the cluster runs.
+func newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
+	t.Helper()
+	return sharedSpace(t).newFleet(t, name, replicas, replacements...)
+}
+
+// newFleet makes a MachineDeployment of this size in a space.
+func (s space) newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
+	t.Helper()
+	pairs := slices.Concat(replacements, []string{"NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)})
+	require.NoError(t, apply(t.Context(), s.name, "deployment.yaml", pairs...))
+	return fleet{pool{s, machineDeployments, name}}
+}
+
+// strategy is a replacement for the manifest: what spec.rollout has.
+func strategy(text string) []string {
+	return []string{"rollout: {strategy: {type: RollingUpdate}}", "rollout: " + text}
+}
+
+// template makes an infrastructure template like that of the cluster, with another value of one field of its machines if a value and a path
+// are given.
+func (s space) template(t *testing.T, name string, valueAndPath ...string) {
+	t.Helper()
+	o := s.get(t, devTemplates, s.name)
+	fresh := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "spec": o.Object["spec"]}}
+	fresh.SetName(name)
+	if len(valueAndPath) > 0 {
+		value, path := valueAndPath[0], append([]string{"spec", "template", "spec"}, valueAndPath[1:]...)
+		require.NoError(t, unstructured.SetNestedField(fresh.Object, value, path...))
+	}
+	_, err := s.of(devTemplates).Create(t.Context(), fresh, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// change makes another infrastructure template the one of the deployment.
+func (f fleet) change(t *testing.T, name string) {
+	t.Helper()
+	f.patch(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
+}
+
+// made counts the machines by the template that their infrastructure machine is made from.
+func (f fleet) made(t *testing.T) map[string]int {
+	t.Helper()
+	list, err := f.of(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+	require.NoError(t, err)
+	made := map[string]int{}
+	for _, o := range list.Items {
+		made[o.GetAnnotations()["cluster.x-k8s.io/cloned-from-name"]]++
+	}
+	return made
+}
+
+// awaitMade waits until exactly so many machines are made from a template, and no others exist, and the status says so.
+func (f fleet) awaitMade(t *testing.T, template string, n int, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
+		made, counts := f.made(t), f.status(t)
+		return len(made) == 1 && made[template] == n && slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(n)}), fmt.Sprint(made, counts, f.says(t))
+	})
+	f.awaitCounts(t, n, 20*time.Second)
+}
+
+// says returns the conditions of the deployment that are not in order, for people.
+func (f fleet) says(t *testing.T) (lines []string) {
+	t.Helper()
+	for _, kind := range []string{"Available", "RollingOut", "ScalingUp", "ScalingDown", "Paused", "Blocked", "Progressing"} {
+		status, reason, message := f.condition(t, kind)
+		lines = append(lines, fmt.Sprintf("%s=%s/%s %s", kind, status, reason, message))
+	}
+	return lines
+}
+
+// sets returns the sets of the deployment.
+func (f fleet) sets(t *testing.T) []unstructured.Unstructured {
+	t.Helper()
+	list, err := f.of(machineSets).List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.set})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// revision returns the revision of the deployment.
+func (f fleet) revision(t *testing.T) string {
+	t.Helper()
+	return f.get(t, machineDeployments, f.set).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
+}
+
+// ref names the set or deployment for its workflows.
+func (p pool) ref(t *testing.T) kube.Ref {
+	t.Helper()
+	return kube.Ref{Namespace: p.name, Name: p.set, UID: string(p.get(t, p.kind, p.set).GetUID())}
+}
+
+// request makes a request for the deployment by an update of its workflow, and returns the answer.
+func (f fleet) request(t *testing.T, in run.RequestInput) string {
+	t.Helper()
+	in.Actor = "ann"
+	handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: rig.Installation.ID(run.KindClusterAPIDeployment, f.ref(t)), UpdateName: run.MessageRequest,
+		WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
+	})
+	require.NoError(t, err)
+	var answer string
+	require.NoError(t, handle.Get(t.Context(), &answer))
+	return answer
+}
+
+// bounds are what a deployment promises while it is rolled out.
+type bounds struct {
+	most  int // machines that exist, those that are being deleted included
+	least int // machines that are available and are not being deleted
+}
+
+// guard watches every event of the fleet's machines. The verdict fails the test if a bound was broken once. Call guard when as many machines
+// are available as the deployment wants.
+func (f fleet) guard(t *testing.T, want bounds) (verdict func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	options := metav1.ListOptions{LabelSelector: "pool=" + f.set}
+	list, err := f.of(machines).List(ctx, options)
+	require.NoError(t, err)
+	available := map[string]bool{}
+	for i := range list.Items {
+		available[list.Items[i].GetName()] = isAvailable(&list.Items[i])
+	}
+	options.ResourceVersion = list.GetResourceVersion()
+	watch, err := f.of(machines).Watch(ctx, options)
+	require.NoError(t, err)
+	var broken []string
+	events, peak, low, over := 0, 0, want.most, make(chan struct{})
+	go func() {
+		defer close(over)
+		for e := range watch.ResultChan() {
+			m, is := e.Object.(*unstructured.Unstructured)
+			if !is && ctx.Err() != nil {
+				return // it was stopped
+			}
+			if !is {
+				broken = append(broken, fmt.Sprintf("the watch ended: %v", e.Object))
+				return
+			}
+			events++
+			if available[m.GetName()] = isAvailable(m); e.Type == "DELETED" {
+				delete(available, m.GetName())
+			}
+			n := 0
+			for _, is := range available {
+				if is {
+					n++
+				}
+			}
+			peak, low = max(peak, len(available)), min(low, n)
+			if len(available) > want.most || n < want.least {
+				broken = append(broken, fmt.Sprintf("%s %s: %d machines, %d available", e.Type, m.GetName(), len(available), n))
+			}
+		}
+	}()
+	stop := func() {
+		cancel()
+		watch.Stop()
+		<-over
+	}
+	t.Cleanup(stop)
+	return func() {
+		t.Helper()
+		stop()
+		t.Logf("%d events: at most %d machines, at least %d available", events, peak, low)
+		assert.Empty(t, broken, "at most %d machines, at least %d available", want.most, want.least)
+		assert.Positive(t, events)
+	}
+}
+
+func isAvailable(m *unstructured.Unstructured) bool {
+	list, _, _ := unstructured.NestedSlice(m.Object, "status", "conditions")
+	return m.GetDeletionTimestamp() == nil && slices.ContainsFunc(list, func(item any) bool {
+		c := item.(map[string]any)
+		return c["type"] == "Available" && c["status"] == "True"
+	})
+}
+
+func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "fleet", 3)
+	f.awaitMade(t, f.name, 3, 60*time.Second)
+	d := f.get(t, machineDeployments, f.set)
+	phase, _, _ := unstructured.NestedString(d.Object, "status", "phase")
+	assert.Equal(t, "Running", phase)
+	for kind, want := range map[string]string{
+		"Available": "True/Available", "MachinesReady": "True/Ready", "MachinesUpToDate": "True/UpToDate", "RollingOut": "False/NotRollingOut",
+		"ScalingUp": "False/NotScalingUp", "ScalingDown": "False/NotScalingDown", "Remediating": "False/NotRemediating", "Deleting": "False/NotDeleting",
+		"Paused": "False/NotPaused",
+	} {
+		status, reason, message := conditionOf(t, d, kind)
+		assert.Equal(t, want, status+"/"+reason, "%s: %s", kind, message)
+	}
+	assert.Equal(t, []string{ourFinalizer}, d.GetFinalizers())
+	require.Len(t, d.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
+	assert.Equal(t, "Cluster", d.GetOwnerReferences()[0].Kind)
+	sets := f.sets(t)
+	require.Len(t, sets, 1)
+	owner := metav1.GetControllerOf(&sets[0])
+	require.NotNil(t, owner)
+	assert.Equal(t, d.GetUID(), owner.UID)
+	assert.Equal(t, component.OurFilter, sets[0].GetLabels()[component.WatchFilterLabel])
+	assert.Equal(t, f.name, sets[0].GetLabels()[clusterLabel])
+	assert.Equal(t, "1", sets[0].GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"])
+	for _, m := range f.members(t) {
+		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
+		assert.Equal(t, sets[0].GetLabels()["machine-template-hash"], m.GetLabels()["machine-template-hash"])
+		assert.Equal(t, f.set, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
+	}
+
+	rig.Eventually(t, 20*time.Second, "the bridge counts its machines", func() (bool, any) {
+		n := r.Metric(t, component.Bridge, "millwright_cluster_api_deployment_status_available_replicas")
+		return n >= 3, n
+	})
+
+	verdict := f.guard(t, bounds{most: 4, least: 3})
+	f.template(t, "fleet-2")
+	f.change(t, "fleet-2")
+	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica", 20*time.Second)
+	f.awaitMade(t, "fleet-2", 3, 120*time.Second)
+	verdict()
+	f.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "", 20*time.Second)
+	assert.Equal(t, "2", f.revision(t))
+	assert.Len(t, f.sets(t), 2, "the old set stays, so that it can be put back")
+
+	ref := f.ref(t)
+	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
+	f.gone(t, 60*time.Second)
+	f.awaitCounts(t, 0, time.Second)
+	assert.Empty(t, f.sets(t))
+	rig.Eventually(t, 30*time.Second, "its workflow has ended", func() (bool, any) {
+		open := r.Workflows(t, fmt.Sprintf("WorkflowId = %q AND ExecutionStatus = 'Running'", rig.Installation.ID(run.KindClusterAPIDeployment, ref)))
+		return len(open) == 0, open
+	})
+}
+
+// awaitOutdated waits until core has put its taint for nodes of an old template on so many nodes of the fleet.
+func (f fleet) awaitOutdated(t *testing.T, n int) {
+	t.Helper()
+	nodes := f.workload(t).CoreV1().Nodes()
+	rig.Eventually(t, 20*time.Second, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
+		var tainted []string
+		for _, m := range f.members(t) {
+			name, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
+			node, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			if slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == "node.cluster.x-k8s.io/outdated-revision" }) {
+				tainted = append(tainted, name)
+			}
+		}
+		return len(tainted) == n, tainted
+	})
+}
+
+// With OnDelete a machine is replaced when a person deletes it, and no other.
+func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "ondelete", 2, strategy("{strategy: {type: OnDelete}}")...)
+	f.awaitMade(t, f.name, 2, 60*time.Second)
+	before := f.uids(t)
+	time.Sleep(10 * time.Second) // until core has nothing more to write about the machines, so that only what Millwright writes has it look again
+	f.template(t, "ondelete-2")
+	f.change(t, "ondelete-2")
+	rig.Eventually(t, 20*time.Second, "the old set creates no machines any more", func() (bool, any) {
+		var disabled []string
+		for _, s := range f.sets(t) {
+			disabled = append(disabled, s.GetAnnotations()["cluster.x-k8s.io/disable-machine-create"])
+		}
+		return len(disabled) == 2 && slices.Contains(disabled, "true"), disabled
+	})
+	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date", 20*time.Second)
+	f.awaitOutdated(t, 2)
+	time.Sleep(3 * time.Second) // nothing is to happen: there is nothing to wait for
+	assert.ElementsMatch(t, before, f.uids(t), "nobody has deleted a machine")
+
+	gone := f.members(t)[0]
+	require.NoError(t, f.of(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
+	rig.Eventually(t, 60*time.Second, "one machine is of the new template, and one of the old", func() (bool, any) {
+		made, counts := f.made(t), f.status(t)
+		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" && slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(made, counts, f.says(t))
+	})
+	stayed := slices.DeleteFunc(f.uids(t), func(uid types.UID) bool { return !slices.Contains(before, uid) })
+	assert.Len(t, stayed, 1, "the machine that nobody has deleted")
+}
+
+// At the time of spec.rollout.after all machines are replaced by others of the same template.
+func TestADeploymentIsRolledOutAtATime(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "after", 1)
+	f.awaitMade(t, f.name, 1, 60*time.Second)
+	before := f.uids(t)
+	due := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second)
+	f.patch(t, fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, due.Format(time.RFC3339)))
+	time.Sleep(time.Until(due) - 2*time.Second)
+	assert.Equal(t, before, f.uids(t), "it is not due yet")
+	assert.Equal(t, "1", f.revision(t))
+	rig.Eventually(t, 60*time.Second, "the machine is another one", func() (bool, any) {
+		uids := f.uids(t)
+		return len(uids) == 1 && uids[0] != before[0], fmt.Sprint(uids, f.says(t))
+	})
+	f.awaitMade(t, f.name, 1, 20*time.Second)
+	assert.Equal(t, "2", f.revision(t))
+	for _, m := range f.members(t) {
+		assert.False(t, m.GetCreationTimestamp().Time.Before(due))
+	}
+}
+
+// A template that does not exist stops a rollout before it begins. It goes on as soon as the template is created.
+func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "missing", 1)
+	f.awaitMade(t, f.name, 1, 60*time.Second)
+	before := f.uids(t)
+	f.change(t, "missing-2")
+	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2", 20*time.Second)
+	time.Sleep(2 * time.Second) // nothing is to happen: there is nothing to wait for
+	assert.Equal(t, before, f.uids(t))
+	f.awaitCounts(t, 1, time.Second)
+	verdict := f.guard(t, bounds{most: 2, least: 1})
+	f.template(t, "missing-2")
+	rig.Eventually(t, 10*time.Second, "a machine of the new template", func() (bool, any) {
+		made := f.made(t)
+		return made["missing-2"] == 1, fmt.Sprint(made, f.says(t))
+	})
+	f.awaitMade(t, "missing-2", 1, 60*time.Second)
+	verdict()
+	rig.Eventually(t, 20*time.Second, "nothing blocks it any more", func() (bool, any) {
+		status, _, message := f.condition(t, "Blocked")
+		return status == "", message
+	})
+}
+
+// versionsOf returns the versions of the deployment, its sets and its machines with their clones, by kind and name.
+func (f fleet) versionsOf(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{"deployment": f.get(t, machineDeployments, f.set).GetResourceVersion()}
+	for _, s := range f.sets(t) {
+		all["set "+s.GetName()] = s.GetResourceVersion()
+	}
+	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
+		list, err := f.of(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+		require.NoError(t, err)
+		for _, o := range list.Items {
+			all[kind.Resource+" "+o.GetName()] = o.GetResourceVersion()
+		}
+	}
+	return all
+}
+
+// calm waits until nobody has written any object of the fleet for ten seconds.
+func (f fleet) calm(t *testing.T) {
+	t.Helper()
+	before, since := f.versionsOf(t), time.Now()
+	rig.Eventually(t, 45*time.Second, "nobody has written for ten seconds", func() (bool, any) {
+		now := f.versionsOf(t)
+		if fmt.Sprint(now) != fmt.Sprint(before) {
+			before, since = now, time.Now()
+		}
+		return time.Since(since) > 10*time.Second, now
+	})
+}
+
+// managers returns which field managers have written which objects of the fleet, with the fields in the log.
+func (f fleet) managers(t *testing.T) map[string][]string {
+	t.Helper()
+	names := map[string][]string{}
+	note := func(kind string, o *unstructured.Unstructured) {
+		for _, entry := range o.GetManagedFields() {
+			if manager := strings.TrimSpace(entry.Manager + " " + entry.Subresource); !slices.Contains(names[kind], manager) {
+				names[kind] = append(names[kind], manager)
+			}
+			if entry.FieldsV1 != nil {
+				t.Logf("%s %s: %s %s %s: %s", kind, o.GetName(), entry.Manager, entry.Operation, entry.Subresource, entry.FieldsV1.GetRawString())
+			}
+		}
+	}
+	note("deployment", f.get(t, machineDeployments, f.set))
+	for _, s := range f.sets(t) {
+		note("set", &s)
+	}
+	for _, m := range f.members(t)[:1] { // they are all alike
+		note("machine", &m)
+	}
+	return names
+}

@@ -1,0 +1,309 @@
+//go:build integration
+
+// Package extension is a runtime extension of Cluster API that updates machines of the development provider in place, for tests: it says which
+// changes it can make, pretends to make them, and fails when a test wants that.
+package extension
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+)
+
+// Hooks that the extension serves.
+const (
+	CanUpdateMachineSet = "CanUpdateMachineSet"
+	UpdateMachine       = "UpdateMachine"
+)
+
+// Behaviour is how the extension answers the calls of one hook for one MachineDeployment.
+type Behaviour int
+
+// Behaviours.
+const (
+	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. UpdateMachine asks to be called again
+	// once, a second later, and then succeeds.
+	Works Behaviour = iota
+	// Declines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
+	Declines
+	// Reports answers with the status Failure and a message, as an extension does that was asked and could not do it.
+	Reports
+	// Breaks answers with HTTP 500.
+	Breaks
+	// HangsUp closes the connection without an answer.
+	HangsUp
+	// Holds answers UpdateMachine with the wish to be called again, one second later, for as long as the behaviour stays.
+	Holds
+)
+
+// Messages of the answers.
+const (
+	Updating = "the virtual machine is being changed"
+	Refusal  = "the hypervisor is being serviced"
+	Failure  = "the hypervisor has lost its disk"
+)
+
+// Call is a call of a hook, in the order in which the calls came.
+type Call struct {
+	Hook       string
+	Deployment string // of the Machine or the MachineSets
+	Name       string // UpdateMachine: of the Machine; CanUpdateMachineSet: of the former MachineSet
+	Desired    string // UpdateMachine: Spec as JSON, of the infrastructure machine; CanUpdateMachineSet: name of the new MachineSet
+}
+
+// Server is the extension. Its methods may be called at any time from anywhere.
+type Server struct {
+	server *httptest.Server
+
+	mu      sync.Mutex
+	behave  map[string]Behaviour // by hook and deployment: key
+	begun   map[string]bool      // updates for which core has called the extension once, by Machine and desired spec
+	calls   []Call
+	refused []error // requests that no client of the API may send
+}
+
+// New starts the extension at a port of loopback. Call Close at the end.
+func New() *Server {
+	s := &Server{behave: map[string]Behaviour{}, begun: map[string]bool{}}
+	s.server = httptest.NewTLSServer(http.HandlerFunc(s.serve))
+	return s
+}
+
+// Close stops the extension. A second call does nothing.
+func (s *Server) Close() { s.server.Close() }
+
+// Config returns the ExtensionConfig that registers the extension for objects of one namespace, under the name of the namespace. Core
+// reconciles it only with its value of the watch filter, which is given as a label and its value.
+func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Unstructured {
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": runtimev1.GroupVersion.String(), "kind": "ExtensionConfig",
+		"metadata": map[string]any{"name": namespace, "labels": map[string]any{filterLabel: filter}},
+		"spec": map[string]any{
+			"clientConfig":      map[string]any{"url": s.server.URL, "caBundle": base64.StdEncoding.EncodeToString(authority)},
+			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
+		},
+	}}
+}
+
+func key(hook, deployment string) string { return hook + " " + deployment }
+
+// Behave sets how the next calls of a hook for a deployment are answered. Without it the extension works.
+func (s *Server) Behave(hook, deployment string, b Behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behave[key(hook, deployment)] = b
+}
+
+// Calls returns the calls of a hook for a deployment until now, in their order.
+func (s *Server) Calls(hook, deployment string) []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.calls), func(c Call) bool { return c.Hook != hook || c.Deployment != deployment })
+}
+
+// Refused returns an error for each request that was no call of a hook of the extension.
+func (s *Server) Refused() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.refused...)
+}
+
+// handlers are the names of the handlers by the hooks that they serve.
+var handlers = map[string]string{CanUpdateMachineSet: "can-update-machine-set", UpdateMachine: "update-machine"}
+
+func path(hook, handler string) string {
+	return strings.TrimSuffix(strings.ToLower(fmt.Sprintf("/%s/%s/%s", runtimehooksv1.GroupVersion, hook, handler)), "/")
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	var answer any
+	var err error
+	switch r.URL.Path {
+	case path("Discovery", ""):
+		answer = discovery()
+	case path(CanUpdateMachineSet, handlers[CanUpdateMachineSet]):
+		answer, err = s.canUpdate(r)
+	case path(UpdateMachine, handlers[UpdateMachine]):
+		answer, err = s.update(r)
+	default:
+		err = errors.New("no hook has this path")
+	}
+	if err != nil && !errors.Is(err, errBroken) {
+		err = fmt.Errorf("%s %s: %w", r.Method, r.URL, err)
+		s.mu.Lock()
+		s.refused = append(s.refused, err)
+		s.mu.Unlock()
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // an error: nobody waits for the answer any more
+}
+
+// errBroken is the answer of a hook that breaks.
+var errBroken = errors.New("the extension is broken")
+
+// discovery says which hooks the extension serves, with the defaults of Cluster API: 10 s for an answer, and an error is not ignored.
+func discovery() *runtimehooksv1.DiscoveryResponse {
+	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: success()}
+	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
+	for hook, name := range handlers {
+		served := runtimehooksv1.GroupVersionHook{APIVersion: runtimehooksv1.GroupVersion.String(), Hook: hook}
+		answer.Handlers = append(answer.Handlers, runtimehooksv1.ExtensionHandler{Name: name, RequestHook: served})
+	}
+	return answer
+}
+
+func success() runtimehooksv1.CommonResponse {
+	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess}
+}
+
+// called records a call and returns how to answer it, unless the behaviour is an error.
+func (s *Server) called(c Call) (Behaviour, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, c)
+	b := s.behave[key(c.Hook, c.Deployment)]
+	s.mu.Unlock()
+	if b == HangsUp {
+		panic(http.ErrAbortHandler) // closes the connection
+	}
+	if b == Breaks {
+		return b, errBroken
+	}
+	return b, nil
+}
+
+func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
+	var in runtimehooksv1.CanUpdateMachineSetRequest
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	former, wanted := &in.Current.MachineSet, &in.Desired.MachineSet
+	b, err := s.called(Call{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name})
+	if err != nil {
+		return nil, err
+	}
+	answer := &runtimehooksv1.CanUpdateMachineSetResponse{CommonResponse: success()}
+	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("CanUpdateMachineSetResponse"))
+	if b == Declines {
+		return answer, nil
+	}
+	if b == Reports {
+		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Refusal
+		return answer, nil
+	}
+	backend, err := newBackend(in.Current.InfrastructureMachineTemplate.Raw, in.Desired.InfrastructureMachineTemplate.Raw)
+	if err != nil {
+		return nil, err
+	}
+	if backend != nil {
+		answer.InfrastructureMachineTemplatePatch, err = patch(runtimehooksv1.JSONPatchType, []any{
+			map[string]any{"op": "add", "path": "/spec/template/spec/backend/inMemory", "value": backend},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if version := wanted.Spec.Template.Spec.Version; version != former.Spec.Template.Spec.Version {
+		answer.MachineSetPatch, err = patch(runtimehooksv1.JSONMergePatchType, map[string]any{
+			"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"version": version}}},
+		})
+	}
+	return answer, err
+}
+
+// newBackend returns what a template of the development provider shall have as backend.inMemory; nil if it is to stay or the kind is another.
+func newBackend(current, desired []byte) (any, error) {
+	var backends [2]any
+	for i, text := range [][]byte{current, desired} {
+		var template unstructured.Unstructured
+		if err := template.UnmarshalJSON(text); err != nil {
+			return nil, err
+		}
+		if template.GetKind() != "DevMachineTemplate" {
+			return nil, nil
+		}
+		backends[i], _, _ = unstructured.NestedFieldNoCopy(template.Object, "spec", "template", "spec", "backend", "inMemory") // an error: there is none
+	}
+	if fmt.Sprint(backends[0]) == fmt.Sprint(backends[1]) { // maps are printed in the order of their keys
+		return nil, nil
+	}
+	return backends[1], nil
+}
+
+func patch(kind runtimehooksv1.PatchType, content any) (runtimehooksv1.Patch, error) {
+	text, err := json.Marshal(content)
+	return runtimehooksv1.Patch{PatchType: kind, Patch: text}, err
+}
+
+func (s *Server) update(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
+	var in runtimehooksv1.UpdateMachineRequest
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	var infra unstructured.Unstructured
+	if err := infra.UnmarshalJSON(in.Desired.InfrastructureMachine.Raw); err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(infra.Object["spec"])
+	if err != nil {
+		return nil, err
+	}
+	m := &in.Desired.Machine
+	b, err := s.called(Call{UpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)})
+	if err != nil {
+		return nil, err
+	}
+	answer := &runtimehooksv1.UpdateMachineResponse{CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: success()}}
+	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("UpdateMachineResponse"))
+	if b == Reports {
+		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Failure
+		return answer, nil
+	}
+	if b == Holds || s.first(fmt.Sprintf("%s/%s %s %s", m.Namespace, m.Name, m.Spec.Version, spec)) {
+		answer.RetryAfterSeconds, answer.Message = 1, Updating
+	}
+	return answer, nil
+}
+
+// first reports whether this is the first of the two calls for an update. The call after the second is again the first of an update.
+func (s *Server) first(update string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun[update] = !s.begun[update]
+	return s.begun[update]
+}
+
+// Discovered reports whether Cluster API's core knows the hooks of an ExtensionConfig, and what it says.
+func Discovered(config *unstructured.Unstructured) (bool, string) {
+	var c runtimev1.ExtensionConfig
+	text, err := config.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil {
+		return false, err.Error()
+	}
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == runtimev1.ExtensionConfigDiscoveredCondition {
+			return condition.Status == metav1.ConditionTrue && len(c.Status.Handlers) == len(handlers), condition.Message
+		}
+	}
+	return false, "no condition"
+}

@@ -1,0 +1,397 @@
+//go:build integration
+
+package capi
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+// pool is a MachineSet or MachineDeployment of Millwright in a space.
+type pool struct {
+	space
+	kind schema.GroupVersionResource
+	set  string // its name, and the value of the label pool of its machines
+}
+
+// shared is the cluster of the tests that do not touch the cluster itself.
+var shared = sync.OnceValue(func() error {
+	_, err := makeSpace(context.Background(), "shared", "plane.yaml")
+	return err
+})
+
+// newPool makes a MachineSet of this size in the shared cluster, and returns when the control plane of the cluster runs.
+func newPool(t *testing.T, name string, replicas int) pool {
+	t.Helper()
+	return sharedSpace(t).newPool(t, name, replicas)
+}
+
+// sharedSpace returns the shared cluster when its control plane runs.
+func sharedSpace(t *testing.T) space {
+	t.Helper()
+	require.NoError(t, shared())
+	return startedSpace(t, "shared")
+}
+
+// startedSpace returns the namespace of a test when the control plane of its cluster runs.
+func startedSpace(t *testing.T, name string) space {
+	t.Helper()
+	s, err := spaceOf(name)
+	require.NoError(t, err)
+	rig.Eventually(t, 90*time.Second, "the control plane runs", func() (bool, any) {
+		planes, _, seen := s.running(t.Context())
+		return planes == 1, seen
+	})
+	return s
+}
+
+// newPool makes a MachineSet of this size in a space.
+func (s space) newPool(t *testing.T, name string, replicas int) pool {
+	t.Helper()
+	require.NoError(t, apply(t.Context(), s.name, "set.yaml", "NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)))
+	return pool{s, machineSets, name}
+}
+
+// resize sets spec.replicas.
+func (p pool) resize(t *testing.T, replicas int) {
+	t.Helper()
+	p.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+// patch patches the set or the deployment.
+func (p pool) patch(t *testing.T, patch string) {
+	t.Helper()
+	p.merge(t, p.kind, p.set, patch)
+}
+
+// merge patches an object.
+func (s space) merge(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
+	t.Helper()
+	_, err := s.of(resource).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// members returns its machines.
+func (p pool) members(t *testing.T) []unstructured.Unstructured {
+	t.Helper()
+	list, err := p.of(machines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// counts returns how many machines, infrastructure machines and bootstrap configurations the set has.
+func (p pool) counts(ctx context.Context) (text string, err error) {
+	var n []int
+	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
+		list, err := p.of(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.set})
+		if err != nil {
+			return "", err
+		}
+		n = append(n, len(list.Items))
+	}
+	return fmt.Sprint(n), nil
+}
+
+// awaitCounts waits until the set has this many machines, and as many clones of each template.
+func (p pool) awaitCounts(t *testing.T, n int, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("%d machines, each with its clones", n), func() (bool, any) {
+		counts, err := p.counts(t.Context())
+		return err == nil && counts == fmt.Sprint([]int{n, n, n}), fmt.Sprint(counts, err)
+	})
+}
+
+// condition returns status, reason and message of a condition.
+func (p pool) condition(t *testing.T, kind string) (status, reason, message string) {
+	t.Helper()
+	return conditionOf(t, p.get(t, p.kind, p.set), kind)
+}
+
+func conditionOf(t *testing.T, o *unstructured.Unstructured, kind string) (status, reason, message string) {
+	t.Helper()
+	list, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+	require.NoError(t, err)
+	for _, item := range list {
+		if c := item.(map[string]any); c["type"] == kind {
+			message, _ = c["message"].(string)
+			return c["status"].(string), c["reason"].(string), message
+		}
+	}
+	return "", "", ""
+}
+
+// awaitMessage waits until a condition has this status and reason, and a message with this text.
+func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("condition %s is %s/%s with %q", kind, status, reason, part), func() (bool, any) {
+		is, why, text := p.condition(t, kind)
+		return is == status && why == reason && strings.Contains(text, part), fmt.Sprint(is, " ", why, " ", text)
+	})
+}
+
+// awaitStatus waits until the status counts so many replicas, ready and available ones. Core says of no machine of a set without a deployment
+// that it is up to date.
+func (p pool) awaitStatus(t *testing.T, n int, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
+		seen := p.status(t)[:3]
+		return slices.Equal(seen, []int64{int64(n), int64(n), int64(n)}), seen
+	})
+}
+
+// status returns the counts of the status: replicas, ready, available and up-to-date ones.
+func (p pool) status(t *testing.T) (counts []int64) {
+	t.Helper()
+	o := p.get(t, p.kind, p.set).Object
+	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
+		count, _, err := unstructured.NestedInt64(o, "status", field)
+		require.NoError(t, err)
+		counts = append(counts, count)
+	}
+	return counts
+}
+
+// gone waits until the set or deployment does not exist.
+func (p pool) gone(t *testing.T, within time.Duration) {
+	t.Helper()
+	rig.Eventually(t, within, p.kind.Resource+" "+p.set+" is gone", func() (bool, any) {
+		o, err := p.of(p.kind).Get(t.Context(), p.set, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), o
+	})
+}
+
+func TestMS01_ASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "life", 0)
+	p.resize(t, 3)
+	p.awaitCounts(t, 3, 30*time.Second)
+	p.awaitStatus(t, 3, 60*time.Second)
+	status, reason, message := p.condition(t, "ScalingUp")
+	assert.Equal(t, []string{"False", "NotScalingUp", ""}, []string{status, reason, message})
+	for _, m := range p.members(t) {
+		owner := metav1.GetControllerOf(&m)
+		require.NotNil(t, owner)
+		assert.Equal(t, "MachineSet", owner.Kind)
+		assert.Equal(t, p.set, m.GetLabels()["cluster.x-k8s.io/set-name"])
+		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
+		infra := p.get(t, devMachines, m.GetName())
+		assert.Equal(t, "Machine", metav1.GetControllerOf(infra).Kind, "Cluster API's controller has taken it over: %v", infra.GetOwnerReferences())
+		assert.Len(t, infra.GetOwnerReferences(), 1)
+		assert.Equal(t, p.name, infra.GetAnnotations()["cluster.x-k8s.io/cloned-from-name"])
+		assert.Equal(t, "blue", infra.GetAnnotations()["example.com/team"])
+	}
+	set := p.get(t, machineSets, p.set)
+	assert.Equal(t, []string{"machine.sapcloud.io/cluster-api"}, set.GetFinalizers())
+	require.Len(t, set.GetOwnerReferences(), 1, "MS-02: it stands alone, so the Cluster owns it")
+	assert.Equal(t, "Cluster", set.GetOwnerReferences()[0].Kind)
+	template := p.get(t, devTemplates, p.name)
+	assert.Equal(t, p.name, template.GetLabels()[clusterLabel])
+
+	p.resize(t, 1)
+	p.awaitCounts(t, 1, 60*time.Second)
+	require.NoError(t, p.of(machineSets).Delete(t.Context(), p.set, metav1.DeleteOptions{}))
+	p.awaitCounts(t, 0, 60*time.Second)
+	p.gone(t, 20*time.Second)
+}
+
+func TestMS08_ASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "template", 0)
+	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
+	p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", "Scaling up from 0 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist", 30*time.Second)
+	_, reason, _ := p.condition(t, "MachinesCreated")
+	assert.Equal(t, "TemplateNotFound", reason)
+	_, reason, _ = p.condition(t, "Blocked")
+	assert.Equal(t, "TemplateNotFound", reason)
+	counts, err := p.counts(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
+
+	p.template(t, "absent")
+	p.awaitCounts(t, 2, 10*time.Second) // Cluster API's controller looks again after a back-off of up to 16 minutes
+}
+
+// A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the template is made.
+func TestMS08_ATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "orphaned", 0)
+	f := p.newFleet(t, "stranded", 1)
+	f.awaitMade(t, f.name, 1, 60*time.Second)
+	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`)
+	f.change(t, "late")
+	p.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late", 30*time.Second)
+	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late", 30*time.Second)
+	crash(t, component.Worker)
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Bridge))
+	p.template(t, "late")
+	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
+	p.exactly(t, 2, 2)
+	f.awaitMade(t, "late", 1, 90*time.Second)
+	f.created(t, 2)
+}
+
+func TestMS10_WhatChangesInPlaceReachesMachinesAndClones(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "inplace", 0)
+	p.merge(t, machineSets, p.set, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
+	p.awaitCounts(t, 1, 30*time.Second)
+	m := p.members(t)[0]
+	name, uid := m.GetName(), m.GetUID()
+	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`)
+	rig.Eventually(t, 30*time.Second, "the machine and its clones have the new label and not the old one", func() (bool, any) {
+		m := p.get(t, machines, name)
+		drain, _, _ := unstructured.NestedInt64(m.Object, "spec", "deletion", "nodeDrainTimeoutSeconds")
+		ok, seen := drain == 7, []any{drain}
+		for _, labels := range []map[string]string{m.GetLabels(), p.get(t, devMachines, name).GetLabels(), p.get(t, kubeadmConfigs, name).GetLabels()} {
+			_, old := labels["tier"]
+			ok = ok && !old && labels["rank"] == "new"
+			seen = append(seen, labels)
+		}
+		return ok, seen
+	})
+	assert.Equal(t, uid, p.get(t, machines, name).GetUID(), "the same machine")
+}
+
+// crash kills a process with SIGKILL and starts it again.
+func crash(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, r.Stack.Kill(t.Context(), name))
+	require.NoError(t, r.Stack.Restart(t.Context(), name))
+}
+
+// watched makes a MachineHealthCheck of the set.
+func (p pool) watched(t *testing.T) {
+	t.Helper()
+	check := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck",
+		"metadata": map[string]any{"name": p.set, "labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilter}},
+		"spec": map[string]any{
+			"clusterName": p.name,
+			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.set}},
+			"checks":      map[string]any{"nodeStartupTimeoutSeconds": int64(600)},
+		},
+	}}
+	_, err := p.of(kind("", "machinehealthchecks")).Create(t.Context(), check, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// remediated waits until a machine is gone, and there are n others.
+func (p pool) remediated(t *testing.T, name string, n int) {
+	t.Helper()
+	rig.Eventually(t, 60*time.Second, name+" is replaced", func() (bool, any) {
+		var names []string
+		for _, m := range p.members(t) {
+			names = append(names, m.GetName())
+		}
+		return len(names) == n && !slices.Contains(names, name), names
+	})
+}
+
+// remediate asks for the replacement of a machine.
+func (p pool) remediate(t *testing.T, name string) {
+	t.Helper()
+	p.merge(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/remediate-machine":""}}}`)
+}
+
+func TestMS11_AnUnhealthyMachineIsReplaced(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "unhealthy", 2)
+	p.awaitStatus(t, 2, 90*time.Second)
+	p.watched(t)
+	bad := p.members(t)[0]
+	p.remediate(t, bad.GetName())
+	p.remediated(t, bad.GetName(), 2)
+	p.awaitCounts(t, 2, 30*time.Second)
+	said := r.Audit(t, func(a rig.Audited) bool {
+		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" && a.ObjectRef.Name == bad.GetName() && a.ObjectRef.Subresource == "status"
+	})
+	assert.NotEmpty(t, said, "it said OwnerRemediated=False/MachineDeleting before it was deleted")
+}
+
+// Worker and bridge die while a machine is remediated. It is replaced once.
+func TestMS11_AnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "crashed", 2)
+	p.awaitStatus(t, 2, 90*time.Second)
+	p.watched(t)
+	for i, name := range []string{component.Worker, component.Bridge} {
+		bad := p.members(t)[0].GetName()
+		p.remediate(t, bad)
+		crash(t, name)
+		p.remediated(t, bad, 2)
+		p.exactly(t, 2, 2+i+1)
+	}
+	p.awaitStatus(t, 2, 90*time.Second)
+}
+
+// exactly waits for n machines with their clones, and asserts that so many were made since the beginning.
+func (p pool) exactly(t *testing.T, n, made int) {
+	t.Helper()
+	p.awaitCounts(t, n, 90*time.Second)
+	p.created(t, made)
+}
+
+// created asserts that n machines were made since the beginning, and as many clones of each template. The API server answers a client that was
+// killed with an error, whether or not it has made the object: such an object counts if it exists, and may count otherwise.
+func (p pool) created(t *testing.T, n int) {
+	t.Helper()
+	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
+		list, err := p.of(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
+		require.NoError(t, err)
+		made, perhaps := map[string]bool{}, map[string]bool{}
+		for _, o := range list.Items {
+			made[o.GetName()] = true
+		}
+		for _, a := range r.Audit(t, func(a rig.Audited) bool {
+			return a.Verb == "create" && a.ObjectRef.Namespace == p.name && a.ObjectRef.Resource == resource.Resource &&
+				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.set+"-")
+		}) {
+			switch {
+			case a.ResponseStatus.Code < 300:
+				made[a.ObjectRef.Name] = true
+			case a.ResponseStatus.Code >= 500:
+				perhaps[a.ObjectRef.Name] = true
+			}
+		}
+		maps.DeleteFunc(perhaps, func(name string, _ bool) bool { return made[name] })
+		assert.LessOrEqual(t, len(made), n, "%s made: %v", resource.Resource, made)
+		assert.GreaterOrEqual(t, len(made)+len(perhaps), n, "%s made: %v; perhaps: %v", resource.Resource, made, perhaps)
+	}
+}
+
+func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
+	p := newPool(t, "killed", 0)
+	p.resize(t, 20)
+	for _, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
+		rig.Eventually(t, 60*time.Second, "more machines", func() (bool, any) {
+			n := len(p.members(t))
+			return n > 0, n
+		})
+		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.members(t)))
+		crash(t, name)
+	}
+	p.exactly(t, 20, 20)
+	p.resize(t, 5)
+	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
+		crash(t, name)
+	}
+	p.awaitCounts(t, 5, 120*time.Second)
+	p.awaitStatus(t, 5, 60*time.Second)
+}

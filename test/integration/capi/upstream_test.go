@@ -1,0 +1,120 @@
+//go:build integration
+
+package capi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "alone", "cluster.yaml")
+	begun := time.Now()
+	since := func(what string) {
+		t.Logf("%s after %s", what, time.Since(begun).Round(time.Second/10))
+		begun = time.Now()
+	}
+	s.awaitMachines(t, 3, 90*time.Second)
+	since("1 + 3 machines run")
+
+	nodes := s.workload(t).CoreV1().Nodes()
+	s.awaitNodes(t, 4)
+	list, err := nodes.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, n := range list.Items { // the machine of a node has its name and its provider ID
+		id, _, err := unstructured.NestedString(s.get(t, machines, n.Name).Object, "spec", "providerID")
+		require.NoError(t, err)
+		assert.NotEmpty(t, id)
+		assert.Equal(t, id, n.Spec.ProviderID)
+	}
+
+	scale := []byte(`{"spec":{"replicas":1}}`)
+	_, err = s.of(machineDeployments).Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
+	require.NoError(t, err)
+	s.awaitMachines(t, 1, 30*time.Second)
+	s.awaitNodes(t, 2)
+	since("1 + 1 machines")
+
+	require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	below := []schema.GroupVersionResource{
+		clusters, machineDeployments, machineSets, machines, kubeadmConfigs, bootstrapTemplates, controlPlanes, devClusters, devMachines, devTemplates,
+		{Version: "v1", Resource: "secrets"},
+	}
+	rig.Eventually(t, 60*time.Second, "everything of the cluster is gone", func() (bool, any) {
+		var left []string
+		for _, kind := range below {
+			objects, err := s.of(kind).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				return false, err
+			}
+			for _, o := range objects.Items {
+				left = append(left, kind.Resource+" "+o.GetName())
+			}
+		}
+		return len(left) == 0, left
+	})
+	since("everything is gone")
+	_, err = nodes.List(t.Context(), metav1.ListOptions{})
+	require.Error(t, err, "its API server is gone, too")
+}
+
+// awaitNodes waits until the workload cluster has this many nodes.
+func (s space) awaitNodes(t *testing.T, count int) {
+	t.Helper()
+	nodes := s.workload(t).CoreV1().Nodes()
+	rig.Eventually(t, 20*time.Second, fmt.Sprintf("%d nodes", count), func() (bool, any) {
+		list, err := nodes.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		return len(list.Items) == count, len(list.Items)
+	})
+}
+
+// Core's watch filter concerns the object of an event, not the one that is reconciled because of it. When a Cluster is paused, core begins to
+// work with a MachineSet of somebody else; the policy of the stack keeps it from Millwright's sets and deployments. If theirs is left alone
+// one day, the policy is needed no more.
+func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "filters", "filters.yaml")
+	before := s.get(t, machineSets, "ours")
+	require.Equal(t, s.name, before.GetLabels()[clusterLabel], "core's webhook has set the label by which core finds the sets of a cluster")
+	require.Equal(t, s.name, s.get(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
+
+	refused := func(kind schema.GroupVersionResource) int {
+		return len(r.Audit(t, func(a rig.Audited) bool {
+			return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
+				a.ObjectRef.Resource == kind.Resource && a.ObjectRef.Name == "ours" && a.ResponseStatus.Code == http.StatusForbidden
+		}))
+	}
+	paused := false
+	rig.Eventually(t, 30*time.Second, "core works with theirs, and is refused ours", func() (bool, any) {
+		paused = !paused
+		patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
+		if _, err := s.of(clusters).Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return false, err
+		}
+		time.Sleep(2 * time.Second) // core reconciles an object at most once a second
+		theirs, sets, deployments := s.get(t, machineSets, "theirs"), refused(machineSets), refused(machineDeployments)
+		return len(theirs.GetFinalizers()) > 0 && sets > 0 && deployments > 0, fmt.Sprint(theirs.GetFinalizers(), sets, deployments)
+	})
+	written := r.Audit(t, func(a rig.Audited) bool {
+		return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name && a.ObjectRef.Name == "ours" &&
+			slices.Contains([]string{"update", "patch", "create", "delete"}, a.Verb) && a.ResponseStatus.Code < 300
+	})
+	assert.Empty(t, written, "core has changed nothing")
+}

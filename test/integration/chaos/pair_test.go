@@ -1,0 +1,99 @@
+//go:build integration
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"millwright/devstack/component"
+	"millwright/test/checker"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+// Two workers share the work of two bridges' signals. One worker and the bridge that leads are killed while 60 machines are made, and do not
+// come back: the others finish the work, and nothing is made twice.
+func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
+	const wanted = 60
+	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
+	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
+	rig.Eventually(t, 20*time.Second, "one bridge leads", func() (bool, any) { return leader(t) != "", "none" })
+	first := leader(t)
+	t.Cleanup(func() { // the other tests have one worker
+		ctx := context.WithoutCancel(t.Context())
+		for _, name := range []string{component.Worker, first} {
+			if err := r.Stack.Start(ctx, name); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.Stack.Stop(ctx, component.SecondWorker); err != nil {
+			t.Error(err)
+		}
+	})
+
+	r.Namespace(t, "pair", class)
+	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, "pair", checker.Bounds{Leaving: true})
+	go watcher.Run(t.Context())
+	before := stats(t, r)
+	pool := r.Pool(t, "pair", "pair", wanted)
+	rig.Eventually(t, time.Minute, "both workers call the cloud, and some machines are made", func() (bool, any) {
+		calls, made := calling(t, "pair"), 0
+		for _, m := range pool.Machines(t) {
+			if m.Spec.ProviderID != "" {
+				made++
+			}
+		}
+		return len(calls) == 2 && made >= 5, fmt.Sprintf("calls by worker: %v, %d made", calls, made)
+	})
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.Kill(t.Context(), first))
+	require.Positive(t, stats(t, r).Creating, "no creation is in progress: the test shows nothing")
+
+	exactly(t, r, pool, before, wanted)
+	require.LessOrEqual(t, machineCreations(t, r, "pair"), wanted, "Machines made: the one whose creation the killed worker waited for may not count")
+	deciders := map[string]int{} // by worker: how many tasks of workflows it has had
+	for _, history := range r.Histories(t, "pair") {
+		for _, e := range history.Events {
+			if started := e.GetWorkflowTaskStartedEventAttributes(); started != nil {
+				deciders[started.Identity]++
+			}
+		}
+	}
+	require.Len(t, deciders, 2, "workers that decide")
+	violations, snapshots := watcher.Violations()
+	require.Empty(t, violations)
+	require.Positive(t, snapshots)
+}
+
+// leader returns the bridge that leads; empty if none does.
+func leader(t *testing.T) string {
+	t.Helper()
+	for _, b := range []string{component.Bridge, component.SecondBridge} {
+		if r.Metric(t, b, "millwright_bridge_leader") == 1 {
+			return b
+		}
+	}
+	return ""
+}
+
+// calling returns how many calls of the cloud each worker has in progress for the machines of a namespace.
+func calling(t *testing.T, namespace string) map[string]int {
+	t.Helper()
+	calls := map[string]int{}
+	for _, w := range r.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {
+		seen, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.Execution.WorkflowId, w.Execution.RunId)
+		require.NoError(t, err)
+		for _, a := range seen.PendingActivities {
+			if a.ActivityType.Name == "CreateInstance" && a.State == enumspb.PENDING_ACTIVITY_STATE_STARTED {
+				calls[a.LastWorkerIdentity]++
+			}
+		}
+	}
+	return calls
+}

@@ -1,0 +1,101 @@
+//go:build integration
+
+package explain
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/build"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+// What is blocked is found with two commands: names of top are arguments of explain, whose fields have the sentence of the status and its parts.
+func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
+	p := pool(t, "fields", "", 0)
+	secret(t, p.Namespace, "wrong")
+	p.Scale(t, 2)
+	rig.Eventually(t, time.Minute, "both machines are blocked", func() (bool, any) {
+		d := p.Deployment(t)
+		return blockedOf(d) != nil && strings.HasPrefix(blockedOf(d).Message, "2 of 2 machines wait for their instances"), d.Status
+	})
+	names := r.Starter(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
+	require.Contains(t, names, "mcd/fields/fields")
+	ofMachine := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "mc/fields/") })
+	require.GreaterOrEqual(t, ofMachine, 0, names)
+	var said struct {
+		Sentence, Command string
+		Blocked, Unseen   bool
+		Commands          []string
+		Counts            struct{ Desired, Machines, Waiting, Blocked int }
+		Machines          []struct{ Name, What, Why, Command string }
+	}
+	explained := func(name string) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(strings.Join(r.Starter(t, "explain", name, "-o", "json"), "\n")), &said))
+	}
+	explained("mcd/fields/fields")
+	require.Equal(t, p.Deployment(t).Status.CurrentOperation.WaitsFor, said.Sentence)
+	require.True(t, said.Blocked)
+	require.False(t, said.Unseen)
+	require.Equal(t, []string{"kubectl edit secret -n fields small"}, said.Commands)
+	require.Equal(t, []int{2, 2, 2, 2}, []int{said.Counts.Desired, said.Counts.Machines, said.Counts.Waiting, said.Counts.Blocked})
+	require.Len(t, said.Machines, 2)
+	for _, m := range said.Machines {
+		require.Equal(t, []string{"waits for its instance", said.Commands[0]}, []string{m.What, m.Command})
+		require.Contains(t, said.Sentence, m.Why)
+	}
+	explained(names[ofMachine])
+	require.Equal(t, "kubectl edit secret -n fields small", said.Command)
+	secret(t, p.Namespace, rig.Canary)
+	p.AwaitRunning(t, 2, time.Minute)
+	p.Delete(t)
+}
+
+// A class whose provider has always had a worker says so.
+func TestAClassSaysThatItIsServed(t *testing.T) {
+	r.Namespace(t, "served", "")
+	_, err := r.Stack.Kubectl(t.Context(), "wait", "machineclass/small", "-n", "served", "--for=condition=Served", "--timeout=30s")
+	require.NoError(t, err)
+	class, err := r.Machines.MachineV1alpha1().MachineClasses("served").Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err)
+	c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed)
+	require.Equal(t, []string{"WorkerPolls", "a worker serves provider virtual"}, []string{c.Reason, c.Message})
+}
+
+// The script kubectl of the stack's folder finds the plugin, and the plugin the cluster.
+func TestKubectlRunsThePlugin(t *testing.T) {
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
+	require.NoError(t, err)
+	folder := t.TempDir()
+	require.NoError(t, os.Symlink(paths[build.Starter], filepath.Join(folder, "kubectl-millwright")))
+	for _, row := range []struct {
+		arguments []string
+		says      string
+	}{
+		{[]string{"millwright", "--version"}, "kubectl millwright version "},
+		{[]string{"millwright", "heartbeats"}, "a worker and a bridge are at work"},
+		{[]string{"config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"}, r.Stack.APIServer()},
+	} {
+		kubectl := exec.CommandContext(t.Context(), r.Stack.KubectlPath(), row.arguments...)
+		kubectl.Env = append(os.Environ(), "PATH="+folder+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+os.DevNull)
+		out, err := kubectl.CombinedOutput()
+		require.NoError(t, err, "kubectl %v: %s", row.arguments, out)
+		require.Contains(t, string(out), row.says)
+	}
+}

@@ -1,0 +1,36 @@
+//go:build integration
+
+package fairness
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+// The API server counts the requests of our processes against the share of Millwright, and those for Leases against the share of leaders. The
+// stack applies the flow schemas of an installation, for its own users.
+func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
+	flows := r.Kube.FlowcontrolV1().FlowSchemas()
+	for _, identity := range []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity} {
+		config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(identity))
+		require.NoError(t, err)
+		for path, name := range map[string]string{
+			"/apis/machine.sapcloud.io/v1alpha1/machines":                              "millwright",
+			"/apis/coordination.k8s.io/v1/namespaces/default/leases/millwright-bridge": "millwright-leases",
+		} {
+			schema, err := flows.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			rig.Eventually(t, 20*time.Second, name+" serves "+identity, func() (bool, any) {
+				_, header := rig.Ask(t, config, path)
+				return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(schema.UID), header
+			})
+		}
+	}
+}

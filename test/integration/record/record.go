@@ -1,0 +1,168 @@
+//go:build integration
+
+// Package record stores histories of a real server for workflows/replay_test.go: of runs that have ended, and of open ones. `make record`
+// runs the tests that call it; plain test runs skip them.
+package record
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/temporalproto"
+
+	"millwright/devstack/build"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+var (
+	writing sync.Mutex // one test at a time adds a history
+	lengths sync.Map   // numbers of events of the histories that were added, by ID of the run
+
+	folder = flag.String("record", "", "name of the folder in workflows/testdata/replay into which histories are recorded; empty means that none is")
+	only   = flag.String("record-only", "", "regular expression of the histories that are kept, such as ^rollout/; empty means all")
+)
+
+// Enabled reports whether this test run records. It parses the flags.
+func Enabled() bool {
+	flag.Parse()
+	return *folder != ""
+}
+
+// Begin skips the test unless this run records.
+func Begin(t *testing.T) {
+	t.Helper()
+	if !Enabled() {
+		t.Skip("records only with -record (make record): a recorded history never changes")
+	}
+}
+
+// Kind is a query for the runs of a kind in a namespace.
+func Kind(k run.Kind, namespace string) string {
+	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
+}
+
+// Ended keeps of a query the runs that are not open.
+const Ended = ` AND ExecutionStatus != "Running"`
+
+// Open keeps of a query the runs that are open.
+const Open = ` AND ExecutionStatus = "Running"`
+
+// Save stores the longest history that a query finds, of the runs that have begun all the named activities. The name says kind and
+// situation, such as drain/blocked. A name that exists already fails the test, and its history stays as it is. No history gets two names: one
+// that was stored is not found again before it has grown.
+func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
+	t.Helper()
+	if wanted := regexp.MustCompile(*only); !wanted.MatchString(name) {
+		return
+	}
+	var longest *historypb.History
+	var id string
+	rig.Eventually(t, 30*time.Second, "a run for "+name, func() (bool, any) {
+		for _, w := range r.Workflows(t, query) {
+			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
+			stored, _ := lengths.Load(w.Execution.RunId)
+			fits := stored != len(h.Events) && !slices.ContainsFunc(activities, func(a string) bool { return !began(h, a) })
+			if fits && (longest == nil || len(h.Events) > len(longest.Events)) {
+				longest, id = h, w.Execution.RunId
+			}
+		}
+		return longest != nil, fmt.Sprint(query, activities)
+	})
+	lengths.Store(id, len(longest.Events))
+	text, err := temporalproto.CustomJSONMarshalOptions{}.Marshal(longest)
+	require.NoError(t, err)
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	writing.Lock()
+	defer writing.Unlock()
+	// A failure here does not stop the recording of the next situation.
+	assert.NoError(t, add(filepath.Join(repo, "workflows", "testdata", "replay"), *folder, name, text))
+	t.Logf("%s: %d events", name, len(longest.Events))
+}
+
+// began reports whether a run has begun an activity, as a regular or as a local one.
+func began(h *historypb.History, activity string) bool {
+	return slices.ContainsFunc(h.Events, func(e *historypb.HistoryEvent) bool {
+		if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activity {
+			return true
+		}
+		for _, payload := range e.GetMarkerRecordedEventAttributes().GetDetails()["data"].GetPayloads() {
+			if bytes.Contains(payload.GetData(), []byte(`"ActivityType":"`+activity+`"`)) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// add writes a history into a folder of root, and its digest into the folder's list, which has the form of sha256sum. It changes no file
+// that exists but that list.
+func add(root, folder, name string, text []byte) error {
+	file := filepath.ToSlash(filepath.Join(folder, name)) + ".json.gz"
+	path := filepath.Join(root, filepath.FromSlash(file))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the folder of the history: %w", err)
+	}
+	zipped, err := compress(text)
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is recorded already, and today's workflows must replay it; record what is new into another folder: make record RECORD=NAME", file)
+	}
+	if err != nil {
+		return fmt.Errorf("create the history: %w", err)
+	}
+	_, err = out.Write(zipped)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("write the history: %w", err)
+	}
+	sum := sha256.Sum256(zipped)
+	return enlist(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
+}
+
+func compress(text []byte) ([]byte, error) {
+	var zipped bytes.Buffer
+	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
+	if err != nil {
+		return nil, fmt.Errorf("compress the history: %w", err)
+	}
+	_, err = w.Write(text)
+	if err := errors.Join(err, w.Close()); err != nil {
+		return nil, fmt.Errorf("compress the history: %w", err)
+	}
+	return zipped.Bytes(), nil
+}
+
+// enlist adds a line to a list of digests. The list is sorted by the names of the files.
+func enlist(path, line string) error {
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the list of histories: %w", err)
+	}
+	lines := append(strings.FieldsFunc(string(old), func(r rune) bool { return r == '\n' }), line)
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[2*sha256.Size:], b[2*sha256.Size:]) })
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return fmt.Errorf("write the list of histories: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,334 @@
+//go:build integration
+
+package record
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdk "go.temporal.io/sdk/client"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+	"millwright/workflows/run"
+)
+
+// awaitDrained waits until the condition Drained of a machine has this reason.
+func awaitDrained(t *testing.T, p *rig.Pool, name, reason string) {
+	t.Helper()
+	some(t, p, "Drained: "+reason, func(m v1alpha1.Machine) bool {
+		return m.Name == name && slices.ContainsFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.MachineDrained && c.Reason == reason
+		})
+	})
+}
+
+func awaitGone(t *testing.T, p *rig.Pool, name string) {
+	t.Helper()
+	rig.Eventually(t, time.Minute, "machine "+name+" is gone", func() (bool, any) {
+		machines := p.Machines(t)
+		return !slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Name == name }), len(machines)
+	})
+}
+
+// edition gives the template of a pool another label.
+func edition(t *testing.T, p *rig.Pool, value string) {
+	t.Helper()
+	p.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
+}
+
+func revisionOf(t *testing.T, d *v1alpha1.MachineDeployment) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(d.Annotations[v1alpha1.AnnotationRevision], 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// label labels a node.
+func label(t *testing.T, node string, labels ...string) {
+	t.Helper()
+	_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "--overwrite", "node", node}, labels...)...)
+	require.NoError(t, err)
+}
+
+const sick, well = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
+
+// place puts a pod on a node.
+func place(t *testing.T, p *rig.Pool, node string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "bare"},
+		Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}
+	rig.Eventually(t, 20*time.Second, "a pod on the node", func() (bool, any) { // the service account of the namespace may not be there yet
+		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		return err == nil, err
+	})
+}
+
+// The nodes of machines that stay are drained: before an update in place, and after a failure of a preserved machine.
+func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
+	Begin(t)
+	t.Parallel()
+	r.Namespace(t, "renewed", "")
+	p := r.Pool(t, "renewed", "renewed", 1)
+	p.AwaitRunning(t, 1, time.Minute)
+	m := p.Machines(t)[0]
+	place(t, p, m.Labels[v1alpha1.LabelNode])
+	label(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
+	phase(t, p, v1alpha1.MachineInPlaceUpdating)
+	save(t, "machine/updating-in-place", Kind(run.KindMachine, "renewed")+Open)
+	label(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelUpdateResult+"="+v1alpha1.ValueUpdateSuccessful)
+	phase(t, p, v1alpha1.MachineRunning)
+	save(t, "machine/drained-and-updated", Kind(run.KindMachine, "renewed")+Ended)
+	save(t, "drain/for-an-update", Kind(run.KindDrain, "renewed")+Ended)
+
+	r.Namespace(t, "spared", "")
+	q := r.Pool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second}}
+	})
+	q.AwaitRunning(t, 1, time.Minute)
+	spared := q.Machines(t)[0]
+	place(t, q, spared.Labels[v1alpha1.LabelNode])
+	_, err := r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "spared", spared.Name, v1alpha1.AnnotationPreserve+"=when-failed")
+	require.NoError(t, err)
+	label(t, spared.Labels[v1alpha1.LabelNode], sick)
+	phase(t, q, v1alpha1.MachineFailed)
+	rig.Eventually(t, time.Minute, "its node is drained", func() (bool, any) {
+		list, err := r.Kube.CoreV1().Pods("spared").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items) == 0, len(list.Items)
+	})
+	save(t, "drain/for-a-preservation", Kind(run.KindDrain, "spared")+Ended)
+	label(t, spared.Labels[v1alpha1.LabelNode], well)
+	phase(t, q, v1alpha1.MachineRunning)
+	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "spared", spared.Name, v1alpha1.AnnotationPreserve+"=false", "--overwrite")
+	require.NoError(t, err)
+	save(t, "machine/preserved-and-recovered", Kind(run.KindMachine, "spared")+Ended)
+}
+
+// A set preserves a machine that has failed, and a deployment marks the machine that the cluster autoscaler has chosen.
+func TestRecordMachinesThatAreChosen(t *testing.T) {
+	Begin(t)
+	t.Parallel()
+	r.Namespace(t, "chosen", "")
+	p := r.Pool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.AutoPreserveFailedMachineMax = 1
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second}}
+	})
+	p.AwaitRunning(t, 3, time.Minute)
+	machines := p.Machines(t)
+	label(t, machines[0].Labels[v1alpha1.LabelNode], sick)
+	some(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
+		return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
+	})
+	save(t, "machineset/preserving", Kind(run.KindMachineSet, "chosen"), "RequestPreservation")
+	chosen := machines[1].Name + "~" + time.Now().UTC().Format(time.RFC3339)
+	p.Patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":2}}`, v1alpha1.AnnotationTriggerDeletion, chosen))
+	awaitGone(t, p, machines[1].Name)
+	save(t, "machinedeployment/marking", Kind(run.KindMachineDeployment, "chosen"), "MarkMachines")
+}
+
+// An instance vanishes at the cloud, so that the machine is replaced before its health timeout; a node joins with a bootstrap token.
+func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
+	Begin(t)
+	t.Parallel()
+	r.Namespace(t, "lost", "")
+	p := r.Pool(t, "lost", "lost", 2)
+	p.AwaitRunning(t, 2, time.Minute)
+	m := p.Machines(t)[0]
+	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: m.Name}))
+	rig.Eventually(t, 10*time.Second, "the node has no kubelet", func() (bool, any) {
+		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+		require.NoError(t, err)
+		return n.Labels["type"] == "", n.Labels
+	})
+	silent := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
+	_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	awaitGone(t, p, m.Name)
+	save(t, "machine/vanished", Kind(run.KindMachine, "lost")+of(m.Name)+Ended)
+
+	r.Namespace(t, "joined", "")
+	_, err = r.Kube.CoreV1().Secrets("joined").Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>>"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	q := r.Pool(t, "joined", "joined", 1)
+	q.AwaitRunning(t, 1, time.Minute)
+	save(t, "machine/joined-with-a-token", Kind(run.KindMachine, "joined")+Ended)
+}
+
+// A set adopts a machine and lets it go, follows its template, is refused a machine by the API server, and is looked at while it waits.
+func TestRecordSets(t *testing.T) {
+	Begin(t)
+	t.Parallel()
+	r.Namespace(t, "owned", "")
+	p := r.Pool(t, "owned", "owned", 2)
+	p.AwaitRunning(t, 2, time.Minute)
+	machines := r.Machines.MachineV1alpha1().Machines("owned")
+	m := p.Machines(t)[0]
+	change := func(patch string) {
+		t.Helper()
+		_, err := machines.Patch(t.Context(), m.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	done := func(situation, activity string) { // with the run of the set ended, the next situation is in another history
+		t.Helper()
+		rig.Eventually(t, time.Minute, "the set is calm", func() (bool, any) {
+			open := r.OpenWorkflows(t, "owned")
+			return open["MachineSet"] == 0, open
+		})
+		save(t, "machineset/"+situation, Kind(run.KindMachineSet, "owned")+Ended, activity)
+	}
+	change(`{"metadata":{"labels":{"pool":"elsewhere"}}}`)
+	p.AwaitRunning(t, 2, time.Minute)
+	done("released", "ReleaseMachines")
+	change(`{"metadata":{"labels":{"pool":"owned"}}}`)
+	rig.Eventually(t, time.Minute, "the surplus machine is gone", func() (bool, any) {
+		list, err := machines.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items) == 2, len(list.Items)
+	})
+	done("adopted", "AdoptMachines")
+	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
+	rig.Eventually(t, 30*time.Second, "the machines follow the template", func() (bool, any) {
+		all := p.Machines(t)
+		return !slices.ContainsFunc(all, func(m v1alpha1.Machine) bool {
+			return m.Spec.MachineConfiguration == nil || m.Spec.MachineDrainTimeout == nil || m.Spec.MachineDrainTimeout.Hours() != 5
+		}), all
+	})
+	done("synced", "SyncMachines")
+
+	r.Namespace(t, "refused", "")
+	r.Refuse(t, "refused", `object.metadata.namespace != "refused"`, "no machine here")
+	q := r.Pool(t, "refused", "refused", 1)
+	rig.Eventually(t, time.Minute, "the set says so", func() (bool, any) {
+		sets := q.Sets(t)
+		return len(sets) == 1 && slices.ContainsFunc(sets[0].Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
+			return c.Type == v1alpha1.MachineSetReplicaFailure
+		}), sets
+	})
+	save(t, "machineset/refused", Kind(run.KindMachineSet, "refused")+Open)
+	r.Permit(t, "refused")
+	q.AwaitRunning(t, 1, 2*time.Minute)
+}
+
+// Rollouts that update nodes in place, that go back on their own, and that delete old machines first.
+func TestRecordRollouts(t *testing.T) {
+	Begin(t)
+	t.Parallel()
+	r.Namespace(t, "inplace", "")
+	p := r.Pool(t, "inplace", "inplace", 3, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
+				OrchestrationType:   v1alpha1.OrchestrationTypeAuto,
+				UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))},
+			},
+		}
+	})
+	p.AwaitRunning(t, 3, time.Minute)
+	edition(t, p, "2")
+	saved := false
+	rig.Eventually(t, 2*time.Minute, "all machines are updated in place", func() (bool, any) {
+		for _, n := range p.Nodes(t) {
+			if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason == v1alpha1.ReasonReadyForUpdate
+			}) {
+				continue
+			}
+			if !saved {
+				saved = true
+				save(t, "rollout/updating-in-place", Kind(run.KindRollout, "inplace")+Open)
+			}
+			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
+			if _, err := r.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+				require.NoError(t, err)
+			}
+		}
+		return len(r.Workflows(t, Kind(run.KindRollout, "inplace")+Ended)) > 0, p.Deployment(t).Status
+	})
+	save(t, "rollout/updated-in-place", Kind(run.KindRollout, "inplace")+Ended)
+
+	r.Namespace(t, "returned", "")
+	q := r.Pool(t, "returned", "returned", 2, func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(10)) })
+	r.Policy(t, "returned", "returned", v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
+	q.AwaitRunning(t, 2, time.Minute)
+	never := rig.Class("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	never.Name = "never"
+	_, err := r.Machines.MachineV1alpha1().MachineClasses("returned").Create(t.Context(), never, metav1.CreateOptions{})
+	require.NoError(t, err)
+	q.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"never"}}}}}`)
+	rig.Eventually(t, time.Minute, "it goes back", func() (bool, any) {
+		list := r.Workflows(t, Kind(run.KindRollout, "returned")+Ended)
+		return len(list) > 0, q.Deployment(t).Status.Conditions
+	})
+	save(t, "rollout/rolled-back", Kind(run.KindRollout, "returned")+Ended)
+
+	r.Namespace(t, "recreated", "")
+	s := r.Pool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
+	})
+	s.AwaitRunning(t, 2, time.Minute)
+	edition(t, s, "2")
+	rig.Eventually(t, 2*time.Minute, "all machines are new", func() (bool, any) {
+		list := r.Workflows(t, Kind(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
+		return len(list) == 1, list
+	})
+	save(t, "rollout/recreated", Kind(run.KindRollout, "recreated"))
+}
+
+// A class that gets its finalizers, and one that waits for its machines; a check of its provider; sweeps that find nothing, are held, and
+// find no class.
+func TestRecordClasses(t *testing.T) {
+	Begin(t)
+	t.Parallel()
+	r.Namespace(t, "classes", "")
+	p := r.Pool(t, "classes", "classes", 2)
+	p.AwaitRunning(t, 2, time.Minute)
+	save(t, "machineclass/guarded", Kind(run.KindMachineClass, "classes")+Ended)
+	r.Starter(t, "provider", "check", "classes/small", "--cluster-name", string(rig.Installation), "--temporal-address", r.Stack.TemporalAddress())
+	save(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+Ended)
+
+	sweeps := r.Sweeps(t, "classes", time.Second)
+	sweep := func(situation string) {
+		t.Helper()
+		had := len(r.Workflows(t, Kind(run.KindOrphanCollection, "classes")+Ended))
+		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
+		rig.Eventually(t, time.Minute, "the sweep has ended", func() (bool, any) {
+			list := r.Workflows(t, Kind(run.KindOrphanCollection, "classes")+Ended)
+			if len(list) <= had {
+				return false, list
+			}
+			save(t, "orphancollection/"+situation, fmt.Sprintf("WorkflowId = %q", list[0].Execution.WorkflowId))
+			return true, nil
+		})
+	}
+	sweep("nothing-found")
+	for i := range 6 {
+		r.Plant(t, "classes", "stray-"+strconv.Itoa(i))
+	}
+	time.Sleep(2 * time.Second) // from then on they are old enough
+	sweep("held")
+
+	require.NoError(t, r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	save(t, "machineclass/awaiting-machines", Kind(run.KindMachineClass, "classes")+Open)
+	p.Scale(t, 0)
+	rig.Eventually(t, time.Minute, "the class is gone", func() (bool, any) {
+		_, err := r.Machines.MachineV1alpha1().MachineClasses("classes").Get(t.Context(), "small", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+	sweep("without-a-class")
+}

@@ -1,0 +1,119 @@
+//go:build integration
+
+package rig
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// LargestPayloads reads the histories of all runs. It returns the size of the largest list of payloads in bytes, by kind: the type of the
+// event, and the name of the workflow, activity, signal, update or marker that it is about. Answers of queries and heartbeats are in no
+// history.
+func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
+	t.Helper()
+	runs, err := r.workflows(t.Context(), "")
+	require.NoError(t, err)
+	largest := map[string]int{}
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	next := make(chan int)
+	for range 8 { // a fleet has tens of thousands of histories
+		readers.Go(func() {
+			for i := range next {
+				run := runs[i]
+				sizes, err := r.payloadsOf(t, run.Type.Name, run.Execution)
+				if err != nil {
+					t.Errorf("read the history of %s: %v", run.Execution.WorkflowId, err)
+				}
+				mu.Lock()
+				for kind, size := range sizes {
+					largest[kind] = max(largest[kind], size)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range runs {
+		next <- i
+	}
+	close(next)
+	readers.Wait()
+	return largest
+}
+
+// payloadsOf is LargestPayloads of one run.
+func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
+	sizes, names := map[string]int{}, map[int64]string{} // names by the ID of the event that scheduled an activity
+	events := r.Temporal.GetWorkflowHistory(t.Context(), run.WorkflowId, run.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return nil, err
+		}
+		name := nameOf(event, names)
+		if name == "" {
+			name = workflow
+		}
+		eachPayloads(event.ProtoReflect(), func(p *commonpb.Payloads) {
+			kind := event.EventType.String() + " " + name
+			sizes[kind] = max(sizes[kind], proto.Size(p))
+		})
+	}
+	return sizes, nil
+}
+
+// nameOf returns the name of the activity, signal, update or marker that an event is about; empty for an event of its workflow.
+func nameOf(event *historypb.HistoryEvent, activities map[int64]string) string {
+	if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
+		activities[event.EventId] = scheduled.ActivityType.GetName()
+		return activities[event.EventId]
+	}
+	for _, id := range []int64{
+		event.GetActivityTaskCompletedEventAttributes().GetScheduledEventId(), event.GetActivityTaskFailedEventAttributes().GetScheduledEventId(),
+		event.GetActivityTaskTimedOutEventAttributes().GetScheduledEventId(), event.GetActivityTaskCanceledEventAttributes().GetScheduledEventId(),
+	} {
+		if id != 0 {
+			return activities[id]
+		}
+	}
+	for _, name := range []string{
+		event.GetWorkflowExecutionSignaledEventAttributes().GetSignalName(), event.GetMarkerRecordedEventAttributes().GetMarkerName(),
+		event.GetWorkflowExecutionUpdateAcceptedEventAttributes().GetAcceptedRequest().GetInput().GetName(),
+		event.GetStartChildWorkflowExecutionInitiatedEventAttributes().GetWorkflowType().GetName(),
+		event.GetChildWorkflowExecutionCompletedEventAttributes().GetWorkflowType().GetName(),
+	} {
+		if name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// eachPayloads calls visit with each list of payloads in a message.
+func eachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
+	if p, ok := m.Interface().(*commonpb.Payloads); ok {
+		visit(p)
+		return
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.IsMap() && field.MapValue().Message() != nil:
+			value.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { eachPayloads(v.Message(), visit); return true })
+		case field.IsList() && field.Message() != nil:
+			for i := range value.List().Len() {
+				eachPayloads(value.List().Get(i).Message(), visit)
+			}
+		case !field.IsMap() && !field.IsList() && field.Message() != nil:
+			eachPayloads(value.Message(), visit)
+		}
+		return true
+	})
+}

@@ -1,0 +1,231 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Call is a place in a text that calls one of our programs: a command of a block, or one that stands in a sentence or a table.
+type Call struct {
+	Page  string // path from the root of the repository, or another name of the text
+	Line  int
+	Words []string // without the name of the program
+	Whole bool     // in a block: all arguments are there. In a sentence, "`starter drain hold`" may leave them out
+}
+
+func (c Call) String() string {
+	return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, strings.Join(c.Words, " "))
+}
+
+// Calls returns where the documents, ADRs included, call a program. The program may have several names.
+func Calls(repo string, program ...string) ([]Call, error) {
+	names, err := All(repo)
+	if err != nil {
+		return nil, err
+	}
+	decisions, err := filepath.Glob(filepath.Join(repo, "docs", "adr", "*.md"))
+	if err != nil {
+		return nil, fmt.Errorf("find the ADRs: %w", err)
+	}
+	for _, path := range decisions {
+		names = append(names, "docs/adr/"+filepath.Base(path))
+	}
+	var calls []Call
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(repo, filepath.FromSlash(name)))
+		if err != nil {
+			return nil, fmt.Errorf("read the page: %w", err)
+		}
+		blocks, err := parse(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%w", name, err)
+		}
+		for _, b := range blocks {
+			for _, c := range b.Commands {
+				calls = append(calls, CallsIn(name, c.Line, c.Text, true, program...)...)
+			}
+		}
+		for _, span := range spans(string(text)) {
+			calls = append(calls, CallsIn(name, span.line, span.text, false, program...)...)
+		}
+	}
+	return calls, nil
+}
+
+// span is what stands in backticks.
+type span struct {
+	line int
+	text string
+}
+
+var (
+	anyBlock  = regexp.MustCompile("(?ms)^( *)```.*?^ *```$")
+	backticks = regexp.MustCompile("`([^`]+)`")
+)
+
+// spans returns what stands in backticks outside of blocks.
+func spans(text string) (found []span) {
+	text = anyBlock.ReplaceAllStringFunc(text, func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) }) // the numbers of the lines stay
+	for _, at := range backticks.FindAllStringSubmatchIndex(text, -1) {
+		found = append(found, span{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")})
+	}
+	return found
+}
+
+// before matches what may stand before the name of a program: the begin of a command, words of the shell, variables, and a program that runs another one.
+const before = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
+
+// CallsIn returns the calls of a program in a script, whose first line has this number. Whole is that of the calls.
+func CallsIn(page string, line int, script string, whole bool, program ...string) (calls []Call) {
+	begin := regexp.MustCompile(before + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
+	for at := 0; ; {
+		found := begin.FindStringSubmatchIndex(script[at:])
+		if found == nil {
+			return calls
+		}
+		start := at + found[2]
+		completed := strings.Contains(script[at+found[0]:start], "xargs ") // it adds arguments
+		call := Call{page, line + strings.Count(script[:start], "\n"), words(script[start:]), whole && !completed}
+		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0] // `starter COMMAND --help`: any command
+		if !comment.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
+			calls = append(calls, call)
+		}
+		at = start
+	}
+}
+
+// comment matches a line whose end is in a comment of a shell.
+var comment = regexp.MustCompile(`(^|\s)#`)
+
+// placeholder matches what stands for a value: <machine>.
+var placeholder = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
+
+// words splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a comment or the end of the command.
+func words(script string) (found []string) {
+	word, inWord := "", false
+	end := func() {
+		if inWord {
+			found = append(found, word)
+		}
+		word, inWord = "", false
+	}
+	for i := 0; i < len(script); i++ {
+		text, length := piece(script[i:])
+		switch c := script[i]; {
+		case length > 0:
+			word, inWord = word+text, inWord || text != "" || c != '\\'
+			i += length - 1
+		case c == ' ' || c == '\t':
+			end()
+		case c == '>' && (word == "1" || word == "2"): // the number belongs to the redirection
+			return found
+		case strings.IndexByte("|&;()<>\n", c) >= 0, c == '#' && !inWord:
+			end()
+			return found
+		default:
+			word, inWord = word+string(c), true
+		}
+	}
+	end()
+	return found
+}
+
+// piece returns the text of what a script begins with if that is a part of a word with characters that mean something else alone: a text in
+// quotes, a substitution or a placeholder. Of a line that goes on with the next one, the text is empty. The length is zero if it is none.
+func piece(script string) (text string, length int) {
+	switch {
+	case strings.HasPrefix(script, "\\\n"):
+		return "", 2
+	case strings.HasPrefix(script, `"$(`): // it may have quotes of its own
+		length = closing(script[1:])
+		return script[1 : 1+length], min(length+2, len(script))
+	case script[0] == '\'' || script[0] == '"':
+		text, _, _ = strings.Cut(script[1:], script[:1])
+		return text, min(len(text)+2, len(script))
+	case strings.HasPrefix(script, "$("):
+		length = closing(script)
+		return script[:length], length
+	default:
+		text = placeholder.FindString(script)
+		return text, len(text)
+	}
+}
+
+// closing returns the length of the text up to the end of its first $( … ).
+func closing(text string) int {
+	depth := 0
+	for i := range text {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(text)
+}
+
+// Examples returns the calls of a program in the examples of its help texts.
+func Examples(c *cobra.Command, program ...string) []Call {
+	calls := CallsIn("the help of "+c.CommandPath(), 1, c.Example, true, program...)
+	for _, below := range c.Commands() {
+		calls = append(calls, Examples(below, program...)...)
+	}
+	return calls
+}
+
+// mostMissing is how many arguments of a command a sentence may leave out. Source: more than any command has.
+const mostMissing = 4
+
+// Check parses the call as the program does, and runs nothing. It returns an error for a subcommand, a flag, a value of a flag or a number of
+// arguments that the program would refuse. The root must be a new one for each call: its flags keep their values.
+func (c Call) Check(root *cobra.Command) error {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	command, rest, err := root.Find(c.Words)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	command.InitDefaultHelpFlag()
+	command.InitDefaultVersionFlag()
+	if err := c.flags(command, rest); err != nil {
+		return fmt.Errorf("%s: %s: %w", c, command.CommandPath(), err)
+	}
+	arguments := command.Flags().Args()
+	if command.HasSubCommands() && len(arguments) > 0 {
+		return fmt.Errorf("%s: %s has no command %q", c, command.CommandPath(), arguments[0])
+	}
+	err = command.ValidateArgs(arguments)
+	for missing := 1; err != nil && !c.Whole && missing <= mostMissing; missing++ {
+		if command.ValidateArgs(append(slices.Clone(arguments), make([]string, missing)...)) == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", c, command.CommandPath(), err)
+	}
+	return nil
+}
+
+// flags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a variable.
+func (c Call) flags(command *cobra.Command, words []string) error {
+	err := command.ParseFlags(words)
+	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.Whole {
+		return nil
+	}
+	if invalid, is := errors.AsType[*pflag.InvalidValueError](err); is && strings.ContainsAny(invalid.GetValue(), "…<$") {
+		valid := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return strings.HasSuffix(word, invalid.GetValue()) })
+		return c.flags(command, slices.DeleteFunc(valid, func(word string) bool { return word == "--"+invalid.GetFlag().Name }))
+	}
+	return err
+}

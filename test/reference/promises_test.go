@@ -1,0 +1,159 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// No name that a version promises is removed or renamed. docs/changelog.md says what that means and how a name is given up.
+func TestPromisedNamesStay(t *testing.T) {
+	today, err := promises("../..")
+	require.NoError(t, err)
+	lists, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.Contains(t, lists, "testdata/v0.1.txt")
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		require.NoError(t, err)
+		assert.Empty(t, missing(string(text), today), "%s promises these names, and they are gone or are called otherwise: see docs/changelog.md", list)
+	}
+}
+
+// The list has names of each kind: a page of another form would otherwise promise nothing.
+func TestPromisesOfEachKind(t *testing.T) {
+	today, err := promises("../..")
+	require.NoError(t, err)
+	wanted := []string{
+		"command starter drain extend",
+		"flag starter drain extend --for string",
+		"flag starter drain extend --temporal-tls boolFunc",
+		"flag starter top --all-namespaces bool",
+		"flag worker --adopt-before-create bool",
+		"flag worker --max-drains int",
+		"flag k8sbridge --cluster-name string",
+		"exit code of starter after wrong call: 2",
+		"metric mcm_machine_current_status_phase gauge {name, namespace}",
+		"metric millwright_bridge_leader gauge {}",
+		"search attribute Stuck Bool",
+		"update request of ClusterAPIRollout",
+		"query pods of Drain",
+		"request hold for a machine",
+		"request hold for a machine with inAdvance",
+		"request undo for a deployment needs no reason",
+		"request field reason",
+		"activity of a provider CreateInstance",
+		"field of a provider's calls InstanceCall.ProviderID",
+		"word of conditions ReplacementHeld",
+		"word of reasons SecretNotFound",
+		"word of steps create-instance",
+		"key or value drain.machine.sapcloud.io/hold",
+		"key or value node.machine.sapcloud.io/preserve",
+		"resource machines.machine.sapcloud.io/v1alpha1 is Namespaced",
+		"resource machines.machine.sapcloud.io/v1alpha1 is called mc",
+		"resource machinesets.machine.sapcloud.io/v1alpha1 has the subresource scale",
+		"field machines.machine.sapcloud.io/v1alpha1 .spec.class.name: string",
+		"field machinedeployments.machine.sapcloud.io/v1alpha1 .spec.strategy.rollingUpdate.maxSurge: integer or string",
+		"field machinedeployments.machine.sapcloud.io/v1alpha1 .spec.paused may be left out",
+	}
+	assert.Empty(t, missing(strings.Join(wanted, "\n"), today))
+	for _, name := range today {
+		assert.NotRegexp(t, "^(flag|command) devstack|--help", name, "devstack is a tool of developers")
+	}
+}
+
+// git runs git in a clone, as nobody.
+func git(t *testing.T, repo string, arguments ...string) {
+	t.Helper()
+	all := append([]string{"-C", repo, "-c", "user.name=n", "-c", "user.email=e", "-c", "tag.gpgSign=false", "-c", "commit.gpgSign=false"}, arguments...)
+	out, err := exec.CommandContext(t.Context(), "git", all...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// Nothing that was released with a tag of this clone is gone: neither a line of a list of names nor one of a list of recorded histories.
+// Before the first tag nothing is released.
+func TestWhatWasReleasedIsStillPromised(t *testing.T) {
+	tags, err := tagsOf(t.Context(), "../..")
+	require.NoError(t, err)
+	for _, tag := range tags {
+		broken, err := brokenSince(t.Context(), "../..", tag)
+		require.NoError(t, err)
+		assert.Empty(t, broken, "released with %s", tag)
+	}
+}
+
+func TestALineThatWasReleasedIsMissed(t *testing.T) {
+	repo := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		require.NoError(t, writePage(filepath.Join(repo, filepath.FromSlash(name)), text))
+	}
+	git(t, repo, "init", "-q")
+	write("test/reference/testdata/v0.1.txt", "flag a\nflag b\n")
+	write("workflows/testdata/replay/v0.1.sum", "1  v0.1/drain/blocked.json.gz\n")
+	git(t, repo, "add", ".")
+	git(t, repo, "commit", "-q", "-m", "one")
+	git(t, repo, "tag", "v0.1.0")
+	broken, err := brokenSince(t.Context(), repo, "v0.1.0")
+	require.NoError(t, err)
+	require.Empty(t, broken)
+	write("test/reference/testdata/v0.1.txt", "flag b\nflag c\n")
+	require.NoError(t, os.Remove(filepath.Join(repo, "workflows", "testdata", "replay", "v0.1.sum")))
+	broken, err = brokenSince(t.Context(), repo, "v0.1.0")
+	require.NoError(t, err)
+	require.Equal(t, []string{"test/reference/testdata/v0.1.txt: flag a", "workflows/testdata/replay/v0.1.sum: 1  v0.1/drain/blocked.json.gz"}, broken)
+
+	require.ErrorContains(t, writePromises(t.Context(), repo, "v0.1"), "v0.1 is released as v0.1.0")
+	git(t, repo, "checkout", "-q", "-b", "elsewhere")
+	git(t, repo, "commit", "-q", "--allow-empty", "-m", "two")
+	git(t, repo, "tag", "v0.2.0")
+	git(t, repo, "checkout", "-q", "-")
+	tags, err := tagsOf(t.Context(), repo)
+	require.NoError(t, err)
+	require.Equal(t, []string{"v0.1.0"}, tags, "v0.2 is of another branch")
+}
+
+func TestWhichTagReleasesAVersion(t *testing.T) {
+	for tag, released := range map[string]bool{"v0.1": true, "v0.1.0": true, "v0.1.2": true, "v0.1-rc.1": true, "v0.10.0": false, "v0.2.0": false} {
+		assert.Equal(t, released, releasedAs("v0.1", []string{tag}) != "", tag)
+	}
+}
+
+func TestFieldsOfACRD(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "crd.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`
+metadata: {name: things.example.com}
+spec:
+  scope: Namespaced
+  names: {shortNames: [th]}
+  versions:
+  - name: v1
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [kind]
+            properties:
+              kind: {type: string, enum: [A, B]}
+              size: {x-kubernetes-int-or-string: true}
+              list: {type: array, items: {type: string}}
+              map: {type: object, additionalProperties: {type: integer}}
+`), 0o600))
+	names, err := fieldsOf(path)
+	require.NoError(t, err)
+	of := "field things.example.com/v1 "
+	assert.ElementsMatch(t, []string{
+		"resource things.example.com/v1 is Namespaced", "resource things.example.com/v1 is called th", "resource things.example.com/v1 has the subresource status",
+		of + ".spec: object", of + ".spec may be left out", of + ".spec.kind: string", of + ".spec.kind may be A", of + ".spec.kind may be B",
+		of + ".spec.size: integer or string", of + ".spec.size may be left out", of + ".spec.list: array", of + ".spec.list may be left out", of + ".spec.list[]: string",
+		of + ".spec.map: object", of + ".spec.map may be left out", of + ".spec.map{}: integer",
+	}, names)
+}

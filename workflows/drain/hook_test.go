@@ -1,0 +1,129 @@
+package drain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	activities "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	workflows "millwright/workflows/drain"
+	"millwright/workflows/workflowstest"
+)
+
+func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook = activities.Decision{Hook: drain.HookDrain, Cordon: true}
+	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
+	e.Answer(
+		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: budget, Picture: drain.Picture{Why: "shop/web needs 3"}},
+		activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 1},
+	)
+	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 1, Versions: kube.MinVersions{"machines.cluster.x-k8s.io": "9"}}, e.RunClusterAPI(t))
+	require.Equal(t, 1, e.Cordons, "before the first pod")
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Draining", "Blocked", "Drained"}, conditions)
+	require.Equal(t, []string{"DrainBlocked", "Drained"}, events)
+	require.Equal(t, "n", e.Asked[0].NodeName)
+	require.Len(t, e.Released, 1)
+	require.True(t, e.Released[0].Drained)
+}
+
+func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook = activities.Decision{Hook: drain.HookReturn, Why: "the machine has no node"}
+	require.Equal(t, workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"}, e.RunClusterAPI(t))
+	require.Empty(t, e.Asked)
+	require.Empty(t, e.Reports)
+	require.Len(t, e.Released, 1)
+	require.False(t, e.Released[0].Drained, "Cluster API does as it would without Millwright")
+}
+
+func TestASkippedDrainForClusterAPI(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook, e.Result = activities.Decision{Hook: drain.HookOver, Why: "ann: test"}, vocabulary.DrainSkipped
+	require.Equal(t, vocabulary.DrainSkipped, e.RunClusterAPI(t).Outcome)
+	conditions, events := e.Reported()
+	require.Equal(t, []string{"Skipped"}, conditions)
+	require.Equal(t, []string{"DrainSkipped"}, events)
+	require.True(t, e.Released[0].Drained, "nor does Cluster API drain")
+}
+
+func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook, e.Result = activities.Decision{Hook: drain.HookNothing}, activities.Cancelled
+	require.Equal(t, activities.Cancelled, e.RunClusterAPI(t).Outcome)
+	require.Empty(t, e.Released)
+}
+
+// What comes before the pods: Cluster API comes to the hook, the cluster answers, and the machine's turn comes.
+func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
+	for name, row := range map[string]struct {
+		wait    activities.Decision
+		signal  bool // a signal ends the wait; otherwise time does
+		steps   []string
+		blocked []string
+	}{
+		"Cluster API":          {activities.Decision{Hook: drain.HookAwait, Why: "not yet"}, true, nil, nil},
+		"its turn":             {activities.Decision{Hook: drain.HookDrain, Queue: "queued: place 1 of 1"}, true, []string{vocabulary.StepQueued}, nil},
+		"the end of a pause":   {activities.Decision{Hook: drain.HookPaused, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
+		"the cluster of nodes": {activities.Decision{Hook: drain.HookUnknown, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := workflowstest.NewDrainWorld(t)
+			e.Hook = row.wait
+			e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+			e.Env.RegisterDelayedCallback(func() {
+				unlock := e.Lock()
+				require.Empty(t, e.Asked, "no pod is touched")
+				require.Zero(t, e.Cordons)
+				e.Hook = activities.Decision{Hook: drain.HookDrain}
+				unlock()
+				if row.signal {
+					workflowstest.Changed(e.Env)
+				}
+			}, time.Hour)
+			require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
+			var steps []string
+			for _, r := range e.Reports[:len(row.steps)] {
+				steps = append(steps, r.Step.Name)
+				require.Equal(t, row.blocked, r.Step.BlockedBy)
+			}
+			require.Equal(t, row.steps, steps, "said once")
+			require.Len(t, e.Reports, len(row.steps)+2, "then as every drain")
+			require.Len(t, e.Released, 1)
+		})
+	}
+}
+
+// A drain that is held does not begin, and does not take a turn.
+func TestAHeldDrainForClusterAPI(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook, e.Hold = activities.Decision{Hook: drain.HookDrain, Queue: "queued: place 1 of 1"}, "ann: lunch"
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.Env.RegisterDelayedCallback(func() {
+		unlock := e.Lock()
+		e.Hold, e.Hook.Queue = "", ""
+		unlock()
+		workflowstest.Changed(e.Env)
+	}, time.Hour)
+	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
+	_, events := e.Reported()
+	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
+}
+
+// Nobody starts a cancelled drain again before somebody resumes it.
+func TestADrainForClusterAPIThatIsCancelledInTemporalIsHeld(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook = activities.Decision{Hook: drain.HookDrain}
+	e.Busy()
+	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
+	e.Env.ExecuteWorkflow(workflows.ClusterAPIDrain, workflows.Input{Ref: workflowstest.Ref})
+	require.Error(t, e.Env.GetWorkflowError())
+	require.Len(t, e.Halts, 1)
+	require.Equal(t, "the drain was cancelled in Temporal", e.Halts[0].Why)
+	require.Empty(t, e.Released)
+}
