@@ -6,6 +6,8 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 # Modules of their own, with dependencies that only their users need.
 MODULES := deploy/render devstack/mcm provider/incus provider/libvirt provider/mcmdriver
+# An integration test that fails is run once more, alone, if no more than five failed (ADR 0092). It prints what failed the first time, too.
+TWICE := $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
 .PHONY: help build test test-unit integration demo demo-real up down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint verify vulncheck stack
@@ -23,7 +25,9 @@ test-unit: ## unit tests with the race detector; no services, and no network but
 	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go vet ./... && go test -race ./...); done
 
 integration: stack ## integration tests on a stack of their own: real API server, real Temporal
-	go test -tags integration -p 2 -parallel 8 -count=1 -timeout 40m ./devstack/... ./test/integration/... # two stacks at a time, eight tests on each: mostly they wait
+	@rm -f bin/failed-once.txt
+	$(TWICE) --rerun-fails-report=bin/failed-once.txt --packages='./devstack/... ./test/integration/...' -- -tags integration -p 2 -parallel 8 -count=1 -timeout 40m # two stacks at a time, eight tests on each: mostly they wait
+	@if [ -s bin/failed-once.txt ]; then echo "failed beside others and passed alone, so there is a defect to find:"; cat bin/failed-once.txt; fi
 	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go test -tags integration -count=1 -timeout 10m ./...); done
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder

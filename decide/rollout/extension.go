@@ -86,29 +86,67 @@ func (p *planner) noAnswer() string {
 
 // followByOld is followSize, but the newest former set grows.
 func (p *planner) followByOld() {
-	if missing := p.o.Replicas - sum(p.sets, size); missing > 0 {
+	if missing := p.missing(); missing > 0 {
 		p.enlarge(newest(p.old()), missing)
 		return
 	}
 	p.followSize()
 }
 
-// directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set.
+// directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set that has a surplus
+// to delete begins once that is gone: it was told to delete machines that are not available, and would hand over available ones.
 func (p *planner) directTransfers(all []*setPlan) {
-	var from []string
 	for _, set := range p.sets {
-		set.transfer.To, set.transfer.From = "", ""
-		if slices.Contains(all, set) && set.Answer.Possible {
+		possible := slices.Contains(all, set) && set.Answer.Possible
+		set.settling = possible && set.transfer.To == "" && !set.settled()
+		if set.transfer.To = ""; possible && !set.settling {
 			set.transfer.To, set.unhealthy = p.current.Name, 0 // it moves a machine with a node rather than one without
-			from = append(from, set.Name)
 		}
 	}
-	slices.Sort(from)
-	p.current.transfer.From = strings.Join(from, ",")
+	p.connectTransfers()
 }
 
-// transfers reports whether a former set hands machines over to the current one.
-func (p *planner) transfers() bool { return p.current.transfer.From != "" }
+// settled reports whether a set has no surplus, and its workflow has acted on its size.
+func (set *setPlan) settled() bool { return set.active <= set.size && set.Seen == set.Replicas }
+
+// keepTransfers lets only the sets whose surplus is on its way hand machines over: what else becomes surplus is deleted.
+func (p *planner) keepTransfers() {
+	for _, set := range p.sets {
+		if set.settled() {
+			set.transfer.To = ""
+		}
+	}
+	p.connectTransfers()
+}
+
+// connectTransfers names the sets that hand machines over at those that get them.
+func (p *planner) connectTransfers() {
+	for _, set := range p.sets {
+		from := list.Map(list.Where(p.sets, func(giver *setPlan) bool { return giver.transfer.To == set.Name }), func(giver *setPlan) string { return giver.Name })
+		slices.Sort(from)
+		set.transfer.From = strings.Join(from, ",")
+	}
+}
+
+// missing returns how many machines are wanted in addition to those that exist, are about to be created, or are on their way between sets.
+// Below zero: there are too many.
+func (p *planner) missing() int { return p.o.Replicas - sum(p.sets, size) - p.moving() }
+
+// moving returns how many machines are on their way between sets, so that no size counts them.
+func (p *planner) moving() int {
+	return sum(p.sets, func(set *setPlan) int {
+		n := max(set.active-set.size, 0)
+		if set.transfer.To == "" {
+			n = min(n, list.Count(set.Machines, func(m Member) bool { return m.Unacknowledged && !m.Deleting }))
+		}
+		return n
+	})
+}
+
+// transfers reports whether a former set hands machines over to the current one, or is about to.
+func (p *planner) transfers() bool {
+	return p.current.transfer.From != "" || slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.settling })
+}
 
 // ask asks about the sets for which an extension has not answered yet, and about those for which it could not, after a while.
 func (p *planner) ask(d *Decision) {

@@ -152,6 +152,43 @@ func TestIP_MachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	assert.Equal(t, []string{"ms2", "ms1"}, []string{d.Resize[0].Name, d.Resize[1].Name}, "who takes machines says so first")
 }
 
+// Other machines may leave than those that were expected: a set hands over machines with a node, the available ones.
+func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
+	creating := sent(old(1, 8, 4, 4)) // its workflow may create four more, and then hands over available ones
+	d := rollout.Decide(byExtension(possible, rolling(8, 4, 4, creating, taking(now(2, 1, 1, 1), "ms1", ""))))
+	assert.Equal(t, map[string]int{"ms1": 7}, sizes(d), "5 are available, 4 needed")
+
+	deleting := old(1, 3, 11, 5) // six that are not available are to be deleted
+	deleting.Seen = 11
+	o := byExtension(possible, rolling(6, 0, 2, deleting, now(2, 1, 1, 1)))
+	d = rollout.Decide(o)
+	assert.Empty(t, transfers(d)["ms1"].To, "it would hand over the five that are available")
+	assert.Empty(t, sizes(d))
+	o.Sets[0] = byExtension(possible, rolling(6, 0, 2, old(1, 3, 3, 3), now(2, 1, 1, 1))).Sets[0]
+	assert.Equal(t, "ms2", transfers(rollout.Decide(o))["ms1"].To, "they are gone")
+}
+
+// While it is paused, nothing more is updated in place, and what is on its way is neither made again nor deleted.
+func TestAPauseWhileMachinesMove(t *testing.T) {
+	paused := func(replicas int, sets ...rollout.Set) rollout.Decision {
+		o := byExtension(possible, rolling(replicas, 1, 1, sets...))
+		o.Paused = true
+		return rollout.Decide(o)
+	}
+	calm, taker := sent(old(1, 6, 6, 6)), taking(now(2, 0, 0, 0), "ms1", "")
+	d := paused(4, calm, taker)
+	assert.Equal(t, map[string]int{"ms1": 4}, sizes(d))
+	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfers(d), "the surplus is deleted")
+
+	moving := sent(old(1, 4, 6, 6))
+	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
+	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
+	refused := taking(now(2, 0, 2, 2), "ms1", "") // its workflow may act on a larger size, so that its size cannot grow
+	refused.Seen = 3
+	assert.Empty(t, sizes(paused(6, sent(old(1, 4, 4, 4)), with(with(refused, 0, arrived), 1, arrived))), "two of six have moved")
+	assert.Equal(t, map[string]int{"ms1": 6}, sizes(paused(8, moving, taker)), "a larger number is followed")
+}
+
 // An annotation names the machines that are counted: no more than a batch at a time.
 func TestFewMachinesAreCountedAtATime(t *testing.T) {
 	s := taking(now(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/list"
 	"millwright/decide/rollout"
 )
 
@@ -51,7 +52,7 @@ func (w *world) byHand() {
 // pass passes the step that is waited at, if the last decision is about what is wanted now.
 func (w *world) pass() {
 	if g := w.last.Pause; g != nil && g.Approve && w.decided == w.edited {
-		w.spec.Approved = g.Step + 1
+		w.spec.Approved, w.approved = g.Step+1, w.last.Revision
 	}
 }
 
@@ -65,7 +66,7 @@ func (w *world) deleteByHand(g *group, u *unit) {
 // rewrite gives the deployment another template. What people said is about the revision that was.
 func (w *world) rewrite(template string) {
 	if template != w.template {
-		w.template, w.spec.Held, w.spec.Approved = template, "", 0
+		w.template, w.spec.Held = template, ""
 	}
 }
 
@@ -118,7 +119,8 @@ func (w *world) heedHold(o rollout.Observed, d rollout.Decision) {
 	total, active := 0, 0
 	for _, s := range o.Sets {
 		old[s.UID] = !s.Current
-		if total += s.Replicas; s.Replicas > 0 {
+		moved := list.Count(s.Machines, func(m rollout.Member) bool { return m.Unacknowledged && !m.Deleting })
+		if total += s.Replicas + moved; s.Replicas > 0 {
 			active++
 		}
 	}
@@ -247,43 +249,53 @@ func TestP13_N17_D2_ThePromisesHoldInAnyOrder(t *testing.T) {
 	}
 }
 
-// The same with the facts and the strategies of Cluster API, also where machines fail as they come.
+// The same with the facts and the strategies of Cluster API, also where machines fail as they come, and half of the time with an extension
+// that updates machines in place.
 func TestPromisesHoldWithTheFactsOfClusterAPI(t *testing.T) {
 	for seed := range uint64(seeds) {
-		d := new(dice(seed * 733))
-		spec := anySpec(d)
-		spec.Strategy = pick(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
-		spec.Extension = d.oneIn(2)
-		w := newWorld(seed, spec)
-		w.asCAPI = true
-		w.answers = func() rollout.Answer { return pick(&w.dice, possible, possible, impossible, failing) }
-		w.start(t)
-		w.create = func() time.Duration { return time.Duration(w.dice.below(6)) * 700 * time.Millisecond }
-		w.remove = func() time.Duration { return time.Duration(w.dice.below(6)) * 600 * time.Millisecond }
-		w.stale, w.template, w.people = seed%2 == 1, "v2", 2+w.dice.below(15)
-		if seed%3 == 0 {
-			w.doom = func() bool { return w.dice.oneIn(4) }
-		}
-		for range 1 + w.dice.below(4) {
-			for range w.dice.below(15) {
-				w.turn(true)
-			}
-			w.edited++
-			switch w.dice.below(5) {
-			case 0:
-				w.spec.Replicas = w.dice.below(13)
-			case 1:
-				w.spec.Paused = !w.spec.Paused
-			default:
-				w.rewrite(fmt.Sprintf("v%d", w.dice.below(5)))
-			}
-			w.bound()
-		}
-		w.doom = func() bool { return false }
-		w.resume()
-		require.True(t, w.finish(true, 5000), "seed %d %s: does not end:%s; %s", seed, w.spec.Strategy, w.state(), w.last.Why)
-		require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
+		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *dice) bool { return d.oneIn(2) })
 	}
+	// Worlds in which an update in place broke a promise: found among 15,000.
+	for _, seed := range []uint64{2781, 8102, 10509, 12676, 13662} {
+		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *dice) bool { d.oneIn(2); return true })
+	}
+}
+
+func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension func(*dice) bool) {
+	t.Helper()
+	d := new(dice(seed * 733))
+	spec := anySpec(d)
+	spec.Strategy = pick(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
+	spec.Extension = extension(d)
+	w := newWorld(seed, spec)
+	w.asCAPI = true
+	w.answers = func() rollout.Answer { return pick(&w.dice, possible, possible, impossible, failing) }
+	w.start(t)
+	w.create = func() time.Duration { return time.Duration(w.dice.below(6)) * 700 * time.Millisecond }
+	w.remove = func() time.Duration { return time.Duration(w.dice.below(6)) * 600 * time.Millisecond }
+	w.stale, w.template, w.people = seed%2 == 1, "v2", 2+w.dice.below(15)
+	if seed%3 == 0 {
+		w.doom = func() bool { return w.dice.oneIn(4) }
+	}
+	for range 1 + w.dice.below(4) {
+		for range w.dice.below(15) {
+			w.turn(true)
+		}
+		w.edited++
+		switch w.dice.below(5) {
+		case 0:
+			w.spec.Replicas = w.dice.below(13)
+		case 1:
+			w.spec.Paused = !w.spec.Paused
+		default:
+			w.rewrite(fmt.Sprintf("v%d", w.dice.below(5)))
+		}
+		w.bound()
+	}
+	w.doom = func() bool { return false }
+	w.resume()
+	require.True(t, w.finish(true, 5000), "seed %d %s: does not end:%s; %s", seed, w.spec.Strategy, w.state(), w.last.Why)
+	require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
 }
 
 // Machines fail as they come, for a while. Replacements of those that failed come on top; everything else holds, and it ends.

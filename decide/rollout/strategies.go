@@ -79,6 +79,7 @@ func (p *planner) shrink() {
 	if p.transfers() {
 		spare = min(spare, p.places())
 	}
+	old = list.Where(old, func(set *setPlan) bool { return !set.settling })
 	for _, set := range old {
 		broken := set.size - set.available - set.updating
 		spare -= p.lower(set, min(spare, broken), "it has machines that are not available")
@@ -189,10 +190,12 @@ func (p *planner) loseMachines() {
 // single set takes the whole change. Of several sets the current or youngest one grows, and all shrink in proportion to their
 // sizes.
 func (p *planner) followSize() {
+	p.keepTransfers()
 	nonEmpty := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
-	missing := p.o.Replicas - sum(p.sets, size)
+	missing := p.missing()
 	switch {
 	case len(p.sets) == 0:
+	case p.moving() > 0 && missing <= 0: // a smaller number is followed once they have moved
 	case missing > 0 && len(nonEmpty) == 1:
 		p.enlarge(nonEmpty[0], missing)
 	case missing > 0:

@@ -51,8 +51,9 @@ type world struct {
 	now      time.Time
 	spec     rollout.Observed // what is wanted
 	template string
-	edited   int // how often the deployment was changed
-	decided  int // and when the last decision was made
+	edited   int   // how often the deployment was changed
+	decided  int   // and when the last decision was made
+	approved int64 // the revision that spec.Approved is about
 	sets     []*group
 	names    int
 	made     int
@@ -89,10 +90,12 @@ func newWorld(seed uint64, spec rollout.Observed) *world {
 // observe is what the deployment's activity would read.
 func (w *world) observe() rollout.Observed {
 	o := w.spec
-	o.Now, o.Sets = w.now, nil
+	o.Now, o.Sets, o.Approved = w.now, nil, 0
 	for _, g := range w.sets {
 		s := g.Set
-		s.Current = g.template == w.template
+		if s.Current = g.template == w.template; s.Current && s.Revision == w.approved {
+			o.Approved = w.spec.Approved
+		}
 		s.Machines = nil
 		for _, u := range g.units {
 			m := u.Member

@@ -106,6 +106,10 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	s.awaitMachines(t, 0, 90*time.Second)
 	ours, theirs := s.newPool(t, "described-ours", 0), s.newPool(t, "described-theirs", 0)
 	theirs.merge(t, machineSets, theirs.set, fmt.Sprintf(`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`, component.WatchFilterLabel, component.UpstreamFilter))
+	rig.Eventually(t, 60*time.Second, "core has made the Cluster an owner of its set", func() (bool, any) { // it writes the whole list, and would undo our change of it
+		owners := theirs.get(t, machineSets, theirs.set).GetOwnerReferences()
+		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
+	})
 	both := []pool{ours, theirs}
 	own := func(line string) bool {
 		return strings.HasPrefix(line, "MachinesCreated ") || strings.HasPrefix(line, "Blocked ")

@@ -158,7 +158,8 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	slices.SortFunc(made, time.Time.Compare)
 	took := made[many-1].Sub(made[0])
 	t.Logf("%d instances were made within %s", many, took)
-	require.Greater(t, took, time.Duration(many-2*rate)*time.Second/rate, "a burst of twice the rate is more than the limit lets pass")
+	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may be late, which makes it less.
+	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
 	p.AwaitGone(t, time.Minute)
 }
