@@ -6,8 +6,8 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 # Modules of their own, with dependencies that only their users need.
 MODULES := deploy/render devstack/mcm provider/incus provider/libvirt provider/mcmdriver
-# An integration test that fails is run once more, alone, if no more than five failed (ADR 0092). It prints what failed the first time, too.
-TWICE := $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+# An integration test that fails is run once more, alone, if no more than five failed (ADR 0092). The file of JSON has the whole output, also the logs of stacks.
+TWICE := $(TOOL) gotestsum --format pkgname-and-test-fails --format-icons text --jsonfile bin/integration.json --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
 .PHONY: help build test test-unit integration demo demo-real up down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint verify vulncheck stack

@@ -57,6 +57,7 @@ type nodeDrain struct {
 	until time.Time          // deadline that has passed: the next decision is made for that time at the earliest
 	total int
 	begun drain.Means // means that were recorded and not read back yet
+	mute  int         // times in a row that the cluster of the node has not answered
 }
 
 func (d *nodeDrain) Next() any {

@@ -20,6 +20,9 @@ func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
 // await does what comes before the pods of a machine of Cluster API are removed: it waits for Cluster API, for the cluster of the node, for
 // the machine's turn, and cordons the node. It reports whether there was anything to do. A result ends the run.
 func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over *Result, done bool, err error) {
+	if d.mute++; next.Hook != drain.HookUnknown {
+		d.mute = 0
+	}
 	switch next.Hook {
 	default: // nothing comes before
 	case drain.HookReturn:
@@ -31,7 +34,7 @@ func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over 
 	case drain.HookPaused:
 		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedPaused)
 	case drain.HookUnknown:
-		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedTargetUnavailable, d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.RefusedAgain)))
+		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedTargetUnavailable, d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.Again(d.mute))))
 	case drain.HookDrain:
 		if next.Queue != "" && next.Hold == "" {
 			return nil, true, d.awaitTurn(ctx, next)

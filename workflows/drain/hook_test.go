@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -97,6 +98,33 @@ func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
 			require.Len(t, e.Released, 1)
 		})
 	}
+}
+
+// A cluster that does not answer is asked less and less often; one that has answered meanwhile, as often as at first.
+func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
+	e := workflowstest.NewDrainWorld(t)
+	e.Hook = activities.Decision{Hook: drain.HookUnknown, Why: "no answer"}
+	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	next := func(after time.Duration, hook activities.Decision) {
+		e.Env.RegisterDelayedCallback(func() {
+			unlock := e.Lock()
+			e.Hook = hook
+			unlock()
+			workflowstest.Changed(e.Env)
+		}, after)
+	}
+	next(20*time.Minute, activities.Decision{Hook: drain.HookPaused, Why: "Cluster c is paused"})
+	next(21*time.Minute, activities.Decision{Hook: drain.HookUnknown, Why: "no answer"})
+	next(22*time.Minute, activities.Decision{Hook: drain.HookDrain})
+	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
+	var after []time.Duration
+	for _, at := range e.Looks {
+		if d := at.Sub(e.Looks[0]).Round(time.Second); !slices.Contains(after, d) {
+			after = append(after, d)
+		}
+	}
+	const s = time.Second
+	require.Equal(t, []time.Duration{0, 10 * s, 30 * s, 70 * s, 150 * s, 310 * s, 610 * s, 910 * s, 1200 * s, 1260 * s, 1270 * s, 1290 * s, 1320 * s}, after)
 }
 
 // A drain that is held does not begin, and does not take a turn.

@@ -97,7 +97,7 @@ func (o *Object) awaitAcceptance(ctx workflow.Context, err error) error {
 	o.refusals++
 	o.Live = true
 	defer o.Disarm("refused")
-	err = o.Awaken(ctx, o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(refusedAgain(o.refusals))))
+	err = o.Awaken(ctx, o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(Again(o.refusals))))
 	if ctx.Err() != nil {
 		return nil // a kind that must write something before it ends does so in its next step; others end there
 	}

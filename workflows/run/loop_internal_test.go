@@ -278,7 +278,7 @@ func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 func TestTheWaitAfterARefusalGrows(t *testing.T) {
 	waits := make([]time.Duration, 8)
 	for i := range waits {
-		waits[i] = refusedAgain(i + 1)
+		waits[i] = Again(i + 1)
 	}
 	require.Equal(t, []time.Duration{
 		10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute,

@@ -53,8 +53,9 @@ const RefusedAgain = explain.RefusedAgain
 // refusedMost is the longest wait before a refused write is tried again. Source: five times the bridge's resync interval.
 const refusedMost = explain.RefusedMost
 
-// refusedAgain is the wait after n refused writes in a row: RefusedAgain at first, doubled each time.
-func refusedAgain(n int) time.Duration {
+// Again is the wait after n refused writes in a row, or n questions without an answer: RefusedAgain for the first, then twice as long each time,
+// five minutes at most.
+func Again(n int) time.Duration {
 	wait := RefusedAgain
 	for ; n > 1 && wait < refusedMost; n-- {
 		wait *= 2

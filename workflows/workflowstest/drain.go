@@ -36,6 +36,7 @@ type drainWorld struct {
 
 	// Of a machine of Cluster API:
 	Hook     activitiesdrain.Decision // Hook, Why, Cordon and Queue of the next decisions
+	Looks    []time.Time              // when it was decided
 	Cordons  int
 	Released []capi.HookRelease
 	Halts    []activitiesdrain.Holding
@@ -101,6 +102,7 @@ func (e *drainWorld) decideHook(decide func(context.Context, activitiesdrain.Inp
 	return func(ctx context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		d, err := decide(ctx, in)
 		defer e.Lock()()
+		e.Looks = append(e.Looks, e.Env.Now())
 		d.NodeName, d.Hook, d.Cordon, d.Queue = "n", e.Hook.Hook, e.Hook.Cordon, e.Hook.Queue
 		d.Why = cmp.Or(e.Hook.Why, d.Why)
 		return d, err

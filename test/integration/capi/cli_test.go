@@ -3,15 +3,21 @@
 package capi
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
 )
 
 // A person rolls a deployment of Cluster API out with the command line: pauses it, looks at what would happen, resumes, follows it to its end, and
-// goes back.
+// goes back. The next one is held half way, and then goes back.
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
@@ -44,4 +50,21 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	assert.Contains(t, starter("undo", named, "--reason", "the image is bad", "--as-user", "ann"), "the template of that revision returns")
 	f.awaitMade(t, f.name, 2, 120*time.Second)
 	assert.Contains(t, starter("status", named), "revision 3 is complete")
+
+	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	f.template(t, "cli-3")
+	f.change(t, "cli-3")
+	both := map[string]int{f.name: 1, "cli-3": 1}
+	rig.Eventually(t, 60*time.Second, "the step has its machine", func() (bool, any) {
+		made := f.made(t)
+		return maps.Equal(made, both), fmt.Sprint(made, f.says(t))
+	})
+	assert.Contains(t, starter("cancel", named, "--reason", "it looks odd", "--as-user", "ann"), "held")
+	f.awaitMessage(t, "Blocked", "True", "Hold", "it looks odd", 30*time.Second)
+	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
+	assert.Equal(t, both, f.made(t))
+	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
+	assert.Contains(t, starter("cancel", named, "--back", "--reason", "it is odd", "--as-user", "ann"), "the template of that revision returns")
+	f.awaitMade(t, f.name, 2, 120*time.Second)
+	assert.Contains(t, starter("status", named), "revision 5 is complete")
 }

@@ -330,6 +330,34 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	u.settled(t, u.set+"-1")
 }
 
+// Fewer machines are wanted while the rollout is paused in the middle of an update: the surplus is deleted, and not updated. The update that has begun
+// goes on to its end.
+func TestADeploymentGetsSmallerInAPauseOfAnUpdate(t *testing.T) {
+	t.Parallel()
+	u := newUpdated(t, "smaller", inPlace(0, 1)...)
+	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
+	verdict := u.begin(t, bounds{most: 3, least: 1})
+	u.awaitMarked(t, pendingHooks, 60*time.Second)
+	u.patch(t, `{"spec":{"paused":true}}`)
+	u.awaitMessage(t, "Blocked", "True", "Paused", "", 30*time.Second)
+	u.resize(t, 2)
+	rig.Eventually(t, 60*time.Second, "one machine of three has gone", func() (bool, any) {
+		n := len(u.members(t))
+		return n == 2, fmt.Sprint(n, u.says(t))
+	})
+	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
+	half := map[string]int{u.set + "-1": 1, u.set + "-2": 1}
+	rig.Eventually(t, 60*time.Second, "the update that had begun has ended, and two machines are available", func() (bool, any) {
+		made, counts := u.made(t), u.status(t)
+		return maps.Equal(made, half) && slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(made, counts, u.says(t))
+	})
+	u.patch(t, `{"spec":{"paused":false}}`)
+	u.awaitMade(t, u.set+"-2", 2, 120*time.Second)
+	verdict()
+	u.created(t, 3)
+	u.settled(t, u.set+"-2")
+}
+
 // In the middle of updates each process dies: the worker when a machine has just been handed over, the bridge when the update has begun, core
 // while the extension is at work.
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
