@@ -146,12 +146,12 @@ func (p *planner) here() int {
 // guaranteed returns how many machines of a set certainly stay available at size n. The set may delete available machines
 // first, except that unhealthy ones always precede them, and its workflow may still act on a smaller size.
 func (set *setPlan) guaranteed(n int) int {
-	return set.available - min(max(set.leaving()-min(n, set.least()), 0), set.available)
+	return set.available - min(max(set.safe()-min(n, set.least()), 0), set.available)
 }
 
-// leaving returns how large a set may become among whose machines available ones are chosen to leave. A set that hands machines over chooses
-// those with a node, which are available, before those that it still creates.
-func (set *setPlan) leaving() int {
+// safe returns the smallest size at which the set surely loses no available machine: all that are unhealthy may go. A set that hands machines
+// over chooses those with a node, which are available, before those that it still creates.
+func (set *setPlan) safe() int {
 	if set.transfer.To != "" {
 		return max(set.active, set.size, set.Replicas, set.Seen)
 	}
@@ -186,7 +186,7 @@ func (p *planner) lower(set *setPlan, by int, why string) int {
 	}
 	budget := max(p.budget(), 0)
 	if set.guaranteed(set.size)-set.guaranteed(n) > budget {
-		n = max(min(set.least(), set.leaving())-budget, n)
+		n = max(min(set.least(), set.safe())-budget, n)
 	}
 	if by = set.size - n; by <= 0 || !set.put(n, why) {
 		return 0
