@@ -195,9 +195,9 @@ func (u updated) answer(t *testing.T) (text string, possible bool) {
 }
 
 // awaitMarked waits until a machine of the fleet has an annotation of an update in place.
-func (u updated) awaitMarked(t *testing.T, annotation string, within time.Duration) {
+func (u updated) awaitMarked(t *testing.T, annotation string) {
 	t.Helper()
-	rig.Eventually(t, within, "a machine has the annotation "+annotation, func() (bool, any) {
+	rig.Eventually(t, 60*time.Second, "a machine has the annotation "+annotation, func() (bool, any) {
 		all := map[string][]string{}
 		for _, m := range u.members(t) {
 			all[m.GetName()] = marks(&m)
@@ -319,7 +319,7 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	u := newUpdated(t, "turned", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitMarked(t, pendingHooks, 60*time.Second)
+	u.awaitMarked(t, pendingHooks)
 	u.change(t, u.set+"-1")
 	time.Sleep(3 * time.Second) // what the change would break is to happen now: there is nothing to wait for
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
@@ -337,7 +337,7 @@ func TestADeploymentGetsSmallerInAPauseOfAnUpdate(t *testing.T) {
 	u := newUpdated(t, "smaller", inPlace(0, 1)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
 	verdict := u.begin(t, bounds{most: 3, least: 1})
-	u.awaitMarked(t, pendingHooks, 60*time.Second)
+	u.awaitMarked(t, pendingHooks)
 	u.patch(t, `{"spec":{"paused":true}}`)
 	u.awaitMessage(t, "Blocked", "True", "Paused", "", 30*time.Second)
 	u.resize(t, 2)
@@ -364,9 +364,9 @@ func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u := newUpdated(t, "resumed", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitMarked(t, updateInProgress, 60*time.Second)
+	u.awaitMarked(t, updateInProgress)
 	crash(t, component.Worker)
-	u.awaitMarked(t, pendingHooks, 60*time.Second)
+	u.awaitMarked(t, pendingHooks)
 	crash(t, component.Bridge)
 	rig.Eventually(t, 60*time.Second, "the extension is at work", func() (bool, any) {
 		n := len(u.extension.Calls(extension.UpdateMachine, u.set))
