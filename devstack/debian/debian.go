@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 )
@@ -63,11 +64,10 @@ func (r Root) Arguments() []string {
 func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		_, _ = fmt.Fprintln(output, "installing Debian's mmdebstrap")
-		quiet := []string{"DEBIAN_FRONTEND=noninteractive"}
 		if err := update(ctx, output); err != nil {
 			return err
 		}
-		if err := Run(ctx, output, quiet, "apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
+		if err := apt(ctx, output, "apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,14 @@ func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 
 // update fetches the lists of packages, which only root may do.
 func update(ctx context.Context, output io.Writer) error {
-	return Run(ctx, output, nil, "apt-get", "update", "-q")
+	return apt(ctx, output, "apt-get", "update", "-q")
+}
+
+// apt is Run for a command that calls apt-get. Of all processes of this user that use this function one at a time does, because apt-get ends with
+// an error while another one is at work. It waits ten minutes at most: many times what a package takes.
+func apt(ctx context.Context, output io.Writer, command ...string) error {
+	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
+	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
 // Run runs a program of this machine, with more environment. Lines of its output that begin with "I: " are progress; the last ones

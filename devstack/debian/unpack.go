@@ -18,7 +18,7 @@ func Unpack(ctx context.Context, dir string, output io.Writer, packages ...strin
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	download := func() error { // apt-get writes to its working directory
-		return Run(ctx, output, nil, "env", append([]string{"--chdir=" + work, "apt-get", "-q", "download"}, packages...)...)
+		return apt(ctx, output, append([]string{"env", "--chdir=" + work, "apt-get", "-q", "download"}, packages...)...)
 	}
 	if err := download(); err != nil { // there are no lists, or old ones that name a version that is gone
 		if failed := update(ctx, output); failed != nil {
