@@ -174,7 +174,7 @@ func reads() []any {
 	return all
 }
 
-func TestD21_NoActivityChangesWhatIsInACache(t *testing.T) {
+func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	t.Parallel()
 	for i, owner := range activities.OnClusters(nil) {
 		kind := reflect.TypeOf(owner)

@@ -40,7 +40,7 @@ var waits = map[string]string{
 }
 
 // An activity that waits occupies a slot that others need. Nothing in a worker sleeps, and what waits otherwise is known.
-func TestD28_NoWorkerSleeps(t *testing.T) {
+func TestNoWorkerSleeps(t *testing.T) {
 	seen := map[string]bool{}
 	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/driver", "provider/virtual", "provider/mcmdriver"} {
 		root := filepath.Join("..", filepath.FromSlash(room))

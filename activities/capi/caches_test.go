@@ -95,7 +95,7 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 	}
 }
 
-func TestD21_NoActivityChangesWhatIsInACache(t *testing.T) {
+func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	s, _ := crowd()
 	kind := reflect.TypeFor[*capi.Activities]()
 	for i := range kind.NumMethod() {

@@ -19,7 +19,7 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-func TestMS26_CreateMachinesWithTheirClones(t *testing.T) {
+func TestCreateMachinesWithTheirClones(t *testing.T) {
 	s := capitest.Set("s", 3, capitest.OfDeployment)
 	w, a := world(t, s)
 	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c"))
@@ -58,7 +58,7 @@ func TestMS26_CreateMachinesWithTheirClones(t *testing.T) {
 }
 
 // Cluster API's controllers may have taken over the clones when an attempt is repeated.
-func TestMS26_ARepeatedAttemptFindsWhatItMade(t *testing.T) {
+func TestARepeatedAttemptFindsWhatItMade(t *testing.T) {
 	s := capitest.Set("s", 1)
 	made := capitest.Machine("s-a", s)
 	w, a := world(t, s, made, clone(capitest.Bootstrap(), "s-a", ownedByMachine(made)), clone(capitest.Infrastructure(), "s-a"))
@@ -68,7 +68,7 @@ func TestMS26_ARepeatedAttemptFindsWhatItMade(t *testing.T) {
 	assert.Empty(t, w.Told())
 }
 
-func TestMS26_WithoutABootstrapTemplate(t *testing.T) {
+func TestWithoutABootstrapTemplate(t *testing.T) {
 	s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	})
@@ -80,7 +80,7 @@ func TestMS26_WithoutABootstrapTemplate(t *testing.T) {
 }
 
 // What went away since the decision is a Conflict, and nothing is left behind.
-func TestMS08_NothingIsCreatedWithoutTheTemplates(t *testing.T) {
+func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 	s := capitest.Set("s", 1)
 	theirs := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
 	for _, row := range []struct {
@@ -110,7 +110,7 @@ func TestMS08_NothingIsCreatedWithoutTheTemplates(t *testing.T) {
 	})
 }
 
-func TestMS27_ARejectedMachineLeavesNothing(t *testing.T) {
+func TestARejectedMachineLeavesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name, resource string
 	}{
@@ -139,7 +139,7 @@ func TestMS27_ARejectedMachineLeavesNothing(t *testing.T) {
 }
 
 // An API server that does not answer has not rejected anything: the attempt is repeated, and uses what it made.
-func TestMS27_ARepeatedAttemptUsesItsClones(t *testing.T) {
+func TestARepeatedAttemptUsesItsClones(t *testing.T) {
 	s := capitest.Set("s", 1)
 	w, a := world(t, s)
 	activitiestest.Failing(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
@@ -156,7 +156,7 @@ func TestMS27_ARepeatedAttemptUsesItsClones(t *testing.T) {
 }
 
 // A clone that cannot be deleted again is a failure beside that of the machine.
-func TestMS27_ACloneThatStays(t *testing.T) {
+func TestACloneThatStays(t *testing.T) {
 	s := capitest.Set("s", 1)
 	w, a := world(t, s)
 	refuse(w, "machines", "s-a", forbidden())
@@ -169,7 +169,7 @@ func TestMS27_ACloneThatStays(t *testing.T) {
 }
 
 // A name of a clone that another set took is a Conflict: the next decision takes another name. What is there stays as it is.
-func TestMS27_ACloneOfAnotherSet(t *testing.T) {
+func TestACloneOfAnotherSet(t *testing.T) {
 	s := capitest.Set("s", 1)
 	w, a := world(t, s, clone(capitest.Bootstrap(), "s-a", func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"}})
@@ -181,7 +181,7 @@ func TestMS27_ACloneOfAnotherSet(t *testing.T) {
 }
 
 // The decision of a set that misses machines is carried out, and the next one sees them.
-func TestMS19_FromTheDecisionToTheMachines(t *testing.T) {
+func TestFromTheDecisionToTheMachines(t *testing.T) {
 	s := capitest.Set("s", 2)
 	w, a := world(t, s)
 	d, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))

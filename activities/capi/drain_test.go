@@ -78,7 +78,7 @@ func decideDrain(t *testing.T, w *activitiestest.World, a *capi.Activities, m *c
 	return live
 }
 
-func TestDR23_DecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
+func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	set := capitest.Set("s", 1)
 	machine := func(change ...capitest.OnMachine) *clusterv1.Machine {
 		return capitest.Machine("m", set, append([]capitest.OnMachine{capitest.AtTheHook}, change...)...)
@@ -192,7 +192,7 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 	}
 }
 
-func TestDR32_CordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
+func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
 	w, a := drained(t, m, nodeOf("m"))
 	activitiestest.Twice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
@@ -208,7 +208,7 @@ func TestDR32_CordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 }
 
 // The pods of the node are found in the workload cluster, with its budgets, and with the rules of Cluster API.
-func TestDR17_EvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
+func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
 	pod := func(name string) *corev1.Pod {
 		p := activitiestest.Pod(name, func(p *corev1.Pod) {

@@ -31,7 +31,7 @@ func receiver(from string) *clusterv1.MachineSet {
 	})
 }
 
-func TestMS35_MachinesMoveToAnotherSet(t *testing.T) {
+func TestMachinesMoveToAnotherSet(t *testing.T) {
 	s, to := sender(1), receiver("s")
 	person := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}
 	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, person) })
@@ -57,7 +57,7 @@ func TestMS35_MachinesMoveToAnotherSet(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-func TestMS32_NothingMovesToASetThatTakesNothing(t *testing.T) {
+func TestNothingMovesToASetThatTakesNothing(t *testing.T) {
 	for name, to := range map[string]*clusterv1.MachineSet{
 		"it takes the machines of another set": receiver("other"), "there is none": capitest.Set("another", 0),
 		"it is being deleted": func() *clusterv1.MachineSet { s := receiver("s"); capitest.Going(s); return s }(),
@@ -85,7 +85,7 @@ func updating(change ...capitest.OnSet) *clusterv1.MachineSet {
 	})...)
 }
 
-func TestMS49_AnUpdateInPlaceBegins(t *testing.T) {
+func TestAnUpdateInPlaceBegins(t *testing.T) {
 	s := updating()
 	m := capitest.Machine("m", s, due, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
 	w, acts := world(t, s, m, clone(capitest.Bootstrap(), "m", ownedByMachine(m)), clone(capitest.Infrastructure(), "m", ownedByMachine(m)))
@@ -113,7 +113,7 @@ func TestMS49_AnUpdateInPlaceBegins(t *testing.T) {
 }
 
 // The rows MS-43 to MS-45, MS-51, MS-52 and MS-54: machines whose update cannot begin, and one without bootstrap configuration.
-func TestMS43_AnUpdateInPlaceThatCannotBegin(t *testing.T) {
+func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 	s := updating(noted(clusterv1.AcknowledgedMoveAnnotation, "m"))
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"
 	var machines []*clusterv1.Machine
@@ -141,7 +141,7 @@ func TestMS43_AnUpdateInPlaceThatCannotBegin(t *testing.T) {
 }
 
 // A decision names the machines that are to move, and those whose update is to begin.
-func TestMS21_FromTheDecisionToTheMove(t *testing.T) {
+func TestFromTheDecisionToTheMove(t *testing.T) {
 	s := sender(0)
 	m := capitest.Machine("m", s)
 	w, acts := world(t, s, receiver("s"), m)

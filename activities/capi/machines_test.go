@@ -31,7 +31,7 @@ func remark(w *activitiestest.World, name string) []string {
 	return []string{reason, message}
 }
 
-func TestMS20_DeleteMachines(t *testing.T) {
+func TestDeleteMachines(t *testing.T) {
 	s := capitest.Set("s", 0)
 	a, b, gone := capitest.Machine("a", s, bare), capitest.Machine("b", s, bare), capitest.Machine("gone", s)
 	w, acts := world(t, s, a, b, capitest.Machine("stays", s, bare))
@@ -44,7 +44,7 @@ func TestMS20_DeleteMachines(t *testing.T) {
 	assert.Equal(t, []string{`Normal SuccessfulDelete Deleted Machine "a": because`, `Normal SuccessfulDelete Deleted Machine "b": because`}, slices.Sorted(slices.Values(w.Told())))
 }
 
-func TestMS20_AMachineThatChangedStays(t *testing.T) {
+func TestAMachineThatChangedStays(t *testing.T) {
 	s := capitest.Set("s", 0)
 	another := capitest.Machine("another", s)
 	another.UID = "uid-former"
@@ -58,7 +58,7 @@ func TestMS20_AMachineThatChangedStays(t *testing.T) {
 	assert.NotNil(t, w.ClusterAPIMachine("same").DeletionTimestamp, "MS-31: the others are deleted")
 }
 
-func TestMS31_ARejectedDeletion(t *testing.T) {
+func TestARejectedDeletion(t *testing.T) {
 	s := capitest.Set("s", 0)
 	a, b := capitest.Machine("a", s, bare), capitest.Machine("b", s, bare)
 	w, acts := world(t, s, a, b)
@@ -73,7 +73,7 @@ func TestMS31_ARejectedDeletion(t *testing.T) {
 
 // A machine whose replacement a health check asked for says first that it is being deleted for that: so its set counts it as in flight
 // until it is gone.
-func TestMS11_ARemediatedMachineSaysSo(t *testing.T) {
+func TestARemediatedMachineSaysSo(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick, fine := capitest.Machine("sick", s, capitest.Unhealthy), capitest.Machine("fine", s)
 	w, acts := world(t, s, sick, fine)
@@ -87,7 +87,7 @@ func TestMS11_ARemediatedMachineSaysSo(t *testing.T) {
 	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.Writes())
 }
 
-func TestMS11_TheConditionComesBeforeTheDeletion(t *testing.T) {
+func TestTheConditionComesBeforeTheDeletion(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick := capitest.Machine("sick", s, capitest.Unhealthy)
 	w, acts := world(t, s, sick)
@@ -102,7 +102,7 @@ func TestMS11_TheConditionComesBeforeTheDeletion(t *testing.T) {
 	assert.NotNil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 }
 
-func TestMS07_AdoptMachines(t *testing.T) {
+func TestAdoptMachines(t *testing.T) {
 	s := capitest.Set("s", 2)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
 	free := capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} })
@@ -121,7 +121,7 @@ func TestMS07_AdoptMachines(t *testing.T) {
 }
 
 // An owner reference that is not the controller's becomes it.
-func TestMS07_AnAdoptedMachineHasOneReference(t *testing.T) {
+func TestAnAdoptedMachineHasOneReference(t *testing.T) {
 	s := capitest.Set("s", 1)
 	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"} // not the controller
 	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
@@ -131,7 +131,7 @@ func TestMS07_AnAdoptedMachineHasOneReference(t *testing.T) {
 	assert.Len(t, w.ClusterAPIMachine("m").OwnerReferences, 1)
 }
 
-func TestMS07_WhoAdoptsNothing(t *testing.T) {
+func TestWhoAdoptsNothing(t *testing.T) {
 	s := capitest.Set("s", 1)
 	free := capitest.Machine("free", s, capitest.Unowned)
 	for name, has := range map[string][]runtime.Object{
@@ -164,7 +164,7 @@ func TestReleaseMachines(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-func TestMS11_UnmarkMachines(t *testing.T) {
+func TestUnmarkMachines(t *testing.T) {
 	s := capitest.Set("s", 1)
 	well := capitest.Machine("well", s, capitest.Unhealthy, capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue))
 	w, acts := world(t, s, well)
@@ -180,7 +180,7 @@ func TestMS11_UnmarkMachines(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-func TestMS12_PostponeRemediation(t *testing.T) {
+func TestPostponeRemediation(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick := capitest.Machine("sick", s, capitest.Unhealthy)
 	w, acts := world(t, s, sick)
@@ -204,7 +204,7 @@ func TestMS12_PostponeRemediation(t *testing.T) {
 }
 
 // Of a machine that is being deleted only what its deletion needs is written.
-func TestMS10_SyncAMachineThatIsBeingDeleted(t *testing.T) {
+func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 	s := capitest.Set("s", 0, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
 		spec.Deletion.NodeDrainTimeoutSeconds, spec.MinReadySeconds = new(int32(1)), new(int32(2))

@@ -162,7 +162,7 @@ func observed(changes ...capitest.OnSet) capitest.OnSet {
 	}
 }
 
-func TestMS24_WhichClonesAreStrays(t *testing.T) {
+func TestWhichClonesAreStrays(t *testing.T) {
 	s := capitest.Set("s", 1)
 	m := capitest.Machine("m", s)
 	other := func(o *unstructured.Unstructured) {
@@ -205,7 +205,7 @@ func TestMS24_WhichClonesAreStrays(t *testing.T) {
 }
 
 // A clone that changed since the decision may have got its machine.
-func TestMS24_AChangedCloneStays(t *testing.T) {
+func TestAChangedCloneStays(t *testing.T) {
 	s := capitest.Set("s", 1)
 	o := clone(capitest.Infrastructure(), "x")
 	w, acts := world(t, s, o)
@@ -224,7 +224,7 @@ func TestMS24_AChangedCloneStays(t *testing.T) {
 }
 
 // A machine that the set released, or that is not adopted yet, uses its clones although the set still owns them.
-func TestMS24_AMachineWithoutAControllerUsesItsClones(t *testing.T) {
+func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 	s := capitest.Set("s", 1)
 	released := capitest.Machine("x", s, capitest.Unowned, func(m *clusterv1.Machine) { m.Labels["pool"] = "other" })
 	w, _ := world(t, s, capitest.Machine("m", s), released, clone(capitest.Infrastructure(), "x"), clone(capitest.Bootstrap(), "x"))
@@ -261,7 +261,7 @@ func TestOwnTemplates(t *testing.T) {
 	assert.Equal(t, now, w.Foreign(shared, "small"), "it has them already")
 }
 
-func TestMS02_PrepareASet(t *testing.T) {
+func TestPrepareASet(t *testing.T) {
 	cluster := capi.ClusterReference(capitest.Cluster())
 	raw := func(s *clusterv1.MachineSet) {
 		s.Finalizers, s.OwnerReferences = []string{"example.com/x"}, nil

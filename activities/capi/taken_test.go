@@ -17,7 +17,7 @@ import (
 )
 
 // A name that another set took is a Conflict: the next decision takes another name. What is there stays as it is.
-func TestMS27_ANameThatAnotherSetTook(t *testing.T) {
+func TestANameThatAnotherSetTook(t *testing.T) {
 	s, other := capitest.Set("s", 1), capitest.Set("other", 1)
 	m := capitest.Machine("s-a", other)
 	ownedByOther := func(o *unstructured.Unstructured) {
@@ -64,7 +64,7 @@ func TestAContestedSetHasNoErrands(t *testing.T) {
 }
 
 // A kind of clones that is not installed is reported as a missing template is.
-func TestMS08_TheKindOfTheClonesIsMissing(t *testing.T) {
+func TestTheKindOfTheClonesIsMissing(t *testing.T) {
 	s := capitest.Set("s", 1)
 	kind := clone(capitest.Infrastructure(), "x").GroupVersionKind()
 	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(), capitest.Definition(kind, nil))

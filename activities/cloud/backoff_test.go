@@ -19,7 +19,7 @@ func assertAbout(t *testing.T, want, got time.Duration, why ...any) {
 	assert.LessOrEqual(t, got, want*12/10+time.Second, why...) // the clock of the test's workflow counts in seconds
 }
 
-func TestU63_HowLongAProblemIsWaitedFor(t *testing.T) {
+func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 30 // failures in a row; zero: not counted yet
 	for name, row := range map[string]struct {
@@ -61,7 +61,7 @@ func TestU63_HowLongAProblemIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestU64_ResourceExhausted(t *testing.T) {
+func TestWaitsAfterResourceExhausted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		configured time.Duration

@@ -33,7 +33,7 @@ func booting(t *testing.T, data map[string]string, tokens ...runtime.Object) (*a
 	return o, in
 }
 
-func TestU73_AnInstanceIsStartedWithItsUserData(t *testing.T) {
+func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	t.Parallel()
 	started := func(name, token string) string {
 		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
@@ -114,7 +114,7 @@ func TestOnlyACreationNeedsUserData(t *testing.T) {
 	}
 }
 
-func TestN16_ASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
+func TestASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "old"}))
 	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))

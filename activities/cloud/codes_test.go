@@ -49,7 +49,7 @@ func TestEveryCodeOfEveryCall(t *testing.T) {
 	}
 }
 
-func TestP23_OnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
+func TestOnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
 		o := activitiestest.NewOffice(t, activitiestest.Class())

@@ -13,7 +13,7 @@ import (
 	"millwright/activities/cloud"
 )
 
-func TestN5_TheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
+func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // by the server's clock; those of workers do not matter
 	for name, row := range map[string]struct {
@@ -36,7 +36,7 @@ func TestN5_TheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 }
 
 // A run that was reset replays what another run has recorded, while the create call of that run may be under way.
-func TestN5_NeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
+func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 	t.Parallel()
 	for run, want := range map[string]bool{"default-test-run-id": true, "the-run-before": false, "": false} {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
@@ -49,7 +49,7 @@ func TestN5_NeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 }
 
 // The heartbeat of an attempt that has called the cloud is there when somebody resets the activity.
-func TestN5_AnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
+func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class())
 	env := activitiestest.ActivityEnvironment()

@@ -13,7 +13,7 @@ import (
 )
 
 // The times of these tests pass in a bubble, without waiting.
-func TestN12_AProviderThatHangs(t *testing.T) {
+func TestAProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		step   func(*activitiestest.Office) any

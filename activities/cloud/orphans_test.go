@@ -96,7 +96,7 @@ func machinesResource() schema.GroupResource {
 	return v1alpha1.SchemeGroupVersion.WithResource("machines").GroupResource()
 }
 
-func TestU161_FindOrphans(t *testing.T) {
+func TestFindOrphans(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"), activitiestest.Machine("c"))
 	ids := s.plant("a", "b", "c", "gone", "fresh")
@@ -112,7 +112,7 @@ func TestU161_FindOrphans(t *testing.T) {
 	}
 }
 
-func TestN20_WhateverAMachineIsItKeepsItsInstance(t *testing.T) {
+func TestWhateverAMachineIsItKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	expiry := metav1.NewTime(time.Now().Add(time.Hour))
 	machines := []runtime.Object{activitiestest.Class()}
@@ -143,7 +143,7 @@ func TestN20_WhateverAMachineIsItKeepsItsInstance(t *testing.T) {
 }
 
 // The cloud is read first, so that a machine that is created meanwhile is in the second answer.
-func TestD23_AMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
+func TestAMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
 	id := s.plant("late")[0]
@@ -156,7 +156,7 @@ func TestD23_AMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
 	assert.Zero(t, d.Orphans)
 }
 
-func TestD23_MachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
+func TestMachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class())
 	id := s.plant("second")[0]
@@ -184,7 +184,7 @@ func TestD23_MachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
 	require.Error(t, err, "half of the machines are none")
 }
 
-func TestN7_WithoutAnAnswerNothingIsFound(t *testing.T) {
+func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		breaks    func(*sweeper)
@@ -270,7 +270,7 @@ func TestASweepEndsWithItsClass(t *testing.T) {
 	}
 }
 
-func TestU161_CollectOrphan(t *testing.T) {
+func TestCollectOrphan(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }))
 	ids := s.plant("a", "gone", "gone", "new")
@@ -285,7 +285,7 @@ func TestU161_CollectOrphan(t *testing.T) {
 }
 
 // Instances of MCM's drivers carry names and no UID.
-func TestU161_ASweepOfACloudOfNames(t *testing.T) {
+func TestASweepOfACloudOfNames(t *testing.T) {
 	t.Parallel()
 	s := newSweeperOf(t, fake.New(fake.WithNames()), activitiestest.Class(), activitiestest.Machine("a"))
 	ids := s.plant("a", "gone", "a")
@@ -304,7 +304,7 @@ func TestU161_ASweepOfACloudOfNames(t *testing.T) {
 	assert.Equal(t, []string{ids[0], ids[2]}, s.left(), "of one name, the one that is deleted has its ID")
 }
 
-func TestD23_TheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {
+func TestTheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("back"),
 		activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }),
@@ -327,7 +327,7 @@ func TestD23_TheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {
 	assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
 }
 
-func TestN7_WithoutAnAnswerNothingIsCollected(t *testing.T) {
+func TestWithoutAnAnswerNothingIsCollected(t *testing.T) {
 	t.Parallel()
 	unserved := apierrors.NewGenericServerResponse(404, "GET", machinesResource(), "gone", "404 page not found", 0, true)
 	require.True(t, apierrors.IsNotFound(unserved), "it looks like a machine that does not exist")

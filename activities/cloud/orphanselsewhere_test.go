@@ -20,7 +20,7 @@ func elsewhere(uid, providerID string) func(*v1alpha1.Machine) {
 }
 
 // Machines were restored into another namespace: new UIDs, the provider IDs of before. The class with its instances stayed.
-func TestN7_AMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
+func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	for name, machine := range map[string]func(id string) *v1alpha1.Machine{
 		"it names the instance": func(id string) *v1alpha1.Machine {
@@ -69,7 +69,7 @@ func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testi
 }
 
 // The machines of other namespaces are no sign that those of this namespace have been restored.
-func TestN7_MachinesOfOtherNamespacesDoNotCloseTheBreaker(t *testing.T) {
+func TestMachinesOfOtherNamespacesDoNotCloseTheBreaker(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("other", elsewhere("uid-other", "fake:///of-its-own")))
 	d, err := s.find(seenLongAgo("lost", s.plant("lost")[0]))

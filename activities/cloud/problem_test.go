@@ -84,7 +84,7 @@ func TestAProblemIsShownOnce(t *testing.T) {
 	})
 }
 
-func TestU125_AnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
+func TestAnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
 	t.Parallel()
 	known := activitiestest.InstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.Retry, Failures: 1}

@@ -28,7 +28,7 @@ func named(id string) *v1alpha1.Machine {
 	return activitiestest.Machine("other", elsewhere("uid-other", id))
 }
 
-func TestI1_AnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
+func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 	t.Parallel()
 	o, id := takenOver(t, activitiestest.Machine("m"), named("fake:///of-its-own"))
 	for range 2 {

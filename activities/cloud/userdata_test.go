@@ -37,7 +37,7 @@ func userData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, 
 	return string(data), problem, err
 }
 
-func TestU73_BootstrapTokenInUserData(t *testing.T) {
+func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
 		"U73: token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + theToken() + " b " + theToken()},
@@ -65,7 +65,7 @@ func TestU73_BootstrapTokenInUserData(t *testing.T) {
 	})
 }
 
-func TestU74_MachineNameInUserData(t *testing.T) {
+func TestMachineNameInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
 		"U74: machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},

@@ -38,7 +38,7 @@ func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decisi
 	return err
 }
 
-func TestU18_AdoptSets(t *testing.T) {
+func TestAdoptSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2)
 	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": ofRestored} {
@@ -94,7 +94,7 @@ func TestU18_AdoptSets(t *testing.T) {
 	})
 }
 
-func TestU18_ReleaseSets(t *testing.T) {
+func TestReleaseSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2)
 	s := activitiestest.Owned(d, "s", 2, unselected)

@@ -58,7 +58,7 @@ func newUpdatedWorld(t *testing.T, change ...func(*v1alpha1.MachineSet)) updated
 	return u
 }
 
-func TestU31_MachinesAreHandedOver(t *testing.T) {
+func TestMachinesAreHandedOver(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedWorld(t, func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels["tier"] = "front"
@@ -111,7 +111,7 @@ func TestU31_MachinesAreHandedOver(t *testing.T) {
 	assert.Empty(t, u.Writes())
 }
 
-func TestU31_WhatTheOldSetWouldFindGoes(t *testing.T) {
+func TestWhatTheOldSetWouldFindGoes(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedWorld(t)
 	u.Edit(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"line": "one", "app": "web"}}}})
@@ -180,7 +180,7 @@ func TestHandOverIsRefused(t *testing.T) {
 	})
 }
 
-func TestU30_AMachineThatIsCountedLosesItsProtection(t *testing.T) {
+func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedWorld(t)
 	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}})

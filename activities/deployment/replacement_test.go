@@ -45,7 +45,7 @@ func grant(w *activitiestest.World, in kube.Read) deployment.Granted {
 	return activitiestest.Twice[deployment.Granted](w, acts(w.Kube).GrantReplacements, in)
 }
 
-func TestU119_OfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
+func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
 	w := activitiestest.NewWorld(t, troubled(d, 2, 3, func(m *v1alpha1.Machine) {
@@ -86,7 +86,7 @@ func TestU119_OfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	})
 }
 
-func TestU118_DeploymentsAreIndependent(t *testing.T) {
+func TestDeploymentsAreIndependent(t *testing.T) {
 	t.Parallel()
 	d, e := activitiestest.Deployment("d", 0), activitiestest.Deployment("e", 0)
 	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), slices.Delete(troubled(e, 2, 0), 2, 3)...)...) // one class is enough
@@ -213,7 +213,7 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestD5_NothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
+func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
 	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), activitiestest.Dead(3, 3)...)...)

@@ -11,7 +11,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestU120_AGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
+func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*v1alpha1.Machine) // of the machine d-1, which is the substitute or the machine itself

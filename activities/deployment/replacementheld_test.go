@@ -163,7 +163,7 @@ func TestADeploymentHearsOfItsMachines(t *testing.T) {
 	assert.Empty(t, is)
 }
 
-func TestD5_ADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
+func TestADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
 	w := activitiestest.NewWorld(t, append(troubled(d, 1, 0), activitiestest.Dead(4, 0)...)...)

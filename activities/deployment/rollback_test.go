@@ -32,7 +32,7 @@ func backTo(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.Ro
 	}}
 }
 
-func TestU11_RollBackDeployment(t *testing.T) {
+func TestRollBackDeployment(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, asksBack)
 	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small"))

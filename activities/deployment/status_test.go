@@ -174,7 +174,7 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 }
 
 // D35: one different number is enough to write the status.
-func TestD35_AMachineThatIsKeptIsReported(t *testing.T) {
+func TestAMachineThatIsKeptIsReported(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2, revised[*v1alpha1.MachineDeployment]("1"))
 	objects := staffed(settled(d, "s", 2), onlyOf("s-0", activitiestest.Phase(v1alpha1.MachineFailed)))

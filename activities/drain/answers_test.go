@@ -44,7 +44,7 @@ func namespaceGoing() error {
 	return err
 }
 
-func TestDR17_WhatTheAPIServerAnswers(t *testing.T) {
+func TestWhatTheAPIServerAnswers(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		answer error
@@ -113,7 +113,7 @@ var longText = func() string {
 	return string(text)
 }()
 
-func TestDR17_APodThatIsNotFoundIsGone(t *testing.T) {
+func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	t.Parallel()
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 		t.Run("DR-17: not found: "+string(means), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestDR17_APodThatIsNotFoundIsGone(t *testing.T) {
 }
 
 // An API server without the eviction subresource answers 404 as well.
-func TestU140_AMissingSubresourceIsNoPodThatIsGone(t *testing.T) {
+func TestAMissingSubresourceIsNoPodThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]error{
 		"in JSON":       &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{}}},

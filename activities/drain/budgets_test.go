@@ -35,7 +35,7 @@ func named(name string) func(*policyv1.PodDisruptionBudget) {
 // misconfigured makes a budget one that never allows a disruption.
 func misconfigured(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods = 5 }
 
-func TestU151_AsManyGoAsABudgetAllows(t *testing.T) {
+func TestAsManyGoAsABudgetAllows(t *testing.T) {
 	t.Parallel()
 	evicting(t, append(healthy("a", "b", "c"), budget(2)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
@@ -50,7 +50,7 @@ func TestU151_AsManyGoAsABudgetAllows(t *testing.T) {
 	})
 }
 
-func TestN14_ABudgetThatYieldsWakesTheDrain(t *testing.T) {
+func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*policyv1.PodDisruptionBudget)
@@ -174,7 +174,7 @@ func TestABudgetWhoseStatusIsOldIsTried(t *testing.T) {
 	})
 }
 
-func TestU151_PodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
+func TestPodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
 	t.Parallel()
 	for name, uncounted := range map[string]func(*corev1.Pod){
 		"finished ones": activitiestest.InPhase(corev1.PodSucceeded), "pending ones": activitiestest.InPhase(corev1.PodPending),

@@ -67,7 +67,7 @@ func TestCordonAndCountPods(t *testing.T) {
 	})
 }
 
-func TestU93_ANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
+func TestANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	for name, step := range map[string]func(*activitiestest.World) any{

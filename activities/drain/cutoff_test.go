@@ -21,7 +21,7 @@ import (
 
 // While the watch of attachments is interrupted, an empty cache is no answer: an instance that is deleted with a volume attached
 // keeps that volume from other nodes.
-func TestD16_AwaitDetachWithACacheThatIsCutOff(t *testing.T) {
+func TestAwaitDetachWithACacheThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	cutOff := func(t *testing.T, test func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher)) {
 		detachingFrom(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {

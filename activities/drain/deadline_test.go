@@ -120,7 +120,7 @@ func TestProtectionEndsInTime(t *testing.T) {
 	})
 }
 
-func TestDR18_PodsThatAreToCompleteAreWaitedFor(t *testing.T) {
+func TestPodsThatAreToCompleteAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} })
 	evicting(t, append(pods("a"), job), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {

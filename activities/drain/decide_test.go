@@ -116,7 +116,7 @@ func TestDecideDrain(t *testing.T) {
 
 // While most nodes are silent at once, the API server or the network is to blame. The containers go on running, so nothing may be
 // killed, and it makes no difference that some of the machines are being deleted themselves.
-func TestD24_U85_NoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
+func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		others int // machines with a silent node
@@ -177,7 +177,7 @@ func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
 }
 
 // A drain does not end because a cache lacks the node.
-func TestDR31_ADrainWhoseNodeTheCacheLacks(t *testing.T) {
+func TestADrainWhoseNodeTheCacheLacks(t *testing.T) {
 	t.Parallel()
 	skip := func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "by ada"}
@@ -272,7 +272,7 @@ func TestDecideDrainCountsWithTheLaterClock(t *testing.T) {
 	})
 }
 
-func TestU149_DeletionWaitsForTheLongestGracePeriod(t *testing.T) {
+func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(2*time.Hour, drain.Evict))

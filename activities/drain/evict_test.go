@@ -24,7 +24,7 @@ func staying() []runtime.Object {
 	}
 }
 
-func TestDR34_ANodeWithPodsThatMayStayIsEmpty(t *testing.T) {
+func TestANodeWithPodsThatMayStayIsEmpty(t *testing.T) {
 	t.Parallel()
 	for name, means := range map[string]drain.Means{"DR-34: by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestDR34_ANodeWithPodsThatMayStayIsEmpty(t *testing.T) {
 	}
 }
 
-func TestU141_PodsAreEvictedAndWaitedFor(t *testing.T) {
+func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 	t.Parallel()
 	evicting(t, append(pods("a", "b"), staying()...), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
@@ -89,7 +89,7 @@ func TestThePictureCountsThoseThatAreGone(t *testing.T) {
 	})
 }
 
-func TestD41_APodThatGoesIsNotAskedAgain(t *testing.T) {
+func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("D41: by the next attempt", func(t *testing.T) {
 		evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {

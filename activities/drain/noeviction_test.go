@@ -52,7 +52,7 @@ func failDiscovery(w *activitiestest.World, err error) (heal func()) {
 	return func() { failing = false }
 }
 
-func TestU140_WhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
+func TestWhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		served []*metav1.APIResourceList
@@ -81,7 +81,7 @@ func TestU140_WhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
 }
 
 // No answer is no lack: pods are evicted, and the next decision asks again. An answer is kept.
-func TestU140_ADiscoveryThatFailsIsAskedAgain(t *testing.T) {
+func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
 		"no connection": errors.New("connection refused"),
@@ -113,7 +113,7 @@ func TestU140_ADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestU140_WhereItMakesNoDifferenceNobodyAsks(t *testing.T) {
+func TestWhereItMakesNoDifferenceNobodyAsks(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)

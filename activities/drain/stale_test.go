@@ -15,7 +15,7 @@ import (
 )
 
 // A drain reads live what it acts upon, or its write fails when the cache was old.
-func TestDR37_AStaleReadDoesNoHarm(t *testing.T) {
+func TestAStaleReadDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
@@ -52,7 +52,7 @@ func TestDR37_AStaleReadDoesNoHarm(t *testing.T) {
 }
 
 // The node is cordoned before its pods are listed, so that no pod is scheduled in between.
-func TestDR32_ADrainCordonsFirst(t *testing.T) {
+func TestADrainCordonsFirst(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))

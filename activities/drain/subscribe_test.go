@@ -18,7 +18,7 @@ import (
 )
 
 // A budget that refuses after each of its changes is tried once for each look, so that its requests count the looks.
-func TestP5_ABurstOfChangesIsFewLooks(t *testing.T) {
+func TestABurstOfChangesIsFewLooks(t *testing.T) {
 	t.Parallel()
 	evicting(t, append(healthy("a"), budget(1)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
@@ -44,7 +44,7 @@ func TestP5_ABurstOfChangesIsFewLooks(t *testing.T) {
 	})
 }
 
-func TestN14_ABudgetIsHeardOfThatCameIntoConcern(t *testing.T) {
+func TestABudgetIsHeardOfThatCameIntoConcern(t *testing.T) {
 	t.Parallel()
 	in := func(namespace string) func(*policyv1.PodDisruptionBudget) {
 		return func(b *policyv1.PodDisruptionBudget) { b.Namespace = namespace }

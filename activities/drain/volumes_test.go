@@ -42,7 +42,7 @@ func withVolumes(more ...runtime.Object) []runtime.Object {
 	return append(more, activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"))
 }
 
-func TestU142_PodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
+func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	evicting(t, withVolumes(activitiestest.Pod("c")), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
@@ -70,7 +70,7 @@ func TestU142_PodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestU142_U147_WithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) {
+func TestWithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	evicting(t, withVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", protectedFor("true"))), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Means = drain.DeleteInOrder
@@ -94,7 +94,7 @@ func TestU142_U147_WithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *t
 	})
 }
 
-func TestU143_VolumesAreNotWaitedForWithoutEnd(t *testing.T) {
+func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		free bool

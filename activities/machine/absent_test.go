@@ -27,7 +27,7 @@ func behind(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activit
 }
 
 // A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node must be drained nevertheless.
-func TestDR31_ANodeThatTheCacheLacksIsDrained(t *testing.T) {
+func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	t.Parallel()
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 		return activitiestest.Machine("m", append(change, activitiestest.OnNode, activitiestest.Tried, activitiestest.Going[*v1alpha1.Machine])...)
@@ -65,7 +65,7 @@ func TestDR31_ANodeThatTheCacheLacksIsDrained(t *testing.T) {
 }
 
 // The health timeout is for nodes that may recover. A node that does not exist does not.
-func TestN15_ANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
+func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
 	sick := func(m *v1alpha1.Machine) { sickSince(now.Add(-time.Minute))(m) }
@@ -95,7 +95,7 @@ func TestN15_ANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 }
 
 // If all nodes are gone at once, somebody made a mistake, or the API server of the target was restored to a former state.
-func TestD24_N15_NothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
+func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		gone, well int

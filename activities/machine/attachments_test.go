@@ -16,7 +16,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func TestD16_TheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
+func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
@@ -91,7 +91,7 @@ func TestD16_TheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	}
 }
 
-func TestND11_ANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
+func TestANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}

@@ -14,7 +14,7 @@ import (
 
 // An attachment that an API server was too busy to delete is deleted later, and the node waits for that: without its node, the
 // attachment would keep its volume from other nodes for six minutes, or for ever.
-func TestD16_AnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
+func TestAnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/attention"
 )
 
-func TestD17_DeletionWithoutAUsableClass(t *testing.T) {
+func TestDeletionWithoutAUsableClass(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })

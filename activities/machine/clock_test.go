@@ -16,7 +16,7 @@ import (
 	"millwright/decide/health"
 )
 
-func TestD26_ReportOfTheHealthClock(t *testing.T) {
+func TestReportOfTheHealthClock(t *testing.T) {
 	t.Parallel()
 	hour := func(n int) time.Time { return activitiestest.LongAgo.Add(time.Duration(n) * time.Hour) }
 	old := v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(1)), RecoveredAt: new(metav1.NewTime(hour(2))), InstanceGoneAt: new(metav1.NewTime(hour(3)))}
@@ -136,7 +136,7 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 	})
 }
 
-func TestU70_ReportOfAddresses(t *testing.T) {
+func TestReportOfAddresses(t *testing.T) {
 	t.Parallel()
 	host := corev1.NodeAddress{Type: "Hostname", Address: "m"}
 	ip := func(a string) corev1.NodeAddress { return corev1.NodeAddress{Type: "InternalIP", Address: a} }

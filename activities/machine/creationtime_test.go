@@ -24,7 +24,7 @@ func aged(age time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = metav1.NewTime(time.Now().Add(-age)).Rfc3339Copy() }
 }
 
-func TestU65_CreationThatTakesTooLong(t *testing.T) {
+func TestCreationThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*v1alpha1.Machine)
@@ -64,7 +64,7 @@ func TestU65_CreationThatTakesTooLong(t *testing.T) {
 func justNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
 
 // The clocks of Temporal and of the worker differ: that of Temporal counts.
-func TestD26_ADeadlineHasComeByTheClockOfTemporal(t *testing.T) {
+func TestADeadlineHasComeByTheClockOfTemporal(t *testing.T) {
 	t.Parallel()
 	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", aged(time.Hour))
 	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
@@ -74,7 +74,7 @@ func TestD26_ADeadlineHasComeByTheClockOfTemporal(t *testing.T) {
 	assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(old, old.CreationTimestamp.Time))), "the worker's clock is ahead")
 }
 
-func TestU174_EffectiveCreationTimeout(t *testing.T) {
+func TestEffectiveCreationTimeout(t *testing.T) {
 	t.Parallel()
 	patient := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: activitiestest.Duration(time.Hour)}
@@ -133,7 +133,7 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestU171_WhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
+func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 	t.Parallel()
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	for name, p := range map[string]v1alpha1.MachinePhase{"U171: a new machine": "", "U171: one that was tried": v1alpha1.MachineCrashLoopBackOff} {

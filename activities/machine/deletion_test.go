@@ -116,7 +116,7 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 	}
 }
 
-func TestD15_ReportOfTheStageOfADeletion(t *testing.T) {
+func TestReportOfTheStageOfADeletion(t *testing.T) {
 	t.Parallel()
 	all := []deletion.Stage{"", deletion.PreDrainHooks, deletion.Drain, deletion.Detach, deletion.PreTerminateHooks, deletion.Instance, deletion.Node, deletion.Release}
 	for i, recorded := range all {

@@ -128,7 +128,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	})
 }
 
-func TestU114_HealthTimeoutOfANode(t *testing.T) {
+func TestHealthTimeoutOfANode(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
 	d, s, member := group()
@@ -179,7 +179,7 @@ func TestU114_HealthTimeoutOfANode(t *testing.T) {
 	}
 }
 
-func TestU114_WhoseReplacementNobodyHasToGrant(t *testing.T) {
+func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	d, s, member := group()

@@ -18,7 +18,7 @@ func mark(in kube.Read, reason string) machine.InPlaceMark {
 	return machine.InPlaceMark{Read: in, Reason: reason, Message: "told by " + reason}
 }
 
-func TestU126_MarkInPlace(t *testing.T) {
+func TestMarkInPlace(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		node   []func(*corev1.Node)

@@ -163,7 +163,7 @@ func TestInPlaceFails(t *testing.T) {
 	}
 }
 
-func TestD21_InPlaceLeavesTheCachesAlone(t *testing.T) {
+func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")))

@@ -14,7 +14,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestU127_FlowOfAnInPlaceUpdate(t *testing.T) {
+func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) *activitiestest.World {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Node(activitiestest.Lived))

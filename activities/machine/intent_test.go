@@ -32,7 +32,7 @@ func deleted(t *testing.T, m *v1alpha1.Machine) machine.Decision {
 	return d
 }
 
-func TestD17_AMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
+func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
@@ -53,7 +53,7 @@ func TestD17_AMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 }
 
 // MCM, and Millwright before it had the mark, leave an operation and no mark.
-func TestN5_AMachineOfAnotherControllerCountsAsTried(t *testing.T) {
+func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.Machine){
 		"being created":                       activitiestest.Tried,
@@ -76,7 +76,7 @@ func TestN5_AMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 }
 
 // An API server that was restored to an older state may have forgotten the record of a create call.
-func TestN7_AnOldMachineWithoutARecordIsLookedForFirst(t *testing.T) {
+func TestAnOldMachineWithoutARecordIsLookedForFirst(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
 		m := activitiestest.Machine("m", aged(age))

@@ -13,7 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func TestD9_TheJoinIsOnRecord(t *testing.T) {
+func TestTheJoinIsOnRecord(t *testing.T) {
 	t.Parallel()
 	running := func(m *v1alpha1.Machine) machine.Report {
 		return machine.Report{Read: activitiestest.Read(m), Phase: "Running", Joined: true}

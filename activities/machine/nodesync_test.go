@@ -62,7 +62,7 @@ func TestSyncNode(t *testing.T) {
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions)
 }
 
-func TestU122_SyncNodeFollowsTheTemplate(t *testing.T) {
+func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		template map[string]any
@@ -125,7 +125,7 @@ func TestU122_SyncNodeFollowsTheTemplate(t *testing.T) {
 	}
 }
 
-func TestU123_SyncNodeFollowsTheVirtualCapacity(t *testing.T) {
+func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 	t.Parallel()
 	both := []string{"patch nodes/status", "update nodes"}
 	for name, row := range map[string]struct {
@@ -158,7 +158,7 @@ func TestU123_SyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 	}
 }
 
-func TestD6_SyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
+func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.MachineClass){
 		"never had one": func(*v1alpha1.MachineClass) {},
@@ -187,7 +187,7 @@ func TestD6_SyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 	})
 }
 
-func TestU117_SyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
+func TestSyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, templated, func(m *v1alpha1.Machine) {
 		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady

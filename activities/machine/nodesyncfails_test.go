@@ -18,7 +18,7 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-func TestD21_SyncNodeLeavesTheCachesAlone(t *testing.T) {
+func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
 	w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived, func(n *corev1.Node) {

@@ -17,7 +17,7 @@ import (
 )
 
 // The whole life of a machine without a node template.
-func TestN9_ClassWithoutANodeTemplate(t *testing.T) {
+func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	t.Parallel()
 	c := activitiestest.Class()
 	require.Nil(t, c.NodeTemplate, "D6")
@@ -65,7 +65,7 @@ func TestN9_ClassWithoutANodeTemplate(t *testing.T) {
 	assert.Nil(t, w.Machine("m"))
 }
 
-func TestU171_ClassValidation(t *testing.T) {
+func TestReasonOfAnUnusableClass(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	for name, row := range map[string]struct {

@@ -95,7 +95,7 @@ func preservedTaint(n *corev1.Node) *corev1.Taint {
 	return nil
 }
 
-func TestU131_PreserveMachine(t *testing.T) {
+func TestPreserveMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning), asks("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
@@ -147,7 +147,7 @@ func TestU131_PreserveMachine(t *testing.T) {
 	})
 }
 
-func TestU132_PreserveAFailedMachine(t *testing.T) {
+func TestPreserveAFailedMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("when-failed"), cordoned))
@@ -181,7 +181,7 @@ func TestU132_PreserveAFailedMachine(t *testing.T) {
 	})
 }
 
-func TestU132_WhatAUserDisabledStays(t *testing.T) {
+func TestWhatAUserDisabledStays(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, asks("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"} }))
@@ -195,7 +195,7 @@ func TestU132_WhatAUserDisabledStays(t *testing.T) {
 	}
 }
 
-func TestD26_PreservationMovesNoClock(t *testing.T) {
+func TestPreservationMovesNoClock(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
@@ -210,7 +210,7 @@ func TestD26_PreservationMovesNoClock(t *testing.T) {
 	assert.Equal(t, want, w.Machine("m").Status)
 }
 
-func TestP19_AnEndThatIsOnRecordIsNotMoved(t *testing.T) {
+func TestAnEndThatIsOnRecordIsNotMoved(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("when-failed"), func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil // written with the phase

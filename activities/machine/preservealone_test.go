@@ -15,7 +15,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestU132_PreserveWithoutANode(t *testing.T) {
+func TestPreserveWithoutANode(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]*v1alpha1.Machine{
 		"missing":         activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now")),

@@ -141,7 +141,7 @@ func TestPreserveMachineFails(t *testing.T) {
 	}
 }
 
-func TestD21_PreserveMachineLeavesTheCachesAlone(t *testing.T) {
+func TestPreserveMachineLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("false"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now"), cordoned))

@@ -43,7 +43,7 @@ var (
 	writeMachine   = activitiestest.Write{Verb: "patch", Resource: "machines", Ours: true}
 )
 
-func TestU132_PreserveResumesAtEachStep(t *testing.T) {
+func TestPreserveResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
 	for done, at := range []activitiestest.Write{writeEnd, writeMarks, writeCondition, writeMachine} {
@@ -70,7 +70,7 @@ func TestU132_PreserveResumesAtEachStep(t *testing.T) {
 	}
 }
 
-func TestU133_StopResumesAtEachStep(t *testing.T) {
+func TestStopResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
 	for i, row := range []struct {
@@ -105,7 +105,7 @@ func TestU133_StopResumesAtEachStep(t *testing.T) {
 	}
 }
 
-func TestU133_AnEndThatAnotherControllerLost(t *testing.T) {
+func TestAnEndThatAnotherControllerLost(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())

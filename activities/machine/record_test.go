@@ -23,7 +23,7 @@ func recorded(m *v1alpha1.Machine) machine.Recorded {
 	return machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"}
 }
 
-func TestU60_RecordInstance(t *testing.T) {
+func TestRecordInstance(t *testing.T) {
 	t.Parallel()
 	t.Run("U60: names the instance and its node, with the default priority", func(t *testing.T) {
 		m := activitiestest.Machine("m")
@@ -114,7 +114,7 @@ func registered(before time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(activitiestest.LongAgo.Add(-before)) }
 }
 
-func TestU66_InstanceWhoseNodesNameIsTaken(t *testing.T) {
+func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
 	t.Parallel()
 	const belongs = "VM using old node obj: node n belongs to instance fake:///old"
 	for name, row := range map[string]struct {

@@ -25,7 +25,7 @@ func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineS
 	return m.Status
 }
 
-func TestU61_ReportMachine(t *testing.T) {
+func TestReportMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
@@ -167,7 +167,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	})
 }
 
-func TestD43_AnotherMessageAloneIsWorthAReport(t *testing.T) {
+func TestAnotherMessageAloneIsWorthAReport(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	w := calm(t, m, activitiestest.Class())

@@ -45,7 +45,7 @@ func keptUntilLater(until time.Time) func(*v1alpha1.Machine) {
 	}
 }
 
-func TestU128_DrainOfANodeWhoseMachineStays(t *testing.T) {
+func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 	t.Parallel()
 	at, later := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
 	begun := v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Now().Add(-3 * time.Hour)), Means: "Delete", MeansSince: new(metav1.Now())}
@@ -108,7 +108,7 @@ func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	assert.Empty(t, got.Result, "another update is another drain")
 }
 
-func TestU132_ConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
+func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 	t.Parallel()
 	until := activitiestest.KeptUntil.Time
 	for result, want := range map[string]string{

@@ -62,7 +62,7 @@ func TestABootstrapToken(t *testing.T) {
 	}
 }
 
-func TestN4_TwoMachinesDoNotShareABootstrapToken(t *testing.T) {
+func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t)
 	one, other := activitiestest.Machine("web-5f6d7-abcde"), activitiestest.Machine("api-77c9d-abcde")
@@ -79,7 +79,7 @@ func TestN4_TwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	assert.NotEqual(t, a.Name, issue(w, again, "1", activitiestest.Soon()).Name, "a new machine of the same name")
 }
 
-func TestD4_ABootstrapTokenIsForOneAttempt(t *testing.T) {
+func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	t.Parallel()
 	t.Run("D4: a name shorter than five bytes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
@@ -222,7 +222,7 @@ func TestRevokeTokens(t *testing.T) {
 	})
 }
 
-func TestU73_WithoutATargetClusterThereAreNoTokens(t *testing.T) {
+func TestWithoutATargetClusterThereAreNoTokens(t *testing.T) {
 	t.Parallel()
 	a := &kube.Kube{Cluster: &cache.Cluster{}}
 	got, err := machine.IssueToken(t.Context(), acts(a), activitiestest.Machine("m"), "1", activitiestest.Soon())

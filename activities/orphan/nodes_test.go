@@ -30,7 +30,7 @@ func nodeSweep() orphan.NodeSweep {
 	return orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now()}
 }
 
-func TestU162_MarkNodes(t *testing.T) {
+func TestMarkNodes(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(21*time.Minute)))
 	assert.Equal(t, 1, activitiestest.Twice[int](w, acts(w.Kube).MarkNodes, nodeSweep()))
@@ -39,7 +39,7 @@ func TestU162_MarkNodes(t *testing.T) {
 	assert.Equal(t, []string{activitiestest.Backup}, n.Finalizers)
 }
 
-func TestU162_NodesThatAreLeftAlone(t *testing.T) {
+func TestNodesThatAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
 		"U162: 19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(left(19 * time.Minute))},
@@ -55,7 +55,7 @@ func TestU162_NodesThatAreLeftAlone(t *testing.T) {
 }
 
 // A machine that is in no cache yet keeps its node.
-func TestU162_TheAPIServerHasTheLastWord(t *testing.T) {
+func TestTheAPIServerHasTheLastWord(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)))
 	w.Hold()
@@ -73,7 +73,7 @@ func TestU162_TheAPIServerHasTheLastWord(t *testing.T) {
 	assert.Empty(t, w.Writes())
 }
 
-func TestU162_ANodeThatChangedMeanwhileIsLeftToTheNextSweep(t *testing.T) {
+func TestANodeThatChangedMeanwhileIsLeftToTheNextSweep(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)))
 	release := w.Hold()
@@ -89,7 +89,7 @@ func TestU162_ANodeThatChangedMeanwhileIsLeftToTheNextSweep(t *testing.T) {
 }
 
 // The sync of a machine that claims a marked node removes the mark.
-func TestU162_AMachineThatClaimsTheNodeUndoesIt(t *testing.T) {
+func TestAMachineThatClaimsTheNodeUndoesIt(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)), activitiestest.Class())
 	activitiestest.Twice[int](w, acts(w.Kube).MarkNodes, nodeSweep())

@@ -17,7 +17,7 @@ import (
 )
 
 // A set creates no machine of a class that does not exist. A class that is not in the caches yet is read live.
-func TestMS08_DecideScaleWithoutAClass(t *testing.T) {
+func TestDecideScaleWithoutAClass(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s)
@@ -39,7 +39,7 @@ func TestMS08_DecideScaleWithoutAClass(t *testing.T) {
 }
 
 // The node of a failed machine may ask for its preservation, so a later decision must see the same version.
-func TestU59_DecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
+func TestDecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	all := append(members(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)), activitiestest.Class())

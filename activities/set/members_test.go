@@ -26,7 +26,7 @@ func batchOf(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
 	return b
 }
 
-func TestU52_AdoptMachines(t *testing.T) {
+func TestAdoptMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
 	other := activitiestest.Set("other", 1)
@@ -73,7 +73,7 @@ func TestU52_AdoptMachines(t *testing.T) {
 	})
 }
 
-func TestD10_ReleaseMachines(t *testing.T) {
+func TestReleaseMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
@@ -118,7 +118,7 @@ func TestUnmarkMachines(t *testing.T) {
 	assert.Equal(t, map[string]string{"x": "y"}, w.Machine("m").Annotations)
 }
 
-func TestMS31_DeletionThatFailsForOneMachine(t *testing.T) {
+func TestDeletionThatFailsForOneMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 0)
 	a, b := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s)), activitiestest.Machine("b", activitiestest.OwnedBy[*v1alpha1.Machine](s))
@@ -158,7 +158,7 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	assert.Empty(t, w.Writes())
 }
 
-func TestI8_FreezeIsTold(t *testing.T) {
+func TestFreezeIsTold(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s)

@@ -14,7 +14,7 @@ import (
 
 // Each set counts and reports its own surplus: neither a Recreate deployment beside it, nor one without surge that comes first by
 // name, nor the order in which the sets report hides it.
-func TestN10_D7_TheSurplusOfASetBesideOtherDeployments(t *testing.T) {
+func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object
 	sets := map[string]*v1alpha1.MachineSet{}

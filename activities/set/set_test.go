@@ -252,7 +252,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 	})
 }
 
-func TestU54_MS27_CreateMachinesThatTheAPIServerRefuses(t *testing.T) {
+func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 50)
 	w := activitiestest.NewWorld(t, s)
@@ -311,7 +311,7 @@ func (c slowMachines) Create(ctx context.Context, m *v1alpha1.Machine, options m
 	}
 }
 
-func TestMS27_CreateMachinesCutsNothingShort(t *testing.T) {
+func TestCreateMachinesCutsNothingShort(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 4)
 	w := activitiestest.NewWorld(t, s)

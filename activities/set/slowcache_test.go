@@ -35,7 +35,7 @@ import (
 
 // A set decides on caches that are late, in bursts or silent, while its activities run twice, half, or for a run that is no
 // more. It never has too many machines, nor too few.
-func TestD11_AThousandMachinesWhileCachesLag(t *testing.T) {
+func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1000)
 	l := newSetLoop(t, s, activitiestest.Class())

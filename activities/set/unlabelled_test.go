@@ -17,7 +17,7 @@ import (
 
 // A set without any label, as an API server without our CRDs' rules would store it: it is read, decided about and reported, by
 // caches and live, and neither makes nor takes a machine.
-func TestMS04_ASetWithoutLabels(t *testing.T) {
+func TestASetWithoutLabels(t *testing.T) {
 	t.Parallel()
 	for name, selector := range map[string]*metav1.LabelSelector{"no selector": nil, "an empty one": {}, "one that its template lacks": {MatchLabels: map[string]string{"app": "web"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestMS04_ASetWithoutLabels(t *testing.T) {
 
 // A deletion that the API server refuses leaves the machine as it is: nothing calls it Terminating, its version does not change, and
 // the next decision wants the same deletion.
-func TestU57_ADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
+func TestADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 0)
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))

@@ -183,7 +183,7 @@ func each(p string, check func(attention.MachineFacts)) {
 	}
 }
 
-func TestD27_AFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
+func TestAFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 	each("Failed", func(f attention.MachineFacts) {
 		require.Equal(t, attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"}, attention.Machine(f).Decision, "%+v", f)
 	})

@@ -41,7 +41,7 @@ func everything(test func(deletion.Facts)) {
 
 func index(s deletion.Stage) int { return slices.Index(order, s) }
 
-func TestD15_D42_NoStageIsEnteredAgain(t *testing.T) {
+func TestNoStageIsEnteredAgain(t *testing.T) {
 	reached := map[deletion.Stage]int{}
 	count := 0
 	everything(func(f deletion.Facts) {
@@ -107,7 +107,7 @@ func TestEveryDeletionComesToItsEnd(t *testing.T) {
 
 // D14: neither the words of a last operation nor the message of a provider are facts of a deletion, nor is its class (N11).
 // The texts that are facts say why something is so, in anybody's words.
-func TestD14_NoTextDecides(t *testing.T) {
+func TestNoTextDecides(t *testing.T) {
 	everything(func(f deletion.Facts) {
 		was := deletion.Next(f)
 		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Abandon} {

@@ -57,7 +57,7 @@ func TestFailuresInARowAreTriedLessAndLessOften(t *testing.T) {
 	assert.Equal(t, 10*time.Second, fail(drain.Kill))
 }
 
-func TestD41_OnceAcceptedAlwaysAccepted(t *testing.T) {
+func TestOnceAcceptedAlwaysAccepted(t *testing.T) {
 	tries := drain.After(drain.Tries{}, drain.Answer{Means: drain.Evict, Result: drain.Accepted}, epoch)
 	tries = drain.After(tries, drain.Answer{Means: drain.Kill, Result: drain.Failed}, epoch)
 	assert.True(t, tries.Accepted)

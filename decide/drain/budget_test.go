@@ -20,7 +20,7 @@ func changed(b drain.Budget, change func(*drain.Budget)) drain.Budget {
 	return b
 }
 
-func TestU151_WhatABudgetAllows(t *testing.T) {
+func TestWhatABudgetAllows(t *testing.T) {
 	web3 := func(changes ...func(*drain.Pod)) []drain.Pod {
 		var pods []drain.Pod
 		for _, name := range []string{"a", "b", "c"} {
@@ -67,7 +67,7 @@ func TestUnreadyPodsUseUpNothing(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, sent(drain.Decide(o)))
 }
 
-func TestU151_ABudgetThatCanNeverBeMet(t *testing.T) {
+func TestABudgetThatCanNeverBeMet(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		budget drain.Budget
@@ -118,7 +118,7 @@ func TestWhatIsSaidOfABudget(t *testing.T) {
 }
 
 // P5: a budget that allows nothing is watched, not hammered.
-func TestP5_OneProbePerBudgetAndMinute(t *testing.T) {
+func TestOneProbePerBudgetAndMinute(t *testing.T) {
 	pods := []drain.Pod{pod("a", budgets("shop/web")), pod("b", budgets("shop/web")), pod("c", budgets("shop/db"))}
 	db := changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Key = "shop/db" })
 	o := knowing(seen(pods...), web(0, 2, 2, 3), db)

@@ -24,14 +24,14 @@ func kept() drain.Observed {
 
 var keptNames = []string{"budget", "protected", "several", "volume", "work", "high"}
 
-func TestU140_WithoutEvictionPodsAreDeleted(t *testing.T) {
+func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 	d := drain.Decide(by(drain.DeleteInOrder, seen(pod("a"), pod("b"))))
 	assert.Equal(t, []drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}}, d.Act)
 }
 
 // Volumes, protection, work and the order of rules hold as they do for evictions. No budget does, not even several of one pod: a
 // deletion asks none.
-func TestU142_U147_WithoutEvictionPodsGoInOrder(t *testing.T) {
+func TestWithoutEvictionPodsGoInOrder(t *testing.T) {
 	o := by(drain.DeleteInOrder, kept())
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"budget", "several", "volume"}, sent(d), "volume is the first of its lane")
@@ -47,7 +47,7 @@ func TestU142_U147_WithoutEvictionPodsGoInOrder(t *testing.T) {
 	assert.False(t, d.Done)
 }
 
-func TestU148_N3_ByForceEverythingGoesAtOnce(t *testing.T) {
+func TestByForceEverythingGoesAtOnce(t *testing.T) {
 	left := drain.Leave(pod("left", volumes("pv-1")), epoch)
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
 		o := by(means, kept())
@@ -87,7 +87,7 @@ func TestDeletionLeavesThoseAloneThatGo(t *testing.T) {
 	assert.Equal(t, map[string]string{"evicted": "Evicting", "gone": "Evicting", "terminating": "Terminating"}, states(d))
 }
 
-func TestU149_KillingTakesThoseThatTerminateForLong(t *testing.T) {
+func TestKillingTakesThoseThatTerminateForLong(t *testing.T) {
 	long := pod("long", terminating(at(time.Hour)), func(p *drain.Pod) { p.Grace = time.Hour }, answered(drain.Answer{Result: drain.Accepted}, time.Minute))
 	assert.Empty(t, drain.Decide(seen(long)).Act)
 	assert.Empty(t, drain.Decide(by(drain.Delete, seen(long))).Act)
@@ -99,7 +99,7 @@ func TestU149_KillingTakesThoseThatTerminateForLong(t *testing.T) {
 	assert.Empty(t, drain.Decide(o).Act)
 }
 
-func TestU148_AFailedRequestIsSentAgain(t *testing.T) {
+func TestAFailedRequestIsSentAgain(t *testing.T) {
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
 		failed := pod("a", answered(drain.Answer{Result: drain.Several}, 0), answered(drain.Answer{Means: means, Result: drain.Failed, Message: "no"}, 0))
 		o := by(means, seen(failed, pod("b", answered(drain.Answer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0))))
@@ -113,7 +113,7 @@ func TestU148_AFailedRequestIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestU148_WhatEvictionAnsweredHoldsBackNoDeletion(t *testing.T) {
+func TestWhatEvictionAnsweredHoldsBackNoDeletion(t *testing.T) {
 	for _, r := range []drain.Result{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
 		d := drain.Decide(by(drain.Delete, seen(pod("a", answered(drain.Answer{Result: r}, 0)))))
 		assert.Equal(t, []string{"a"}, sent(d), r)

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestDR23_WhatFollowsForAHook(t *testing.T) {
+func TestWhatFollowsForAHook(t *testing.T) {
 	at := func(change func(*drain.Hook)) drain.Hook {
 		h := drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "n"}
 		change(&h)
@@ -42,7 +42,7 @@ func TestDR23_WhatFollowsForAHook(t *testing.T) {
 	}
 }
 
-func TestDR25_WhenClusterAPIWouldNotDrain(t *testing.T) {
+func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 	for name, row := range map[string]struct {
 		around drain.Around
 		why    string
@@ -58,7 +58,7 @@ func TestDR25_WhenClusterAPIWouldNotDrain(t *testing.T) {
 }
 
 // A drain without an end evicts for as long as it takes. Nothing but force, an unusable node or a record climbs its ladder.
-func TestDR30_ADrainWithoutAnEnd(t *testing.T) {
+func TestADrainWithoutAnEnd(t *testing.T) {
 	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	endless := func(change func(*drain.Ladder)) drain.Ladder {
 		l := drain.Ladder{Now: began.Add(1000 * time.Hour), Started: began, Endless: true, Setting: "nodeDrainTimeoutSeconds", Reached: drain.Evict, ReachedAt: began}

@@ -144,7 +144,7 @@ func TestTheLadder(t *testing.T) {
 	}
 }
 
-func TestU92_D3_N3_TheLadderEnds(t *testing.T) {
+func TestTheLadderEnds(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		from drain.Ladder
@@ -164,7 +164,7 @@ func TestU92_D3_N3_TheLadderEnds(t *testing.T) {
 }
 
 // The whole way of a drain that nothing ends, looked at when each step says.
-func TestN3_TheLadderFromBottomToTop(t *testing.T) {
+func TestTheLadderFromBottomToTop(t *testing.T) {
 	const end = "kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves the remaining pods"
 	assert.Equal(t, []string{
 		"evicts until 14:00:00 UTC (drainTimeout 2h), then deletes",

@@ -41,7 +41,7 @@ func freed(d drain.Departed, ago time.Duration) drain.Departed {
 	return d
 }
 
-func TestU142_PodsWithVolumesGoOneAfterTheOther(t *testing.T) {
+func TestPodsWithVolumesGoOneAfterTheOther(t *testing.T) {
 	o := seen(pod("c", volumes("pv-c")), pod("b", volumes("pv-b"), priority(10)), pod("a", volumes("pv-a")))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"b"}, sent(d), "the highest priority first")
@@ -58,7 +58,7 @@ func TestU142_PodsWithVolumesGoOneAfterTheOther(t *testing.T) {
 	assert.Equal(t, []string{"a"}, sent(drain.Decide(by(drain.Delete, o))), "deletion waits for none")
 }
 
-func TestU143_ALaneWaitsForItsVolumes(t *testing.T) {
+func TestALaneWaitsForItsVolumes(t *testing.T) {
 	next := pod("b", volumes("pv-b"))
 	for _, row := range []struct {
 		name    string
@@ -105,7 +105,7 @@ func TestU143_ALaneWaitsForItsVolumes(t *testing.T) {
 }
 
 // A volume that is moved in seconds blocks nothing: the picture alone shows it.
-func TestU143_ASlowVolumeIsABlocker(t *testing.T) {
+func TestASlowVolumeIsABlocker(t *testing.T) {
 	queued := seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d"))
 	isHere, isNowhere := "volume pv-a of shop/a is still attached to the node", "volume pv-a of shop/a is not attached to another node yet"
 	for name, row := range map[string]struct {
@@ -148,7 +148,7 @@ func TestU143_ASlowVolumeIsABlocker(t *testing.T) {
 	}
 }
 
-func TestU143_APictureShowsTheVolumeThatIsWaitedFor(t *testing.T) {
+func TestAPictureShowsTheVolumeThatIsWaitedFor(t *testing.T) {
 	o := after(seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d")), attached{"pv-a": here}, left("a", 0, "pv-a"))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"d"}, sent(d))
@@ -178,7 +178,7 @@ func TestWaitingForVolumesCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-func TestU145_U146_AVolumeThatOthersStillUseIsNotWaitedFor(t *testing.T) {
+func TestAVolumeThatOthersStillUseIsNotWaitedFor(t *testing.T) {
 	shared := attached{"pv-s": here, "pv-a": elsewhere}
 	o := after(seen(pod("b", volumes("pv-s")), pod("c", volumes("pv-c"))), shared, left("a", 0, "pv-a", "pv-s"))
 	assert.Equal(t, []string{"b"}, sent(drain.Decide(o)))
@@ -192,7 +192,7 @@ func TestU145_U146_AVolumeThatOthersStillUseIsNotWaitedFor(t *testing.T) {
 	assert.Empty(t, drain.Decide(o).Act, "when the last of them left, it is waited for")
 }
 
-func TestP6_LanesThatShareNothingGoAtTheSameTime(t *testing.T) {
+func TestLanesThatShareNothingGoAtTheSameTime(t *testing.T) {
 	set := func(name string) func(*drain.Pod) { return func(p *drain.Pod) { p.StatefulSet = name } }
 	for _, row := range []struct {
 		name string
@@ -220,7 +220,7 @@ func TestP6_LanesThatShareNothingGoAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestP6_OnlyTheLaneOfTheVolumeWaits(t *testing.T) {
+func TestOnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 	o := parallel(after(seen(pod("b", volumes("pv-a", "pv-b")), pod("c", volumes("pv-c")), pod("d", volumes("pv-d"), budgets("shop/web"))),
 		attached{"pv-z": here}, left("a", 30*time.Second, "pv-b", "pv-z"),
 		freed(drain.Leave(pod("y", volumes("pv-y"), budgets("shop/web")), at(-40*time.Second)), 40*time.Second)))
@@ -232,7 +232,7 @@ func TestP6_OnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 	}, d.Blockers)
 }
 
-func TestP6_ABlockedPodDoesNotHoldItsLane(t *testing.T) {
+func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		first func(*drain.Pod)
@@ -267,7 +267,7 @@ func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "Evicting", "b": "Waiting", "c": "Waiting"}, states(d), "it waits for a first of all")
 }
 
-func TestU147_PodsWithoutVolumesDoNotWaitForThoseWith(t *testing.T) {
+func TestPodsWithoutVolumesDoNotWaitForThoseWith(t *testing.T) {
 	o := seen(pod("a", volumes("1")), pod("b", volumes("2")), pod("c"), pod("d"))
 	assert.Equal(t, []string{"a", "c", "d"}, sent(drain.Decide(o)))
 	o.Pods[0].DeletedAt = at(time.Second)

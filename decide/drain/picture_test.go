@@ -58,7 +58,7 @@ func TestWhatADrainSays(t *testing.T) {
 	}
 }
 
-func TestDR22_APictureIsBounded(t *testing.T) {
+func TestAPictureIsBounded(t *testing.T) {
 	o := seen()
 	o.Gone = 7
 	for i := range 100 {

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestU141_PodsWithoutVolumesGoAtOnce(t *testing.T) {
+func TestPodsWithoutVolumesGoAtOnce(t *testing.T) {
 	d := drain.Decide(seen(pod("b"), pod("a"), pod("c", priority(1000))))
 	assert.Equal(t, []drain.Action{
 		{UID: "uid-c", Means: drain.Evict}, {UID: "uid-a", Means: drain.Evict}, {UID: "uid-b", Means: drain.Evict},
@@ -31,7 +31,7 @@ func TestANodeIsEmptyWhenOnlyThoseAreLeftThatStay(t *testing.T) {
 	}
 }
 
-func TestD41_DR03_APodThatGoesIsNotEvictedAgain(t *testing.T) {
+func TestAPodThatGoesIsNotEvictedAgain(t *testing.T) {
 	accepted := pod("accepted", answered(drain.Answer{Result: drain.Accepted}, time.Hour))
 	gone := pod("gone", answered(drain.Answer{Result: drain.Gone}, time.Hour))
 	d := drain.Decide(seen(accepted, gone, pod("deleted", terminating(at(time.Second)))))
@@ -43,7 +43,7 @@ func TestD41_DR03_APodThatGoesIsNotEvictedAgain(t *testing.T) {
 	assert.Empty(t, drain.Decide(seen(accepted)).Act, "whatever was answered since")
 }
 
-func TestDR17_ARound(t *testing.T) {
+func TestARoundSendsTheLowestOrderAndListsTheOthers(t *testing.T) {
 	answer := func(name string, r drain.Result, message string, ago time.Duration) drain.Pod {
 		return pod(name, ruled("Drain", 1), budgets("shop/web"), answered(drain.Answer{Result: r, Message: message}, ago))
 	}
@@ -78,7 +78,7 @@ func TestDR17_ARound(t *testing.T) {
 	assert.Equal(t, "Blocked", states(d)["failed"], "until it is answered")
 }
 
-func TestDR17_OrdersGoOneAfterTheOther(t *testing.T) {
+func TestOrdersGoOneAfterTheOther(t *testing.T) {
 	o := seen(pod("low", ruled("Drain", -5)), pod("none"), pod("high", ruled("Drain", 5)))
 	for _, want := range []string{"low", "none", "high"} {
 		assert.Equal(t, []string{want}, sent(drain.Decide(o)))
@@ -89,7 +89,7 @@ func TestDR17_OrdersGoOneAfterTheOther(t *testing.T) {
 	assert.True(t, drain.Decide(o).Done)
 }
 
-func TestDR18_PodsThatAreWaitedFor(t *testing.T) {
+func TestPodsThatAreWaitedFor(t *testing.T) {
 	work := pod("work", labelled("wait-completed"))
 	o := seen(work, pod("a"), pod("low", ruled("Drain", -1)), pod("high", ruled("Drain", 1)))
 	d := drain.Decide(o)

@@ -19,7 +19,7 @@ func turn(name string, changes ...func(*drain.Turn)) drain.Turn {
 	return t
 }
 
-func TestN13_TheOrderInWhichNodesAreDrained(t *testing.T) {
+func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 	running := func(t *drain.Turn) { t.Started, t.Queued = epoch.Add(time.Minute), false }
 	first := func(t *drain.Turn) { t.Priority = 1 }
 	early := func(t *drain.Turn) { t.DeletedAt = epoch.Add(-time.Minute) }

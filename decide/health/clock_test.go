@@ -10,7 +10,7 @@ import (
 	"millwright/decide/health"
 )
 
-func TestU111_CreationCountsFromTheCreationOfTheObject(t *testing.T) {
+func TestCreationCountsFromTheCreationOfTheObject(t *testing.T) {
 	young := func(f *health.Facts) { f.Since = f.Now }
 	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
 		t.Run("U111: phase "+phase, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestU111_CreationCountsFromTheCreationOfTheObject(t *testing.T) {
 	}
 }
 
-func TestU114_BelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
+func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		edits  []edit
@@ -70,7 +70,7 @@ func TestU114_BelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 	})
 }
 
-func TestU115_DisabledHealthTimeout(t *testing.T) {
+func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
 	v := health.Next(facts("Unknown", sickFor(1000*time.Hour), endless))
 	assert.Equal(t, health.Verdict{Why: silence, Look: true}, v)
 	t.Run("U115: what is no matter of time ends the timeout all the same", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 }
 
 // Whatever else is written or seen, the end of the timeout stays where the health clock puts it.
-func TestD26_OnlyTheHealthClockMovesTheDeadline(t *testing.T) {
+func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		edit edit
@@ -151,7 +151,7 @@ func TestTheHealthClockStartsWhenTheNodeTurnedBad(t *testing.T) {
 }
 
 // A node that recovered five minutes ago falls ill again.
-func TestD26_AShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
+func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 	recovered, old := noon.Add(-5*time.Minute), noon.Add(-8*time.Minute)
 	for _, row := range []struct {
 		name    string
@@ -186,7 +186,7 @@ func TestD26_AShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 	})
 }
 
-func TestU131_PreservedMachineThatRecoversIsTakenBack(t *testing.T) {
+func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	preserved := func(f *health.Facts) { f.Preserved = true }
 	v := health.Next(facts("Failed", preserved, due))
 	require.NotNil(t, v.Change)
@@ -198,7 +198,7 @@ func TestU131_PreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed")), "D27: one that its set replaces is not")
 }
 
-func TestU115_MoreTimeTakesTheReplacementBack(t *testing.T) {
+func TestMoreTimeTakesTheReplacementBack(t *testing.T) {
 	v := health.Next(facts("Unknown", sickFor(overdue), due, inSet, func(f *health.Facts) { f.NoTimeout = true }))
 	assert.Nil(t, v.Change)
 	require.NotNil(t, v.Due)

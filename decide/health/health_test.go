@@ -13,7 +13,7 @@ func condition(kind, status string) health.Condition {
 	return health.Condition{Type: kind, Status: status, Reason: "Because"}
 }
 
-func TestU110_HealthyMatrix(t *testing.T) {
+func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 	bad := []string{"KernelDeadlock", "DiskPressure"}
 	ready, notReady, silent := condition("Ready", "True"), condition("Ready", "False"), condition("Ready", "Unknown")
 	noPressure, pressure, unclear := condition("DiskPressure", "False"), condition("DiskPressure", "True"), condition("DiskPressure", "Unknown")

@@ -51,7 +51,7 @@ func flapping(sickFor, wellFor time.Duration) func(*health.Facts, time.Duration)
 	}
 }
 
-func TestD26_AFlappingNode(t *testing.T) {
+func TestAFlappingNode(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		sick   time.Duration
@@ -80,7 +80,7 @@ func TestD26_AFlappingNode(t *testing.T) {
 	})
 }
 
-func TestU112_AMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
+func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
 	f, _ := live(facts("Running", inSet), 15*time.Minute, flapping(time.Hour, time.Hour))
 	assert.Equal(t, "Unknown", f.Phase)
 	assert.True(t, f.Due, "nobody has granted it")
@@ -99,7 +99,7 @@ func TestU112_AMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
 }
 
 // The breaker is open while most nodes look dead. It holds, and leaves nothing behind that acts later.
-func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
+func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	outage := func(f *health.Facts, _ time.Duration) {
 		sick(f)
 		breaker(f)
@@ -130,7 +130,7 @@ func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	}
 }
 
-func TestD24_AnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
+func TestAnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
 	v := health.Next(facts("Unknown", sickFor(4*time.Minute), breaker))
 	assert.Equal(t, health.Verdict{Why: silence, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
 	for reason, ended := range map[string]edit{"HealthTimeout": sickFor(overdue), "NodeDeleted": nodeGoing, "InstanceGone": gone} {
@@ -146,7 +146,7 @@ func TestD24_AnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
 }
 
 // Each minute the API server is away for 25 s, and most nodes look dead for as long.
-func TestN8_AnApiServerThatComesAndGoesFailsNobody(t *testing.T) {
+func TestAnApiServerThatComesAndGoesFailsNobody(t *testing.T) {
 	flap := flapping(25*time.Second, 35*time.Second)
 	for _, row := range []struct {
 		name string
@@ -170,7 +170,7 @@ func TestN8_AnApiServerThatComesAndGoesFailsNobody(t *testing.T) {
 	}
 }
 
-func TestN15_ANodeIsDeletedByHand(t *testing.T) {
+func TestANodeIsDeletedByHand(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		edits []edit

@@ -59,8 +59,8 @@ func noInstance(f *health.Facts) { f.Instance, f.Healthy, f.NodeName = false, fa
 
 const overdue = 10 * time.Minute
 
-// TestU112_U113_PhaseTable goes through MCM's table of phases, except for in-place updates and what a create call brings.
-func TestU112_U113_PhaseTable(t *testing.T) {
+// TestPhasesFollowTheTableOfMCM goes through MCM's table of phases, except for in-place updates and what a create call brings.
+func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts health.Facts

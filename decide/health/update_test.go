@@ -10,7 +10,7 @@ import (
 	"millwright/decide/health"
 )
 
-func TestU116_InPlaceUpdate(t *testing.T) {
+func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 	result := func(r string) edit { return func(f *health.Facts) { f.UpdateResult = r } }
 	updatingFor := func(d time.Duration) edit {
 		return func(f *health.Facts) { f.UpdateTimeout, f.Since = 20*time.Minute, f.Now.Add(-d) }

@@ -48,7 +48,7 @@ func because(text string) func(*inplace.Node) {
 	return func(n *inplace.Node) { n.FailedReason = text }
 }
 
-func TestU126_LabelsToCondition(t *testing.T) {
+func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		node    inplace.Node
@@ -144,7 +144,7 @@ func TestU126_LabelsToCondition(t *testing.T) {
 	}
 }
 
-func TestU127_Flow(t *testing.T) {
+func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 	toDrain := inplace.Decision{Step: inplace.Drain, Reason: drained, Message: "Node is cordoned and empty."}
 	toUpdate := inplace.Decision{Step: inplace.Update, Why: "the node is empty, and its in-place update is to begin"}
 	toTell := inplace.Decision{

@@ -56,7 +56,7 @@ func base() nodesync.Wanted {
 	}
 }
 
-func TestU123_VirtualCapacity(t *testing.T) {
+func TestVirtualCapacityFollowsTheClass(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		wanted texts
@@ -175,7 +175,7 @@ func TestANodeThatHasAMachineIsNotMarkedAsOneWithout(t *testing.T) {
 	assert.Equal(t, "node is marked as a node without a machine", c.Why())
 }
 
-func TestU117_TheCriticalTaintIsPutOnOnce(t *testing.T) {
+func TestTheCriticalTaintIsPutOnOnce(t *testing.T) {
 	wanted := base()
 	wanted.Taints = taints{taint(critical, "", "NoSchedule"), taint("only", "web", "NoSchedule")}
 	node := synced(t, wanted)

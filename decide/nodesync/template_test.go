@@ -9,7 +9,7 @@ import (
 	"millwright/decide/nodesync"
 )
 
-func TestU122_NodeTemplate(t *testing.T) {
+func TestANodeFollowsItsTemplate(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		wanted func(*nodesync.Wanted)

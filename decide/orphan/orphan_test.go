@@ -188,7 +188,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestD23_NoMoreThanTheCapGoInOneSweepTheOldestFirst(t *testing.T) {
+func TestNoMoreThanTheCapGoInOneSweepTheOldestFirst(t *testing.T) {
 	f := healthy(200)
 	for i, o := range lost(12) {
 		f = with(f, time.Hour-time.Duration(i)*time.Minute, o)

@@ -77,7 +77,7 @@ func claimed(f orphan.Facts, id string) bool {
 	return slices.ContainsFunc(f.Machines, func(m orphan.Machine) bool { return m.UID == f.Instances[at].UID || m.ProviderID == id })
 }
 
-func TestD23_NoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
+func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 	collected, held := 0, 0
 	for seed := range 200 {
 		c := &cloud{dice: dice(seed), Facts: orphan.Facts{Now: now}}

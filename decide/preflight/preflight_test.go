@@ -133,7 +133,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-func TestPF28_WhichChecksRun(t *testing.T) {
+func TestWhichPreflightChecksRun(t *testing.T) {
 	all := preflight.ControlPlaneIsStable + ", " + preflight.KubernetesVersionSkew + ", " + preflight.KubeadmVersionSkew
 	broken := func(changes ...func(*preflight.Observed)) preflight.Observed {
 		return stable(append([]func(*preflight.Observed){available(0), machines("v1.20.0")}, changes...)...)

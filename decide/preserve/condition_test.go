@@ -9,7 +9,7 @@ import (
 	"millwright/decide/preserve"
 )
 
-func TestU134_Condition(t *testing.T) {
+func TestConditionOfAPreservedNode(t *testing.T) {
 	const (
 		running   = "Machine preserved until 2026-03-05T12:00:00Z."
 		undrained = "Preserved node is not drained. " + running
@@ -69,7 +69,7 @@ func TestU134_Condition(t *testing.T) {
 	}
 }
 
-func TestU134_WhatPeopleAreTold(t *testing.T) {
+func TestWhatPeopleAreTold(t *testing.T) {
 	assert.Equal(t, "Machine preserved until 2026-03-05T12:00:00Z.", preserve.Decide(facts(without, failed, onMachine("now"))).Message,
 		"without a node there is nothing to drain")
 	assert.Empty(t, preserve.Decide(facts(onMachine("when-failed"))).Message)

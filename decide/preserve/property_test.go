@@ -78,8 +78,8 @@ func TestDecisionsComeToAnEnd(t *testing.T) {
 	assert.Greater(t, seen[false], 2_000)
 }
 
-// TestP19_NothingMovesAnEndOnRecord lets everything happen to a machine and interrupts the writes at will.
-func TestP19_NothingMovesAnEndOnRecord(t *testing.T) {
+// TestNothingMovesAnEndOnRecord lets everything happen to a machine and interrupts the writes at will.
+func TestNothingMovesAnEndOnRecord(t *testing.T) {
 	d := dice{rand.New(rand.NewSource(2))}
 	var began, ended, failedMeanwhile int
 	for range 500 {

@@ -10,7 +10,7 @@ import (
 	"millwright/decide/preserve"
 )
 
-func TestU132_PreserveSteps(t *testing.T) {
+func TestStepsOfAPreservation(t *testing.T) {
 	d := preserve.Decide(facts(onNode("when-failed"), onMachine("now"), failed))
 	assert.Equal(t, preserve.Decision{
 		Value: "when-failed", Preserve: true, Expiry: tilNoon, StatusChange: true,
@@ -49,7 +49,7 @@ func resumed(t *testing.T, f preserve.Facts) {
 	}
 }
 
-func TestU132_ResumeAtEachStep(t *testing.T) {
+func TestAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
 		"now on the machine":         facts(onMachine("now")),
 		"now on the node":            facts(onNode("now"), onMachine("false"), failed),
@@ -70,7 +70,7 @@ func TestU132_ResumeAtEachStep(t *testing.T) {
 	})
 }
 
-func TestU132_WhatOthersDisabledIsTheirs(t *testing.T) {
+func TestWhatOthersDisabledIsTheirs(t *testing.T) {
 	for _, text := range []string{"true", "false", ""} {
 		f := facts(onMachine("now"), func(f *preserve.Facts) { f.ScaleDownDisabled = says(text) }, kept(t))
 		assert.Equal(t, says(text), f.ScaleDownDisabled)
@@ -101,7 +101,7 @@ func TestU132_WhatOthersDisabledIsTheirs(t *testing.T) {
 	})
 }
 
-func TestU132_Taint(t *testing.T) {
+func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 	for _, row := range []struct {
 		name           string
 		facts          preserve.Facts
@@ -122,7 +122,7 @@ func TestU132_Taint(t *testing.T) {
 	}
 }
 
-func TestU133_StopSteps(t *testing.T) {
+func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 	gone := preserve.NodeChanges{
 		Annotations: preserve.Edit{Remove: []string{disabled, byUs}}, Untaint: true,
 		Condition: &preserve.Condition{Reason: "Preservation stopped.", Message: "Machine is no longer preserved: nobody requests it."},
@@ -189,7 +189,7 @@ func TestU133_StopSteps(t *testing.T) {
 	}
 }
 
-func TestU133_ResumeAtEachStep(t *testing.T) {
+func TestTheEndOfAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
 		"asked for on the machine no more":   facts(onMachine("now"), failed, kept(t), silent),
 		"asked for on the node no more":      facts(onNode("now"), failed, kept(t), silent),
@@ -204,7 +204,7 @@ func TestU133_ResumeAtEachStep(t *testing.T) {
 	}
 }
 
-func TestU133_TheReasonIsToldAsItWasWritten(t *testing.T) {
+func TestTheReasonIsToldAsItWasWritten(t *testing.T) {
 	f := facts(onMachine("auto-preserved"), failed, kept(t), recovered)
 	writes := steps(preserve.Decide(f))
 	for _, write := range writes[:3] { // the wish is gone, the end is still on record

@@ -16,7 +16,7 @@ const (
 	stopped  = "condition false: Preservation stopped. Machine is no longer preserved: "
 )
 
-func TestU131_Manage(t *testing.T) {
+func TestWhatPreservesAMachineAndWhatEndsIt(t *testing.T) {
 	const over = 96 * time.Hour
 	for _, row := range []struct {
 		name     string
@@ -81,7 +81,7 @@ func TestU131_Manage(t *testing.T) {
 	}
 }
 
-func TestP19_TurningFailedKeepsTheEnd(t *testing.T) {
+func TestTurningFailedKeepsTheEnd(t *testing.T) {
 	for _, value := range []string{"now", "when-failed", "auto-preserved"} {
 		f := settled(t, facts(onMachine("now"), kept(t), onMachine(value), failed, after(50*time.Hour)))
 		assert.Equal(t, tilNoon, f.Expiry, value)
@@ -89,7 +89,7 @@ func TestP19_TurningFailedKeepsTheEnd(t *testing.T) {
 	}
 }
 
-func TestP19_AnotherTimeoutMovesNoEndOnRecord(t *testing.T) {
+func TestAnotherTimeoutMovesNoEndOnRecord(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour, 1000 * time.Hour} {
 		f := facts(onMachine("now"), kept(t))
 		f.Timeout = timeout
@@ -164,7 +164,7 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-func TestN20_AMachineThatIsToGoIsNotPreserved(t *testing.T) {
+func TestAMachineThatIsToGoIsNotPreserved(t *testing.T) {
 	for _, f := range []preserve.Facts{
 		facts(onMachine("now")), facts(onMachine("now"), failed, kept(t)), facts(onNode("forever"), func(f *preserve.Facts) { f.Expiry = tilNoon }),
 		facts(onMachine("now"), kept(t), after(97*time.Hour)),

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/preserve"
 )
 
-func TestU130_EffectiveValue(t *testing.T) {
+func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts preserve.Facts
@@ -43,7 +43,7 @@ func TestU130_EffectiveValue(t *testing.T) {
 	}
 }
 
-func TestU130_AWishOfTheMachineThatFollowsThatOfItsNodeIsNotLost(t *testing.T) {
+func TestAWishOfTheMachineThatFollowsThatOfItsNodeIsNotLost(t *testing.T) {
 	f := facts(lastApplied("now"), onMachine("now"), failed) // gone from the node, and written on the machine meanwhile
 	d := preserve.Decide(f)
 	assert.False(t, d.Preserve, "the node's was stopped")
@@ -53,7 +53,7 @@ func TestU130_AWishOfTheMachineThatFollowsThatOfItsNodeIsNotLost(t *testing.T) {
 	assert.True(t, preserve.Decide(f).Preserve)
 }
 
-func TestU131_AValueOfTheNodeThatIsNotKnownStopsEverything(t *testing.T) {
+func TestAValueOfTheNodeThatIsNotKnownStopsEverything(t *testing.T) {
 	whole := facts(onNode("now"), failed, kept(t))
 	for name, f := range map[string]preserve.Facts{
 		"preserved":                whole,

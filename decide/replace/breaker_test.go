@@ -41,7 +41,7 @@ func TestBreaker(t *testing.T) {
 }
 
 // Nodes come back one after the other. Those that come last are not taken for broken because most are back already.
-func TestD24_TheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
+func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 	ago := func(seconds ...int) (moments []time.Time) {
 		for _, s := range seconds {
 			moments = append(moments, epoch.Add(-time.Duration(s)*time.Second))
@@ -120,7 +120,7 @@ func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 
 // While the API server of the target cluster is away, every node falls silent and the health timeout of all of them ends. When it
 // is back they recover, before or after the nodes that make the breaker close.
-func TestN8_D5_FlapsLeaveNothingBehind(t *testing.T) {
+func TestFlapsLeaveNothingBehind(t *testing.T) {
 	well := []replace.Machine{running("x"), running("y"), running("z")}
 	silent := []replace.Machine{overdue("x", time.Minute), overdue("y", time.Minute), overdue("z", time.Minute)}
 	var grants []replace.Grant
@@ -145,7 +145,7 @@ func TestN8_D5_FlapsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
+func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	o := one(overdue("x", time.Hour), overdue("y", time.Hour), overdue("z", time.Hour))
 	o.Budget, o.Nodes = rollout.Bound{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Mark)
@@ -163,7 +163,7 @@ func TestD24_AfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 
 // MCM's freeze depends on a timer and on whether it was frozen before. Here the facts of the moment are all that counts:
 // the first look after an outage of any length is like any other.
-func TestU160_TheBreakerHasNoMemory(t *testing.T) {
+func TestTheBreakerHasNoMemory(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
 		for _, before := range []replace.Nodes{{Joined: 3}, {Joined: 3, Dead: 3}} {
 			o := one(overdue("x", time.Hour))

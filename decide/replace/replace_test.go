@@ -65,7 +65,7 @@ func one(machines ...replace.Machine) replace.Observed {
 	return replace.Observed{Machines: machines, Budget: rollout.Bound{Value: 1}, Nodes: fine, Now: epoch}
 }
 
-func TestU118_DeploymentsDoNotBlockEachOther(t *testing.T) {
+func TestDeploymentsDoNotBlockEachOther(t *testing.T) {
 	first := replace.Decide(one(overdue("x", time.Minute)))
 	second := replace.Decide(one(overdue("y", time.Minute)))
 	assert.Equal(t, []string{"uid-x"}, first.Mark)
@@ -76,7 +76,7 @@ func TestU118_DeploymentsDoNotBlockEachOther(t *testing.T) {
 	assert.Equal(t, "grant replacement of machine x: HealthTimeout (1 of 1 in zone a)", first.Why)
 }
 
-func TestU119_OfTwoOnlyTheOneThatIsDueForLonger(t *testing.T) {
+func TestOfTwoOnlyTheOneThatIsDueForLonger(t *testing.T) {
 	d := replace.Decide(one(overdue("a-young", time.Minute), overdue("b-old", time.Hour)))
 	assert.Equal(t, []string{"uid-b-old"}, d.Mark)
 	assert.Equal(t, []string{"b-old"}, names(d.Grants))
@@ -85,7 +85,7 @@ func TestU119_OfTwoOnlyTheOneThatIsDueForLonger(t *testing.T) {
 }
 
 // MCM lets each of these hold back every replacement of the deployment; here only a replacement in progress does.
-func TestU120_OtherMachinesDoNotBlock(t *testing.T) {
+func TestOtherMachinesDoNotBlock(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		other replace.Machine
@@ -101,7 +101,7 @@ func TestU120_OtherMachinesDoNotBlock(t *testing.T) {
 	}
 }
 
-func TestU121_U173_AGrantEndsByFactsAndNeverByTime(t *testing.T) {
+func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	const day = 24 * time.Hour
 	x := overdue("x", 2*day)
 	failed := marked(with(x, func(m *replace.Machine) { m.Failed = true }))

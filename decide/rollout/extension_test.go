@@ -57,7 +57,7 @@ func transfers(d rollout.Decision) map[string]rollout.Transfer {
 }
 
 // The rows IP of Cluster API: when machines move, and how many are new.
-func TestIP_MachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
+func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	to := rollout.Transfer{To: "ms2"}
 	from := rollout.Transfer{From: "ms1"}
 	for name, test := range map[string]struct {
@@ -272,7 +272,7 @@ func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
 }
 
 // The sequences in place of Cluster API: machines keep their names, apart from the one that is lent.
-func TestSEQ_SequencesInPlace(t *testing.T) {
+func TestSequencesOfRolloutsInPlace(t *testing.T) {
 	for _, row := range []struct{ replicas, surge, unavailable, kept int }{
 		{3, 1, 0, 2},
 		{6, 1, 0, 5},

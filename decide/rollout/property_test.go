@@ -97,7 +97,7 @@ func TestADecisionIsBounded(t *testing.T) {
 }
 
 // The sizes of a step leave no more places than allowed, and take no available machine that is needed.
-func TestU10_OneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
+func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	d := dice(23)
 	for range 5000 {
 		r, s, u := 1+d.below(12), d.below(5), d.below(5)
@@ -128,7 +128,7 @@ func TestU10_OneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	}
 }
 
-func TestN10_D7_ARecreateDeploymentHidesNoOvershoot(t *testing.T) {
+func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 	w := newWorld(1, rollout.Observed{Replicas: 4, Strategy: rollout.Recreate})
 	w.start(t)
 	w.template = "v2"

@@ -8,7 +8,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-func TestRUNew_TheCurrentSet(t *testing.T) {
+func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   rollout.Observed
@@ -69,7 +69,7 @@ func all(s rollout.Set, f func(*rollout.Member)) rollout.Set {
 	return s
 }
 
-func TestRUOld_OldSets(t *testing.T) {
+func TestARollingUpdateSizesOldSets(t *testing.T) {
 	held := map[string]int{}
 	for _, row := range []struct {
 		name string
@@ -154,7 +154,7 @@ func TestRUOld_OldSets(t *testing.T) {
 	})
 }
 
-func TestDL_ADeadlockIsBroken(t *testing.T) {
+func TestADeadlockIsBroken(t *testing.T) {
 	none := []string(nil)
 	for _, row := range []struct {
 		name string

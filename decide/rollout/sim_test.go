@@ -231,7 +231,7 @@ const seeds = 2000
 
 // Whatever is wanted in the middle, and in whatever order everybody acts: there are never more machines than replicas and
 // surge, no step takes available ones below replicas less maxUnavailable, and it ends.
-func TestP13_N17_D2_ThePromisesHoldInAnyOrder(t *testing.T) {
+func TestThePromisesHoldInAnyOrder(t *testing.T) {
 	for seed := range uint64(seeds) {
 		w := begin(t, seed, anySpec(new(dice(seed*977))))
 		w.people = 2 + w.dice.below(15)

@@ -64,7 +64,7 @@ func naming(template string, n int) scale.Observed {
 	return o
 }
 
-func TestMS56_NamesFollowTheTemplate(t *testing.T) {
+func TestNamesFollowTheTemplate(t *testing.T) {
 	for _, row := range []struct{ name, template, want string }{
 		{"MS-56: at the end", "c-pool-*", "^c-pool-" + random + "$"},
 		{"MS-56: in the middle", "c-*-pool", "^c-" + random + "-pool$"},
@@ -102,7 +102,7 @@ func TestMS56_NamesFollowTheTemplate(t *testing.T) {
 	})
 }
 
-func TestMS59_LongNamesEndWithRandomCharacters(t *testing.T) {
+func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, row := range []struct {
 		name, template, want string

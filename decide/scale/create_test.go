@@ -58,7 +58,7 @@ func with(o scale.Observed, change func(*scale.Observed)) scale.Observed {
 	return o
 }
 
-func TestU54_SlowStart(t *testing.T) {
+func TestCreationsStartSlowly(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		n    int
@@ -116,7 +116,7 @@ func TestNames(t *testing.T) {
 
 // What may change of a template without a new machine is copied once everything else is done, so that a machine that
 // cannot be written holds up nothing.
-func TestMS10_TheTemplateReachesLiveMachines(t *testing.T) {
+func TestTheTemplateReachesLiveMachines(t *testing.T) {
 	stale := drift("node template")
 	for _, row := range []struct {
 		name string

@@ -64,7 +64,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-func TestU50_ASetThatGoesDeletesItsMachines(t *testing.T) {
+func TestASetThatGoesDeletesItsMachines(t *testing.T) {
 	o := set(5, append(running(2, preserved), member("u", 0, updated), member("z", 0, deleting))...)
 	o.Deleting, o.Freeze.Label, o.Remediation.Outdated = true, true, true
 	d := scale.Decide(o)
@@ -104,7 +104,7 @@ func TestU50_ASetThatGoesDeletesItsMachines(t *testing.T) {
 	})
 }
 
-func TestU58_FailedMachinesAreKept(t *testing.T) {
+func TestFailedMachinesAreKept(t *testing.T) {
 	old, young := member("old", time.Hour, failed), member("young", time.Minute, failed)
 	for _, row := range []struct {
 		name    string
@@ -133,7 +133,7 @@ func TestU58_FailedMachinesAreKept(t *testing.T) {
 
 // What the annotations of machine and node say is decided elsewhere, and told by two facts: may it be replaced, and is it
 // preserved.
-func TestU59_AFailedMachineIsTerminatedOrKept(t *testing.T) {
+func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		changes []change

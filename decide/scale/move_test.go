@@ -10,7 +10,7 @@ import (
 )
 
 // The rows MS-21 and MS-32 to MS-40 of Cluster API: a set that hands its surplus over to another one.
-func TestMS32_ASetMovesItsSurplus(t *testing.T) {
+func TestASetMovesItsSurplus(t *testing.T) {
 	moving := func(o *scale.Observed) { o.MoveTo = "next" }
 	sick := func(m *scale.Member) { marked(m); unhealthy(m) }
 	hurt := func(members []scale.Member, name string, c change) []scale.Member {
@@ -60,7 +60,7 @@ func TestMS32_ASetMovesItsSurplus(t *testing.T) {
 }
 
 // The rows MS-22, MS-23 and MS-41 to MS-54: a set that gets machines to update.
-func TestMS41_ASetBeginsUpdatesInPlace(t *testing.T) {
+func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	due := func(m *scale.Member) { updating(m); m.UpdateDue = true }
 	handed := func(m *scale.Member) { updating(m); updated(m) }
 	o := set(2, append(running(1), member("m-8", 0, handed), member("m-9", 0, due))...)

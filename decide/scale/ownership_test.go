@@ -67,7 +67,7 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-func TestU52_U53_TargetsCarryWhatWasSeen(t *testing.T) {
+func TestTargetsCarryWhatWasSeen(t *testing.T) {
 	o := set(1)
 	o.Orphans = []scale.Orphan{orphan("a")}
 	d := scale.Decide(o)
@@ -79,7 +79,7 @@ func TestU52_U53_TargetsCarryWhatWasSeen(t *testing.T) {
 }
 
 // Fifty orphans are one batch; the next is decided on what is there then.
-func TestU52_ManyOrphans(t *testing.T) {
+func TestFiftyOrphansAreOneBatch(t *testing.T) {
 	o := set(60)
 	for i := range 60 {
 		o.Orphans = append(o.Orphans, orphan(fmt.Sprintf("o-%02d", 59-i)))
@@ -116,7 +116,7 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 }
 
 // Where one machine is taken out of a set by its labels, one takes its place.
-func TestU53_AReleasedMachineIsReplacedOnce(t *testing.T) {
+func TestAReleasedMachineIsReplacedOnce(t *testing.T) {
 	o := set(3, running(2)...)
 	o.Released = 1
 	assert.Len(t, scale.Decide(o).Create, 1)

@@ -145,7 +145,7 @@ func TestRandomMixesAgesAndNames(t *testing.T) {
 }
 
 // Each machine goes before all that stand behind it.
-func TestU55_Ranking(t *testing.T) {
+func TestRankingOfMachinesForDeletion(t *testing.T) {
 	order := []scale.Member{
 		member("annotated", 2*day, annotated, priority(9)),
 		member("cheap", 2*day, priority(0)),
@@ -177,7 +177,7 @@ func TestU55_Ranking(t *testing.T) {
 	}
 }
 
-func TestD37_NeitherFreshNorUpdatingGoesFirst(t *testing.T) {
+func TestNeitherFreshNorUpdatingGoesFirst(t *testing.T) {
 	for _, valuable := range []change{fresh, updating} {
 		for _, worthless := range []change{failed, crashing} {
 			assert.Equal(t, []string{"z"}, deletions(scale.Newest, 1, member("a", 0, valuable), member("z", 9*day, worthless, notGranted)))

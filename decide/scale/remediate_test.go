@@ -77,7 +77,7 @@ func TestRemediation(t *testing.T) {
 	}
 }
 
-func TestMS11_AHealthyMachineLosesTheMark(t *testing.T) {
+func TestAHealthyMachineLosesTheMark(t *testing.T) {
 	d := scale.Decide(set(2, member("a", day, marked, checked), member("b", day, marked, unhealthy)))
 	assert.Equal(t, []string{"a"}, targets(d.Unmark))
 	assert.Empty(t, d.Remediate, "one thing after the other")

@@ -72,7 +72,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-func TestD12_MinReadySeconds(t *testing.T) {
+func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 	readyFor := func(d time.Duration) change { return func(m *scale.Member) { m.ReadyFrom = at(-d) } }
 	for _, row := range []struct {
 		name      string

@@ -30,7 +30,7 @@ func golden(t *testing.T, name string, w *world) {
 	assert.Equal(t, string(want), w.log.String())
 }
 
-func TestMS01_TheWholeLifeOfASet(t *testing.T) {
+func TestTheWholeLifeOfASet(t *testing.T) {
 	w := newWorld(set(2)).note("a set of 2").run(3)
 	w.note("template changed in place: other labels")
 	for i := range w.Members {
@@ -96,7 +96,7 @@ func TestTraceOfOwnership(t *testing.T) {
 	assert.Equal(t, 3, w.alive())
 }
 
-func TestN19_TheScalerTakesExactlyWhatItMarked(t *testing.T) {
+func TestTheScalerTakesExactlyWhatItMarked(t *testing.T) {
 	w := newWorld(set(5, running(5)...))
 	w.note("the autoscaler marks m-2 and m-4, and scales to 3")
 	w.Now = w.Now.Add(time.Minute)
@@ -112,7 +112,7 @@ func TestN19_TheScalerTakesExactlyWhatItMarked(t *testing.T) {
 	assert.Equal(t, 1, w.made)
 }
 
-func TestMS14_TraceOfRemediation(t *testing.T) {
+func TestTraceOfRemediation(t *testing.T) {
 	w := newWorld(set(5, running(5)...))
 	w.Remediation.Limited, w.Remediation.MaxInFlight = true, 2
 	w.note("three machines are marked unhealthy, two at a time may go")
@@ -125,7 +125,7 @@ func TestMS14_TraceOfRemediation(t *testing.T) {
 }
 
 // A decision may be carried out twice, or half, before the next look. There are never more machines than wanted.
-func TestN6_D11_NeverTooMany(t *testing.T) {
+func TestNeverTooMany(t *testing.T) {
 	throws := dice(3)
 	w := newWorld(set(1000))
 	w.refuse = func(int) bool { return throws.oneIn(40) }
@@ -159,7 +159,7 @@ func TestCreationStopsAndGoesOn(t *testing.T) {
 	assert.Equal(t, scale.True, condition(t, w.Observed, "MachinesCreated").Status)
 }
 
-func TestD32_AScaleDownFreezesNothing(t *testing.T) {
+func TestAScaleDownFreezesNothing(t *testing.T) {
 	w := newWorld(set(6, running(6)...)).run(1)
 	w.Replicas = 2
 	for range 4 {

@@ -22,7 +22,7 @@ func controlled(o metav1.Object, kind, name string, uid types.UID) {
 }
 
 // A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels are empty (D6).
-func TestD6_DurationsOfAMachine(t *testing.T) {
+func TestDurationsOfAMachine(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d"}}
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "s"}}
 	controlled(s, "MachineDeployment", "web", "d")

@@ -69,7 +69,7 @@ func gauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]f
 	return got
 }
 
-func TestD13_MetricsOfASet(t *testing.T) {
+func TestMetricsOfASet(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: at(0)}}
 	s.Spec.Replicas, s.Spec.MinReadySeconds = 5, 7
 	s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{APIGroup: "machine.sapcloud.io", Kind: "MachineClass", Name: "small"}

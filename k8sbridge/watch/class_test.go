@@ -134,7 +134,7 @@ func unserved(c *v1alpha1.MachineClass) {
 
 // A new class is signaled once. What its workflow then writes to the class and its Secret signals neither the class nor the
 // machines that are being created.
-func TestU170_ANewClassIsOneSignal(t *testing.T) {
+func TestANewClassIsOneSignal(t *testing.T) {
 	class := changed(aClass(), bare[*v1alpha1.MachineClass])
 	waiting := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
 	inWorld(t, []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), waiting}, func(w *world) {
@@ -161,7 +161,7 @@ func TestU170_ANewClassIsOneSignal(t *testing.T) {
 	})
 }
 
-func TestU170_AMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
+func TestAMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
 	inWorld(t, append(calmStack(), goingClass()), func(w *world) {
 		w.pass(time.Second)
 		w.took()

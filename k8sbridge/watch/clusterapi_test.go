@@ -250,7 +250,7 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 }
 
 // A machine with a controller signals that set, an orphan the sets that select it, and no others.
-func TestMS05_WhoHearsOfAMachineOfClusterAPI(t *testing.T) {
+func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 	selecting := func(pool string) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) {
 			s.Spec.Selector.MatchLabels["pool"], s.Spec.Template.Labels["pool"] = pool, pool
@@ -341,7 +341,7 @@ func TestSetsOfOtherFilters(t *testing.T) {
 }
 
 // A set that waits for its template is signaled when the template is created, and reads no older state.
-func TestMS08_ATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
+func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	waiting := capitest.Set("s", 1)
 	around := capitest.Around()
 	around.Templates[1] = capitest.Gone(capitest.Infrastructure())

@@ -24,7 +24,7 @@ func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
 }
 
 // A set that is not prepared has work, whatever its size.
-func TestMS02_AnUnpreparedSetIsNotCalm(t *testing.T) {
+func TestAnUnpreparedSetIsNotCalm(t *testing.T) {
 	s := capiReporting(capitest.Set("s", 0, capitest.Unowned), capitest.Around())
 	inWorld(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *world) {
 		w.pass(3 * time.Second)

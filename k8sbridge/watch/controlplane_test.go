@@ -30,7 +30,7 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 }
 
 // A set that waits for the control plane is calm. It is signaled when the control plane has changed.
-func TestMS25_TheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
+func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 	short := bareSet()
 	short.Spec.Replicas = 2
 	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {

@@ -94,7 +94,7 @@ func resyncSet(w *world) {
 }
 
 // A set wakes its controller. A set without a controller wakes the deployments that may adopt it.
-func TestU18_WhoHearsOfASet(t *testing.T) {
+func TestWhoHearsOfASet(t *testing.T) {
 	d, e := awake(aDeployment()), awake(otherDeployment())
 	stray := setNamed("stray", ofNobody)
 	selector, err := metav1.LabelSelectorAsSelector(rollingDeployment().Spec.Selector)
@@ -136,7 +136,7 @@ func TestU18_WhoHearsOfASet(t *testing.T) {
 }
 
 // The deployment that has lost a set must not count the set again from a cache that is behind.
-func TestU18_BothSeeThatASetChangedItsOwner(t *testing.T) {
+func TestBothSeeThatASetChangedItsOwner(t *testing.T) {
 	inWorld(t, append(rollingStack(), otherDeployment()), func(w *world) {
 		w.took()
 		version := w.put(changed(aSet(), ofOther))
@@ -169,7 +169,7 @@ func updatingNode(reason string, changes ...func(*corev1.Node)) *corev1.Node {
 
 // While a machine is updated its deployment can only wait. It learns of the result by the machine's phase, which the machine's
 // workflow sets from its node. A failed update and a late success after it signal the deployment, too.
-func TestU19_AnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
+func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	d, e := awake(aDeployment()), awake(otherDeployment())
 	inStep := inPhase(v1alpha1.MachineInPlaceUpdating)
 	succeeded, failed := inPhase(v1alpha1.MachineInPlaceUpdateSuccessful), inPhase(v1alpha1.MachineInPlaceUpdateFailed)
@@ -197,7 +197,7 @@ func TestU19_AnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 
 // The agent on the node reports to the machine, and the machine's phase to the deployment, which counts no result that the
 // machine has not seen.
-func TestU19_TheNodeOfAnInPlaceUpdateTellsItsMachineOnly(t *testing.T) {
+func TestTheNodeOfAnInPlaceUpdateTellsItsMachineOnly(t *testing.T) {
 	updating := changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)
 	inWorld(t, append(rollingStack(inPlace), node, updating), func(w *world) {

@@ -305,7 +305,7 @@ func saysOutOfRange(m *v1alpha1.Machine) {
 	m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationCreate, State: v1alpha1.MachineStateFailed, ErrorCode: "OutOfRange"}
 }
 
-func TestU163_OutOfRangeStartsOneSweep(t *testing.T) {
+func TestOutOfRangeStartsOneSweep(t *testing.T) {
 	f := newTimetable()
 	known := changed(machineNamed("known"), saysOutOfRange)
 	sweeping(t, f, append(calmStack(), machineNamed("second"), known), func(w *world) {

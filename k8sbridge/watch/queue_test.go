@@ -57,7 +57,7 @@ func queueOf(drained, queued int) []runtime.Object {
 	return objects
 }
 
-func TestN13_PlacesThatBecomeFreeTogetherAreAllTaken(t *testing.T) {
+func TestPlacesThatBecomeFreeTogetherAreAllTaken(t *testing.T) {
 	inWorld(t, queueOf(30, 70), func(w *world) {
 		w.took()
 		for i := range 30 {
@@ -75,7 +75,7 @@ func TestN13_PlacesThatBecomeFreeTogetherAreAllTaken(t *testing.T) {
 
 // The bridge does not know the limit. When the workers have restarted with a higher one, the next resync wakes the first machines, and
 // each that begins wakes others.
-func TestN13_ALimitThatWasRaised(t *testing.T) {
+func TestALimitThatWasRaised(t *testing.T) {
 	inWorld(t, queueOf(10, 30), func(w *world) {
 		w.took()
 		w.pass(aResync)

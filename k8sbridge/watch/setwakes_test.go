@@ -17,7 +17,7 @@ import (
 )
 
 // A machine with a controller signals that set, an orphan the sets that select it, and no others.
-func TestMS05_WhoHearsOfAMachine(t *testing.T) {
+func TestWhoHearsOfAMachine(t *testing.T) {
 	another := func(name, pool string) *v1alpha1.MachineSet {
 		s := bareSet()
 		s.Name, s.UID, s.OwnerReferences, s.Spec.Replicas = name, types.UID("uid-"+name), nil, 0
@@ -107,7 +107,7 @@ func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
 }
 
 // A class signals the sets that refer to it when it is created or deleted, and not when it changes.
-func TestMS08_WhichSetsHearOfAClass(t *testing.T) {
+func TestWhichSetsHearOfAClass(t *testing.T) {
 	waiting := bareSet()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
 	reportingOf(waiting, set.Around{Deployment: aDeployment(), Missing: []string{"MachineClass"}})

@@ -270,7 +270,7 @@ func TestTaintsThatNobodyAskedAboutWakeNobody(t *testing.T) {
 	})
 }
 
-func TestD43_ConditionsThatNobodyAskedAboutAreCopied(t *testing.T) {
+func TestConditionsThatNobodyAskedAboutAreCopied(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		n := changed(aNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})

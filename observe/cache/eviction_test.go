@@ -46,7 +46,7 @@ func clusterOf(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 	return cluster
 }
 
-func TestU140_DrainsThatBeginAtTheSameTimeAskOnce(t *testing.T) {
+func TestDrainsThatBeginAtTheSameTimeAskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := serving(false)
 		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -67,7 +67,7 @@ func TestU140_DrainsThatBeginAtTheSameTimeAskOnce(t *testing.T) {
 	})
 }
 
-func TestU140_NobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
+func TestNobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := serving(true)
 		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -88,7 +88,7 @@ func TestU140_NobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
 }
 
 // A target that cannot evict has no disruption budgets, and a worker starts all the same. That is believed of its own word only.
-func TestU140_AStartWithoutDisruptionBudgets(t *testing.T) {
+func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy   bool
 		fails    error // of discovery
@@ -128,7 +128,7 @@ func TestU140_AStartWithoutDisruptionBudgets(t *testing.T) {
 	}
 }
 
-func TestU140_AStartThatIsGivenUpNamesTheCache(t *testing.T) {
+func TestAStartThatIsGivenUpNamesTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := serving(true)
 		target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -22,7 +22,7 @@ import (
 )
 
 // A volume that was attached while the watch was interrupted counts: an empty cache is no answer.
-func TestN5_AttachmentsOfACacheThatIsCutOff(t *testing.T) {
+func TestAttachmentsOfACacheThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()
 		var now *watch.RaceFreeFakeWatcher

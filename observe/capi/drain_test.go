@@ -78,7 +78,7 @@ func TestWhoOptsIn(t *testing.T) {
 }
 
 // A machine that a person excluded from draining gets no hook, and keeps what the person wrote.
-func TestDR23_AMachineThatAPersonExcluded(t *testing.T) {
+func TestAMachineThatAPersonExcluded(t *testing.T) {
 	c := drainCache(t, nil, nil, capitest.Cluster())
 	set := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](optIn, "true"))
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"))
@@ -208,7 +208,7 @@ func TestTheHookOfAMachine(t *testing.T) {
 	}
 }
 
-func TestDR11_RulesOfClusterAPI(t *testing.T) {
+func TestRulesOfClusterAPI(t *testing.T) {
 	web, other := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Near"}}}
 	rule := func(name string, change ...func(*clusterv1.MachineDrainRule)) runtime.Object {

@@ -24,7 +24,7 @@ func marked(m *clusterv1.Machine) {
 }
 
 // The rows MS-41, MS-42 and MS-46 to MS-48 of Cluster API: which machines are to be updated now.
-func TestMS41_WhenAnUpdateInPlaceIsDue(t *testing.T) {
+func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capi.UpdateMachineHook)
 	otherHook := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
 	acknowledged := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "a,m")
@@ -57,7 +57,7 @@ func TestMS41_WhenAnUpdateInPlaceIsDue(t *testing.T) {
 }
 
 // The rows MS-32 to MS-34 of Cluster API: a set hands its surplus over only to a set that takes it.
-func TestMS32_WhoTakesTheSurplusOfASet(t *testing.T) {
+func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 	takes := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
 	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }
 	s := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"))

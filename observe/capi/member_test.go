@@ -128,7 +128,7 @@ func TestMember(t *testing.T) {
 }
 
 // A machine is unhealthy for the deletion order as in Cluster API.
-func TestDOH_Unhealthy(t *testing.T) {
+func TestWhoIsUnhealthyForTheDeletionOrder(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.OnMachine
@@ -273,7 +273,7 @@ func applied(manager string, labels, annotations string) func(*clusterv1.Machine
 
 func all(changes ...capitest.OnMachine) capitest.OnMachine { return observetest.Both(changes...) }
 
-func TestMS10_WhatDriftsInPlace(t *testing.T) {
+func TestWhatDriftsInPlace(t *testing.T) {
 	label := func(m *clusterv1.Machine) { m.Labels["theirs"] = "x" }
 	annotation := func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, "theirs", "x") }
 	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.OnMachine {
@@ -328,7 +328,7 @@ func TestMS10_WhatDriftsInPlace(t *testing.T) {
 }
 
 // A machine as it should be has no drift, whatever the template says: else it would be written for ever.
-func TestMS10_ADesiredMachineHasNoDrift(t *testing.T) {
+func TestADesiredMachineHasNoDrift(t *testing.T) {
 	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
 		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}

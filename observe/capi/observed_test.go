@@ -204,7 +204,7 @@ func TestObserved(t *testing.T) {
 		"Preflight.Settings.Checks":  "TestPreflight",
 		"Preflight.Settings.Strict":  "TestPreflight",
 		"Preflight.Settings.Skip":    "TestPreflight",
-		"ClusterAPI":                 "every set of Cluster API has it: TestST_Counters",
+		"ClusterAPI":                 "every set of Cluster API has it: TestHowTheMachinesOfASetAreCounted",
 		"Unsized":                    "a deployment: see observe/capi/deployment",
 	}
 	for _, name := range []string{
@@ -244,7 +244,7 @@ func TestObserved(t *testing.T) {
 }
 
 // A variable that Cluster API does not know is an error, and no empty part of the name.
-func TestMS58_UnknownVariables(t *testing.T) {
+func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
 		o := facts().Observed(capitest.Set("s", 3, named(template)), capitest.Around(), capitest.Noon, 7)
 		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)

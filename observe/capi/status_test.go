@@ -212,7 +212,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 	}
 }
 
-func TestST_Counters(t *testing.T) {
+func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 	const ready, upToDate = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
 	no := func(kind string) capitest.OnMachine { return capitest.Says(kind, metav1.ConditionFalse) }
 	type counts [4]int32 // replicas, ready, available, up to date
@@ -255,7 +255,7 @@ func TestST_Counters(t *testing.T) {
 	})
 }
 
-func TestST07_Versions(t *testing.T) {
+func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 	s := capitest.Set("s", 4)
 	kubelet := func(v string) capitest.OnMachine {
 		return func(m *clusterv1.Machine) { m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: v} }

@@ -241,7 +241,7 @@ func TestAsMCM(t *testing.T) {
 }
 
 // Admission rejects most of these. An invalid deployment that was stored nevertheless is not rolled out.
-func TestU172_InvalidDeployments(t *testing.T) {
+func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 	selecting := func(selector *metav1.LabelSelector) observetest.OnDeployment {
 		return func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = selector }
 	}
@@ -355,7 +355,7 @@ func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
 	assert.Empty(t, deployment.Observed(deployment.Family{Deployment: none}, observetest.Noon).Held, "no revision is 0")
 }
 
-func TestU172_StrategiesThatNobodyKnows(t *testing.T) {
+func TestStrategiesThatNobodyKnows(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
 		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
 		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "needs an orchestrationType, Auto or Manual")

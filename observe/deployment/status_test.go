@@ -71,7 +71,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 }
 
 // D35: the decided status is read back as it was written, and nothing else is compared.
-func TestD35_WhatADeploymentHasReported(t *testing.T) {
+func TestWhatADeploymentHasReported(t *testing.T) {
 	told := map[string]bool{}
 	condition := func(change func(*v1alpha1.MachineDeploymentCondition)) func(*v1alpha1.MachineDeploymentStatus) {
 		return func(s *v1alpha1.MachineDeploymentStatus) { change(&s.Conditions[1]) }

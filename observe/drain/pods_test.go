@@ -140,7 +140,7 @@ func TestBudgetsOf(t *testing.T) {
 	})
 }
 
-func TestU151_BudgetFacts(t *testing.T) {
+func TestBudgetFacts(t *testing.T) {
 	counted := func(b *policyv1.PodDisruptionBudget) {
 		b.Generation = 3
 		b.Status = policyv1.PodDisruptionBudgetStatus{

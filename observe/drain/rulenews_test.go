@@ -15,7 +15,7 @@ import (
 
 // A drain that waits for a pod notices at once when an operator writes a rule that skips the pod. Without that news the drain
 // would only notice with its next heartbeat.
-func TestN14_DrainNewsOfRules(t *testing.T) {
+func TestDrainNewsOfRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, _ := observetest.Watching(t)
 		synctest.Wait() // until the fake's watches have begun

@@ -98,7 +98,7 @@ func TestDrainRules(t *testing.T) {
 	}
 }
 
-func TestDR10_WhatADrainRuleSays(t *testing.T) {
+func TestWhatADrainRuleSays(t *testing.T) {
 	for _, behaviour := range []v1alpha1.MachineDrainRuleBehavior{"Drain", "Skip", "WaitCompleted"} {
 		for _, order := range []*int32{nil, new(int32(-3)), new(int32(7))} {
 			says, _ := ruled(t, nil, rule("r", func(r *v1alpha1.MachineDrainRule) {

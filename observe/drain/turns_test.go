@@ -23,7 +23,7 @@ func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) 
 	}
 }
 
-func TestN13_WhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
+func TestWhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
 	draining := v1alpha1.MachineDeletionDrain
 	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	for _, row := range []struct {

@@ -19,7 +19,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestU143_VolumeFacts(t *testing.T) {
+func TestVolumeFacts(t *testing.T) {
 	cluster, _ := observetest.Watching(
 		t,
 		observetest.Attachment("a", "n", "here"), observetest.Attachment("b", "n", "leaving", detachingNow), observetest.Attachment("c", "n", "coming", attaching),
@@ -66,7 +66,7 @@ func TestAttachedTo(t *testing.T) {
 	}
 }
 
-func TestU150_ClaimsOf(t *testing.T) {
+func TestClaimsOf(t *testing.T) {
 	for name, row := range map[string]struct {
 		pod  func(*corev1.Pod)
 		want []string
@@ -105,7 +105,7 @@ var concerned = observe.Filter{
 	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
 }
 
-func TestN14_DrainNews(t *testing.T) {
+func TestDrainNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t, budget("web", nil), observetest.Attachment("a", "n", "pv-1"))
 		synctest.Wait() // until the fake's watches have begun
@@ -168,7 +168,7 @@ func TestN14_DrainNews(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestN14_WhoCaresForNoBudgetHearsOfNone(t *testing.T) {
+func TestWhoCaresForNoBudgetHearsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
@@ -199,7 +199,7 @@ func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
 	})
 }
 
-func TestU98_WithoutATargetThereAreNoNews(t *testing.T) {
+func TestWithoutATargetThereAreNoNews(t *testing.T) {
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())

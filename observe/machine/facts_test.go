@@ -135,7 +135,7 @@ func TestAloneIsWhoHasNoDeployment(t *testing.T) {
 	}
 }
 
-func TestD43_ConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
+func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 	noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	later := metav1.NewTime(noon.Add(time.Minute))
 	whole := corev1.NodeCondition{

@@ -60,7 +60,7 @@ func TestBadSinceLooksAtWhatTheMachineWatches(t *testing.T) {
 	assert.Equal(t, observetest.Noon, plan(m, machine.Around{}).Health.Clock.UnhealthySince, "no node tells")
 }
 
-func TestU111_N16_CreateBy(t *testing.T) {
+func TestCreateBy(t *testing.T) {
 	since, future := observetest.Ago(10), observetest.Ago(-10)
 	for _, row := range []struct {
 		name       string
@@ -184,7 +184,7 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 }
 
 // A machine that fails in one decision and whose node is healthy in the next one stays Failed.
-func TestD27_FailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
+func TestFailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineUnknown))
 	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
 	around := machine.Around{Node: inSync(nodeSick), Class: withDongles("2")}

@@ -102,7 +102,7 @@ func TestNodeSync(t *testing.T) {
 	}
 }
 
-func TestU124_WithoutANodeThereIsNothingToSync(t *testing.T) {
+func TestWithoutANodeThereIsNothingToSync(t *testing.T) {
 	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineRunning))
 	assert.NotEqual(t, attention.Sync, attention.Machine(machine.Facts(m, machine.Around{Class: withDongles("2")}, time.Time{})).Need)
 }

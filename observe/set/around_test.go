@@ -28,7 +28,7 @@ func versions(machines []*v1alpha1.Machine) map[string]string {
 	return result
 }
 
-func TestMS06_AroundSet(t *testing.T) {
+func TestAroundSet(t *testing.T) {
 	s, d := observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d")
 	loose := observetest.Machine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // not as controller

@@ -24,7 +24,7 @@ func versioned(v string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) { c.ResourceVersion = v }
 }
 
-func TestMS08_TheClassThatASetNames(t *testing.T) {
+func TestTheClassThatASetNames(t *testing.T) {
 	far := observetest.Class("small", versioned("7"))
 	far.Namespace = "other"
 	none := []string{"MachineClass"}

@@ -25,7 +25,7 @@ func moulded() *v1alpha1.MachineSet {
 }
 
 // What machines copy from a template, and what stays their own.
-func TestMS10_LiveMachinesFollowTheTemplate(t *testing.T) {
+func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 	label := func(key, value string) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }
 	}
@@ -117,7 +117,7 @@ func TestFollowTemplateSharesNothing(t *testing.T) {
 	assert.Equal(t, mould, s)
 }
 
-func TestMS60_AMachineThatFollowsStaysTheSame(t *testing.T) {
+func TestAMachineThatFollowsStaysTheSame(t *testing.T) {
 	s := moulded()
 	m := observetest.Machine("m", observetest.Of(s), observetest.Templated, observetest.Version("9"), func(m *v1alpha1.Machine) {
 		m.Finalizers = []string{v1alpha1.FinalizerMachine, "example.com/mine"}

@@ -16,7 +16,7 @@ import (
 )
 
 // The annotation of a failed machine's node counts before the machine's workflow has recorded it.
-func TestU59_AFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
+func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 	failed, on := observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n")
 	saying := func(value string) *corev1.Node {
 		n := observetest.Node()

@@ -152,7 +152,7 @@ func TestWhatASetHasReported(t *testing.T) {
 	assert.Empty(t, missing, "fields without a row")
 }
 
-func TestU51_WhatAStatusCounts(t *testing.T) {
+func TestWhatAStatusCounts(t *testing.T) {
 	going := running("going", goingAt(observetest.Noon))
 	around := observetest.Members(running("a"), running("b", observetest.Labelled("api")), running("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved), going,
 		running("d", observetest.Phase(v1alpha1.MachineAvailable)), running("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)))
@@ -188,7 +188,7 @@ func TestTheSizeThatASetHasSeen(t *testing.T) {
 	assert.Equal(t, int32(2), seen, "more than that cannot be done now")
 }
 
-func TestD12_AMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
+func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	s := caredFor(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
 	around := observetest.Members(running("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {

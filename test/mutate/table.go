@@ -12,7 +12,7 @@ func mutations() []mutation {
 		bridge   = "./k8sbridge/watch"
 		scaling  = "./decide/scale"
 		draining = "./decide/drain"
-		rolling  = "-skip=^Test(P13|Promises|Decisions|Nothing|NoOld|Nobody|TheDecisions) ./decide/rollout" // without the simulations, which take a minute
+		rolling  = "-skip=^Test(ThePromises|Promises|Decisions|Nothing|NoOld|Nobody|TheDecisions) ./decide/rollout" // without the simulations, which take a minute
 	)
 	return []mutation{
 		{"S1", "decide/scale/remove.go", ` && !m.Chosen.After(o.Scaled)`, ``, scaling, "a mark of the autoscaler that is later than the last change of the size counts at once"},
@@ -113,7 +113,7 @@ func mutations() []mutation {
 		if m.DeletionTimestamp != nil {
 			return
 		}
-`, "-run=^TestD23_TheLastLook ./activities/cloud", "the last look lets the instance go of a machine that is being deleted"},
+`, "-run=^TestTheLastLook ./activities/cloud", "the last look lets the instance go of a machine that is being deleted"},
 		{"A18", "activities/cloud/provider.go", `case provider.OK, provider.NotInitialized, provider.OutOfRange: // one`, `case provider.OK, provider.NotInitialized: // one`, cloud, "several instances that are left fail the deletion"},
 		{"A19", "activities/drain/loop.go", ` && observedrain.ToleratesCordon(pods[i])`, ``, drain, "every pod that came after the drain began is left behind"},
 		{"A20", "activities/machine/preserve.go", `{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}`, `{p.writeExpiry, p.writeCondition, p.markNode, p.annotate}`, machine, "the record of a preservation is removed before its traces"},
@@ -152,7 +152,7 @@ func mutations() []mutation {
 		{"F23", "decide/replace/budget.go", ` || len(d.Grants) >= MaxGrants {`, ` {`, "./decide/replace", "the replacements in a status are not bounded"},
 		{"F24", "workflows/machine/inquiry.go", `		q.known = answer.Problem
 `, `		q.settled = true
-`, "-run=P23 ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
+`, "-run=^Test(VanishedInstance|SignalsDoNotEnd|TheProviderIsAsked|AQuestionThatWaits|TheNextCall) ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
 		{"F25", "decide/scale/report.go", ` && slices.Equal(s.Failed, want.Failed)`, ``, "./observe/set", "a further failed machine is not in the set's status"},
 		{"G1", "provider/driver/search.go", `	until := begun.Add(p.life(seen) + traits.Window)
 `, `	until := begun

@@ -107,7 +107,7 @@ func (w *classWorld) run(t *testing.T, in run.Input) run.Result {
 	return result
 }
 
-func TestU170_MachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
+func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Unguarded: 1}
 	start := w.env.Now()
@@ -119,7 +119,7 @@ func TestU170_MachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	require.Equal(t, time.Second, w.env.Now().Sub(start), "a calm run that has done something waits before it ends")
 }
 
-func TestN11_MachineClassWaitsForItsMachines(t *testing.T) {
+func TestMachineClassWaitsForItsMachines(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
 	var shown []string
@@ -144,7 +144,7 @@ func TestMachineClassLetsNothingGoForWhatACacheSays(t *testing.T) {
 	require.Equal(t, []string{"decide live", "signal", "decide", "decide live", "signal", "decide", "decide live", "release class", "decide"}, w.log)
 }
 
-func TestU170_MachineClassThatIsEditedLetsItsFormerSecretGo(t *testing.T) {
+func TestMachineClassThatIsEditedLetsItsFormerSecretGo(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1, Unused: 1}
 	require.Equal(t, run.OutcomeCalm, w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true}).Outcome)

@@ -18,7 +18,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-func TestU83_DrainThatNothingBlocks(t *testing.T) {
+func TestDrainThatNothingBlocks(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 7})
 	result := e.Run(t)
@@ -31,7 +31,7 @@ func TestU83_DrainThatNothingBlocks(t *testing.T) {
 	require.Equal(t, "Drained", e.Reports[1].Deletion.Result)
 }
 
-func TestD39_TheLadderIsClimbedByDeadlines(t *testing.T) {
+func TestTheLadderIsClimbedByDeadlines(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	left := activities.Evicted{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
 	e.Answer(left, left, left)
@@ -51,7 +51,7 @@ func TestD39_TheLadderIsClimbedByDeadlines(t *testing.T) {
 }
 
 // Where the cluster cannot evict, the drain says so once. It is no force until its deadline, and what it waits for is no failure.
-func TestU140_ADrainThatCannotEvictDeletesInOrder(t *testing.T) {
+func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Ladder.NoEviction = "the API server does not serve policy/v1"
 	work := []drain.Blocker{{Kind: drain.BlockedByWork, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
@@ -150,7 +150,7 @@ func TestADrainThatNothingBlocksSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-func TestU90_ForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
+func TestForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Busy()
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})

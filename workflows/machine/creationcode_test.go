@@ -17,7 +17,7 @@ import (
 
 // A creation that fails with the provider's code Internal: the machine is in CrashLoopBackOff with that code until the creation
 // succeeds, and is called again meanwhile.
-func TestU63_MachineWhoseCreationFailsWithInternal(t *testing.T) {
+func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	w := newWorld(t)
 	broken := &kube.Problem{Reason: provider.Internal.String(), Message: "the cloud is broken", React: kube.ReactionTo(provider.Internal)}
 	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -36,7 +36,7 @@ func TestU63_MachineWhoseCreationFailsWithInternal(t *testing.T) {
 }
 
 // A machine whose creation is done is not created again: its workflow makes no token and calls no provider.
-func TestU62_MachineWhoseCreationIsDone(t *testing.T) {
+func TestMachineWhoseCreationIsDone(t *testing.T) {
 	w := newWorld(t)
 	w.joined()
 	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)

@@ -89,7 +89,7 @@ func (w *world) stages() (stages []deletion.Stage, words []string) {
 	return stages, words
 }
 
-func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
+func TestDeletionGoesThroughItsStages(t *testing.T) {
 	w := newGoing(t)
 	w.going.Attached = 2
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
@@ -106,7 +106,7 @@ func TestU81_DeletionGoesThroughItsStages(t *testing.T) {
 	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion"}, words)
 }
 
-func TestU81_TheRemovalOfANodeThatTakesLongIsAStage(t *testing.T) {
+func TestTheRemovalOfANodeThatTakesLongIsAStage(t *testing.T) {
 	w := newGoing(t)
 	w.going.Recorded, w.going.Result, w.away = deletion.Instance, vocabulary.DrainDrained, true
 	w.after(time.Minute, func() {
@@ -128,7 +128,7 @@ func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
 }
 
 // Each stage in turn is on record when a run begins: no earlier stage is repeated.
-func TestD15_D42_RecordedStageIsNotLeftBackwards(t *testing.T) {
+func TestRecordedStageIsNotLeftBackwards(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
 	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
 		t.Run("N5: it begins again in stage "+string(stage), func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	require.Equal(t, "waits until these pre-drain hooks are removed: "+pre, held.Event.Message)
 }
 
-func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
+func TestMissingClassHoldsUpTheInstanceOnly(t *testing.T) {
 	w := newGoing(t)
 	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
 	w.after(time.Minute, func() {
@@ -187,7 +187,7 @@ func TestN11_MissingClassHoldsUpTheInstanceOnly(t *testing.T) {
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 }
 
-func TestN13_QueuedMachineWaitsForItsTurn(t *testing.T) {
+func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 	w := newGoing(t)
 	w.load.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
 	w.after(time.Hour, func() {

@@ -62,7 +62,7 @@ func updating(t *testing.T) *world {
 	return w
 }
 
-func TestU127_NodeIsEmptiedAndItsAgentIsTold(t *testing.T) {
+func TestNodeIsEmptiedAndItsAgentIsTold(t *testing.T) {
 	w := updating(t)
 	w.turn(inplace.Drain, "DrainSuccessful")
 	w.after(10*time.Minute, w.joined)
@@ -96,7 +96,7 @@ func TestMachineWhoseNodeIsNotEmptyIsNotForgotten(t *testing.T) {
 }
 
 // If a person cancels the drain in Temporal, the pods stay where they are.
-func TestU128_DrainForAnUpdateThatSomebodyCancels(t *testing.T) {
+func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
 	w := updating(t)
 	w.cancelled = true
 	w.turn(inplace.Drain, "DrainSuccessful")

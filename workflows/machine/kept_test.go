@@ -30,7 +30,7 @@ func (w *world) kept(until time.Time) {
 	})
 }
 
-func TestU131_PreservationEndsOnTime(t *testing.T) {
+func TestPreservationEndsOnTime(t *testing.T) {
 	w := newWorld(t)
 	until := w.env.Now().Add(96 * time.Hour)
 	w.kept(until)
@@ -54,7 +54,7 @@ func TestMachineThatIsToBePreservedIs(t *testing.T) {
 }
 
 // The end of the preservation is written together with the phase, so that no set deletes the machine before.
-func TestU131_MachineThatFailsIsPreservedAtOnce(t *testing.T) {
+func TestMachineThatFailsIsPreservedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.unhealthy(time.Time{})
 	w.healthFailed()
@@ -84,7 +84,7 @@ func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 	require.Equal(t, 2, w.count("sync"))
 }
 
-func TestU132_NodeOfAPreservedMachineIsEmptied(t *testing.T) {
+func TestNodeOfAPreservedMachineIsEmptied(t *testing.T) {
 	for name, outcome := range map[string]string{"to the end": vocabulary.DrainDrained, "by force": vocabulary.DrainForced} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -397,7 +397,7 @@ func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
 	require.Equal(t, []string{"decide", "prepare", "decide", "token", "begin", "create"}, w.log[:6])
 }
 
-func TestU100_MachineCreationIsInterruptedByADeletion(t *testing.T) {
+func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w := newWorld(t)
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("busy", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute})
@@ -409,7 +409,7 @@ func TestU100_MachineCreationIsInterruptedByADeletion(t *testing.T) {
 	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
 }
 
-func TestU67_MachineShowsAProblemOnceAndBacksOff(t *testing.T) {
+func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	w := newWorld(t)
 	busy := &kube.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: kube.Retry}
 	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -432,7 +432,7 @@ func TestU67_MachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 }
 
 // D18, P24: a problem that only a person can solve is shown and waited for, not retried.
-func TestD18_MachineWaitsForTheSecretThatIsMissing(t *testing.T) {
+func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	missing := &kube.Problem{Reason: "SecretNotFound", Message: "Secret default/cloud of MachineClass small does not exist", React: kube.UntilCredential}
 	problem := missing

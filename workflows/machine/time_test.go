@@ -38,7 +38,7 @@ func (w *world) failing() {
 	}
 }
 
-func TestU111_MachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
+func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
 	for at := time.Minute; at < 20*time.Minute; at += 3 * time.Minute {
@@ -50,7 +50,7 @@ func TestU111_MachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 }
 
 // P8: the deadline fires on time although the next attempt would come much later.
-func TestD26_MachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
+func TestMachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
 	w.failing()
@@ -93,7 +93,7 @@ func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 }
 
 // A deletion does not wait behind the back-off of a creation.
-func TestU100_MachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
+func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
 	w.failing()
@@ -102,7 +102,7 @@ func TestU100_MachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 }
 
-func TestU66_MachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
+func TestMachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
 	w := newWorld(t)
 	w.stale = "VM using old node obj: node m-1 belongs to instance i-0"
 	w.run(t)
@@ -111,7 +111,7 @@ func TestU66_MachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
 	require.Equal(t, machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.stale}, w.last().Conditions[0])
 }
 
-func TestN4_EachAttemptHasATokenOfItsOwn(t *testing.T) {
+func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
 	w := newWorld(t)
 	problem := &kube.Problem{Reason: "InvalidArgument", Message: "no such image", React: kube.UntilSpec}
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -158,7 +158,7 @@ func TestMachineWhoseUserDataHasAPlaceForATokenByNow(t *testing.T) {
 	require.Equal(t, "bootstrap-token-1", w.calls[1].Token.Name)
 }
 
-func TestU70_MachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
+func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Target, w.decision.Token = false, false
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -181,7 +181,7 @@ func (w *world) healthFailed() {
 	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"}}
 }
 
-func TestU114_UnhealthyMachineIsLookedAtOnTime(t *testing.T) {
+func TestUnhealthyMachineIsLookedAtOnTime(t *testing.T) {
 	w := newWorld(t)
 	until := w.env.Now().Add(10 * time.Minute)
 	w.unhealthy(until)
@@ -200,7 +200,7 @@ func TestU114_UnhealthyMachineIsLookedAtOnTime(t *testing.T) {
 	require.Equal(t, 1, w.count("look"), "the provider is asked once")
 }
 
-func TestU115_WithoutAHealthTimeoutItWaitsForTheNode(t *testing.T) {
+func TestWithoutAHealthTimeoutItWaitsForTheNode(t *testing.T) {
 	w := newWorld(t)
 	w.unhealthy(time.Time{})
 	w.after(100*time.Hour, w.joined)
@@ -208,7 +208,7 @@ func TestU115_WithoutAHealthTimeoutItWaitsForTheNode(t *testing.T) {
 	require.Equal(t, "Running", w.last().Phase)
 }
 
-func TestP23_VanishedInstanceIsNoticedEarly(t *testing.T) {
+func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
 	w.unhealthy(start.Add(10 * time.Minute))
@@ -237,7 +237,7 @@ func vanished(t *testing.T) *world {
 }
 
 // The events of a node that dies arrive while the provider is asked.
-func TestP23_SignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
+func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
 	w := vanished(t)
 	start := w.env.Now()
 	w.looks = 10 * time.Second
@@ -250,7 +250,7 @@ func TestP23_SignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-func TestP23_TheProviderIsAskedUntilItAnswers(t *testing.T) {
+func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 	for name, fails := range map[string]func() (cloud.InstanceAnswer, error){
 		"a problem": func() (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unavailable", Message: "away", React: kube.Retry}}, nil
@@ -277,7 +277,7 @@ func TestP23_TheProviderIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
-func TestP23_AQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
+func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 	w := vanished(t)
 	asked := 0
 	w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -294,7 +294,7 @@ func TestP23_AQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.
 }
 
 // A machine that is deleted meanwhile waits neither for the answer nor makes a second call beside it.
-func TestP23_TheNextCallEndsTheQuestion(t *testing.T) {
+func TestTheNextCallEndsTheQuestion(t *testing.T) {
 	w := vanished(t)
 	w.looks = time.Hour
 	w.after(time.Second, func() { w.decision.Need = attention.Deletion })
@@ -336,7 +336,7 @@ func TestMachineSyncsItsNodeAndDoesNotInsist(t *testing.T) {
 	require.Equal(t, []string{"decide", "sync", "decide", "sync", "decide", "decide"}, w.log, "what cannot be written is tried again when something changed")
 }
 
-func TestD17_MachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
+func TestMachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need = attention.Deletion
 	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
@@ -344,7 +344,7 @@ func TestD17_MachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
 	require.Equal(t, []string{"decide", "release"}, w.log)
 }
 
-func TestD17_MachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
+func TestMachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need = attention.Deletion
 	w.deletion = cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: kube.UntilCredential}}
@@ -353,7 +353,7 @@ func TestD17_MachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
 }
 
 // A call that failed may have created an instance: only the first activity may assume that nothing was tried.
-func TestN5_OnlyTheFirstCallBelievesThatNothingWasTried(t *testing.T) {
+func TestOnlyTheFirstCallBelievesThatNothingWasTried(t *testing.T) {
 	w := newWorld(t)
 	w.failing()
 	w.after(time.Second, func() {

@@ -133,7 +133,7 @@ func TestOrphanCollection(t *testing.T) {
 	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}}}, w.told)
 }
 
-func TestD23_ASweepKnowsWhatTheOneBeforeHasSeen(t *testing.T) {
+func TestASweepKnowsWhatTheOneBeforeHasSeen(t *testing.T) {
 	w := newSweepWorld(t)
 	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: seen("a", "b")})
 	w.decision.Sightings = seen("a")
@@ -150,7 +150,7 @@ func TestAResultThatCannotBeReadStartsAllClocksAnew(t *testing.T) {
 	assert.Empty(t, w.search.Sightings)
 }
 
-func TestN7_AHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
+func TestAHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
 	w := newSweepWorld(t)
 	w.decision.Decision = orphan.Decision{Held: "3 instances and no machine at all", Instances: 3, Orphans: 3}
 	result := w.run()
@@ -161,7 +161,7 @@ func TestN7_AHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
 }
 
 // The schedule passes on the last result that there was: a sweep that fails must have none.
-func TestN7_ASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
+func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	for says, err := range map[string]error{
 		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil), // fails at once
 		"connection refused":     errors.New("connection refused"),                                                // is retried
@@ -263,7 +263,7 @@ func TestASweepThatCannotTellHasSweptAllTheSame(t *testing.T) {
 	assert.Equal(t, []string{"i-a"}, w.run().Collected)
 }
 
-func TestU162_ASweepThatCannotMarkNodesHasSweptAllTheSame(t *testing.T) {
+func TestASweepThatCannotMarkNodesHasSweptAllTheSame(t *testing.T) {
 	w := newSweepWorld(t)
 	w.finds("a")
 	w.nodes = errors.New("the target is away")

@@ -77,7 +77,7 @@ func TestPriorityOfThoseThatYield(t *testing.T) {
 }
 
 // Only these functions make options for calls of a provider.
-func TestD30_EveryCallOfAProviderHasADeadline(t *testing.T) {
+func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
 	suite := &testsuite.WorkflowTestSuite{}
 	env := suite.NewTestWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

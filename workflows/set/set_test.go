@@ -141,7 +141,7 @@ func TestMachineSetLooksAgainAfterAConflict(t *testing.T) {
 	require.True(t, w.reads[2].Live)
 }
 
-func TestU50_MachineSetDeletesItsMachinesBeforeItGoes(t *testing.T) {
+func TestMachineSetDeletesItsMachinesBeforeItGoes(t *testing.T) {
 	w := newSetWorld(t)
 	w.machines, w.deleting = 70, true
 	result := w.run(t, run.Input{Ref: workflowstest.Ref})
@@ -190,7 +190,7 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 }
 
 // No signal reports that an outage has settled: a timer wakes the deployment, also if the worker's clock is late.
-func TestD24_HeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
+func TestHeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	begun := env.Now()
 	var looks []time.Duration

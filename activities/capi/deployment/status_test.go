@@ -234,7 +234,7 @@ func TestRequests(t *testing.T) {
 }
 
 // A decision and a report change nothing that is in a cache.
-func TestD21_NoActivityChangesWhatIsInACache(t *testing.T) {
+func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	d, objects := pool(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"), func(d *clusterv1.MachineDeployment) {
 		d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
 	})

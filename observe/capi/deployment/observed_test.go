@@ -349,7 +349,7 @@ func TestObservedMember(t *testing.T) {
 }
 
 // Which set is the current one. Cluster API's rows: MD-03 with its candidates, and spec.rollout.after.
-func TestMD03_TheCurrentSet(t *testing.T) {
+func TestWhichSetIsTheCurrentOne(t *testing.T) {
 	created := func(minutesAgo int) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(minutesAgo) }
 	}

@@ -16,7 +16,7 @@ import (
 
 // The API server is away again and again, each time for longer than a machine may be unhealthy. Half of the nodes fall ill before, and
 // are well again before the API server is back. The health timeouts fire meanwhile, and nobody may be judged by what was seen last.
-func TestN8_AnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
+func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	const (
 		size, sick = 8, 4
 		timeout    = 4 * time.Second

@@ -173,7 +173,7 @@ func (s space) evicted(t *testing.T) map[string]int {
 
 // A budget blocks the drain that Millwright does in place of Cluster API; the machine and the command line say which budget. The worker is
 // killed meanwhile. Once the budget allows it, the pod is evicted once, and Cluster API goes on with the deletion.
-func TestDR35_ABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
+func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	t.Parallel()
 	p := drainedPool(t, "budgeted", 1)
 	m := p.members(t)[0]

@@ -177,7 +177,7 @@ func (p pool) gone(t *testing.T, within time.Duration) {
 	})
 }
 
-func TestMS01_ASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
+func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "life", 0)
 	p.resize(t, 3)
@@ -211,7 +211,7 @@ func TestMS01_ASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 	p.gone(t, 20*time.Second)
 }
 
-func TestMS08_ASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
+func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "template", 0)
 	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
@@ -229,7 +229,7 @@ func TestMS08_ASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 }
 
 // A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the template is made.
-func TestMS08_ATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
+func TestATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "orphaned", 0)
 	f := p.newFleet(t, "stranded", 1)
@@ -247,7 +247,7 @@ func TestMS08_ATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
 	f.created(t, 2)
 }
 
-func TestMS10_WhatChangesInPlaceReachesMachinesAndClones(t *testing.T) {
+func TestWhatChangesInPlaceReachesMachinesAndClones(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "inplace", 0)
 	p.merge(t, machineSets, p.set, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
@@ -310,7 +310,7 @@ func (p pool) remediate(t *testing.T, name string) {
 	p.merge(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/remediate-machine":""}}}`)
 }
 
-func TestMS11_AnUnhealthyMachineIsReplaced(t *testing.T) {
+func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unhealthy", 2)
 	p.awaitStatus(t, 2, 90*time.Second)
@@ -326,7 +326,7 @@ func TestMS11_AnUnhealthyMachineIsReplaced(t *testing.T) {
 }
 
 // Worker and bridge die while a machine is remediated. It is replaced once.
-func TestMS11_AnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
+func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "crashed", 2)
 	p.awaitStatus(t, 2, 90*time.Second)

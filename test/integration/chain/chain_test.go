@@ -262,7 +262,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 }
 
 // A class with a typo: no create call was ever made, so that nothing of the machine is in a cloud.
-func TestD17_AMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
+func TestAMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	_, err := r.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "typo"}}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ func (c classes) noInstance(t *testing.T) {
 }
 
 // What was applied at once is deleted at once, its Secret first, as kubectl does with a file: it comes to an end by itself.
-func TestU170_EverythingIsDeletedAtOnce(t *testing.T) {
+func TestEverythingIsDeletedAtOnce(t *testing.T) {
 	c := classes{"at-once"}
 	r.Namespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
 	pool := r.Pool(t, c.namespace, "at-once", 3)
@@ -99,7 +99,7 @@ func TestU170_EverythingIsDeletedAtOnce(t *testing.T) {
 }
 
 // A class that is deleted while it has machines waits, and its machines can be replaced and deleted meanwhile.
-func TestN11_AClassWaitsForItsMachines(t *testing.T) {
+func TestAClassWaitsForItsMachines(t *testing.T) {
 	c := classes{"waits"}
 	r.Namespace(t, c.namespace, "")
 	pool := r.Pool(t, c.namespace, "waits", 2)
@@ -127,7 +127,7 @@ func TestN11_AClassWaitsForItsMachines(t *testing.T) {
 }
 
 // The finalizer of Secrets follows the references of the class; either of the two suffices.
-func TestD34_TheFinalizerFollowsTheReference(t *testing.T) {
+func TestTheFinalizerFollowsTheReference(t *testing.T) {
 	c := classes{"follows"}
 	r.Namespace(t, c.namespace, "") // no machine refers to the class
 	c.awaitGuarded(t, "small")

@@ -21,7 +21,7 @@ import (
 
 // An operator resets or pauses what is in the middle of a create call. The cloud ignores client tokens, and shows nothing of the
 // request for ten seconds, longer than a worker needs to learn of the reset.
-func TestN5_AResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
+func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 	weather{name: "no client tokens, requests without a record", accept: 10 * time.Second}.apply(t, r)
 	const createInstance = "create-instance"
 	service := r.Temporal.WorkflowService()

@@ -39,7 +39,7 @@ func ends(t *testing.T, name string) bool {
 
 // The API server is restored to a state before two machines more were made and one was replaced. The restored objects count: nothing is
 // made twice, a machine whose instance is gone is replaced, and the instances of machines that do not exist any more are orphans.
-func TestN5_ARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
+func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
 	r.Namespace(t, name, "")
 	pool := r.Pool(t, name, name, made)

@@ -15,7 +15,7 @@ import (
 )
 
 // The node of a machine that is being deleted says why before anything else happens: its machine failed, or there are too many.
-func TestD36_NodeSaysWhyItsMachineGoes(t *testing.T) {
+func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "announces", 2, `{"healthTimeout":"5s"}`)
 	machines := p.Machines(t)

@@ -22,7 +22,7 @@ import (
 // No node is heard of any more while two of them are drained. For one node that means that its pods are killed after five minutes. Here
 // the kubelets are only cut off and their containers run on: no pod is killed, and evictions go on when the kubelets are back. The
 // breaker counts every node of the cluster, so this test runs alone.
-func TestD24_ADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
+func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 	const size, drains = 4, 2
 	p := pool(t, "dark", size, "")
 	p.Deploy(t, "web", 2*size, func(pod *corev1.PodTemplateSpec) {

@@ -14,7 +14,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func TestN14_BudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
+func TestBudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "loosens", 2, "")
 	p.Deploy(t, "web", 3)
@@ -53,7 +53,7 @@ func TestN14_BudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 // is not woken asks again after a minute, and one that only looks with its heartbeats does so every few seconds.
 const atOnce = 3 * time.Second
 
-func TestD39_BudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
+func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	t.Parallel()
 	const timeout, grace = 20 * time.Second, 2 * time.Second
 	p := pool(t, "ladder", 2, `{"drainTimeout":"20s"}`)

@@ -17,7 +17,7 @@ import (
 
 // The deadline of a drain comes while a budget blocks all its pods with volumes: the pods are deleted with their own grace period,
 // none is taken for drained, and the instance goes when they have ended and their volumes are detached, not before.
-func TestN3_D3_TheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
+func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 	t.Parallel()
 	const timeout = 40 * time.Second
 	p := pool(t, "deadline", 2, `{"drainTimeout":"40s"}`)

@@ -19,7 +19,7 @@ import (
 
 // A pod that was asked to go in vain is recreated under its name on another node. The drain of the first node, which goes on
 // for another pod, asks it no more, although it is told to ask everybody again and the budget would allow it.
-func TestD41_PodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
+func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "namesake", 2, "")
 	template, selector := p.PodTemplate("db")

@@ -23,7 +23,7 @@ import (
 
 // Whatever dies in whichever stage of a deletion: no stage that was recorded is entered again, no pod is evicted again that
 // goes already, and nothing is left behind.
-func TestN5_KillsInEachStageOfADeletion(t *testing.T) {
+func TestKillsInEachStageOfADeletion(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 		t.Run("N5, delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
 	}

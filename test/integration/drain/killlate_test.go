@@ -19,9 +19,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The stages that TestN5_KillsInEachStageOfADeletion only passes: Detach lasts as long as something is attached, Node as long
+// The stages that TestKillsInEachStageOfADeletion only passes: Detach lasts as long as something is attached, Node as long
 // as nobody may delete the node. Everything dies once in each of them.
-func TestN5_KillsInStagesThatWaitForOthers(t *testing.T) {
+func TestKillsInStagesThatWaitForOthers(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
 	p := pool(t, name, 2, "")
 	p.Deploy(t, "web", 6, func(pod *corev1.PodTemplateSpec) {

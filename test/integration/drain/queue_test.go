@@ -27,7 +27,7 @@ var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d node
 
 // 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come although
 // no drain gets on. Further ones that are deleted wait for their turn, and creations do not wait for them either.
-func TestN13_D28_CreationsDoNotWaitForDrains(t *testing.T) {
+func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	const further, wanted = 35, 10
 	grows := pool(t, "grows", 1, "")
 	crowd := pool(t, "crowd", most+further, "")

@@ -186,7 +186,7 @@ func deletedPods(t *testing.T, namespace string) []string {
 }
 
 // The node of a machine that stays is emptied for its in-place update: that drain takes requests, too.
-func TestU128_DrainForAnUpdateTakesRequests(t *testing.T) {
+func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "requests-update", 1, "")
 	p.Deploy(t, "web", 1)
@@ -239,7 +239,7 @@ func nodeSays(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeConditio
 }
 
 // A calm machine has no open run: the update starts one, which writes the request and does what it asks for.
-func TestU131_CalmMachineIsPreservedByAnUpdate(t *testing.T) {
+func TestCalmMachineIsPreservedByAnUpdate(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "requests-calm", 1, "")
 	m := p.Machines(t)[0]

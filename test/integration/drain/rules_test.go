@@ -15,7 +15,7 @@ import (
 )
 
 // Pods that a rule keeps stay, those of a higher order wait for those of a lower one, and what must complete is waited for.
-func TestDR18_RulesSayWhoGoesAndWhen(t *testing.T) {
+func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "rules", 1, "")
 	slowly := func(pod *corev1.PodTemplateSpec) { pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "4s" }

@@ -21,7 +21,7 @@ import (
 
 // A node whose kubelet is dead confirms the end of no pod and the detachment of no volume. After five minutes its pods are
 // killed, its instance goes, and then what is attached to it is released.
-func TestU85_DR36_VD19_UnreachableNodeIsEmptiedByForce(t *testing.T) {
+func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "unreachable", 2, "")
 	p.Store(t, "db", 2)

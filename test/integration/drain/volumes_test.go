@@ -12,7 +12,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func TestU143_PodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
+func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "volumes", 2, "")
 	p.Store(t, "db", 6)

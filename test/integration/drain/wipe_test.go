@@ -22,7 +22,7 @@ import (
 
 // Temporal loses everything while some pods of a node are on their way and others are blocked. What is on record in the API
 // server is enough: the same stage goes on, with the clock that it had, and asks no pod again that goes.
-func TestN5_TemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
+func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	const name = "wiped"
 	p := pool(t, name, 2, "")
 	p.Deploy(t, "held", 4)

@@ -29,7 +29,7 @@ func bare(t *testing.T, p *rig.Pool, node string) {
 	})
 }
 
-func TestU127_U128_NodeIsUpdatedInPlace(t *testing.T) {
+func TestNodeIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "inplace", small, 1, "")
 	p.AwaitRunning(t, 1, 30*time.Second)

@@ -115,7 +115,7 @@ func heard(t *testing.T, namespace, name, reason string) corev1.Event {
 	return found
 }
 
-func TestU111_JoinThatNeverHappensFailsOnTime(t *testing.T) {
+func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 	t.Parallel()
 	const timeout = 15 * time.Second
 	p := pool(t, "nojoin", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`, 3, `{"creationTimeout":"15s"}`)
@@ -142,7 +142,7 @@ func TestU111_JoinThatNeverHappensFailsOnTime(t *testing.T) {
 	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
 }
 
-func TestU114_DeadNodeIsReplaced(t *testing.T) {
+func TestDeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "dead", small, 3, `{"healthTimeout":"35s"}`) // for so long it can be seen Unknown
 	p.AwaitRunning(t, 3, 30*time.Second)
@@ -166,7 +166,7 @@ func TestU114_DeadNodeIsReplaced(t *testing.T) {
 	})
 }
 
-func TestU112_NodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
+func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "recovers", small, 1, `{"healthTimeout":"3m"}`) // for both illnesses: one clock may count them
 	p.AwaitRunning(t, 1, 30*time.Second)
@@ -186,7 +186,7 @@ func TestU112_NodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	require.Equal(t, v1alpha1.MachineOperationHealthCheck, m.Status.LastOperation.Type)
 }
 
-func TestU160_D24_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
+func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	p := pool(t, "breaker", small, 6, `{"healthTimeout":"5s"}`)
 	p.AwaitRunning(t, 6, 30*time.Second)
 	before := names(p, t)
@@ -221,7 +221,7 @@ func TestU160_D24_HalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 
 // Without a deployment no budget bounds how many machines a set replaces at once. Somebody deletes the Nodes of all its machines: the
 // breaker counts Nodes that are being deleted, and no machine fails.
-func TestN15_D24_AllNodesOfASetAreDeletedByHand(t *testing.T) {
+func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	const name, size = "allnodes", 4
 	r.Namespace(t, name, small)
 	labels := map[string]string{"pool": name}
@@ -292,7 +292,7 @@ func TestN15_D24_AllNodesOfASetAreDeletedByHand(t *testing.T) {
 	})
 }
 
-func TestU64_QuotaErrorsHealByThemselves(t *testing.T) {
+func TestQuotaErrorsHealByThemselves(t *testing.T) {
 	t.Parallel()
 	const namespace = "quota"
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
@@ -340,7 +340,7 @@ func TestU64_QuotaErrorsHealByThemselves(t *testing.T) {
 const odd = "odd/" + rig.Canary + "+?"
 
 // The cloud refuses the token of a class, for longer than its machines have time to be created.
-func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
+func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	t.Parallel()
 	const namespace, timeout = "rotated", 20 * time.Second
 	accept := func(tokens ...string) { // for all classes of the cloud
@@ -382,7 +382,7 @@ func TestN16_WrongCredentialsHealWithTheSecret(t *testing.T) {
 
 // A cloud quotes the token of a request in its error, as it is and in the forms in which requests carry it. Without this
 // test, no error of the cloud would hold the canary, which is looked for in all that is written down.
-func TestN16_WhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
+func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	const namespace = "quoted"
 	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", odd,
@@ -412,7 +412,7 @@ func TestN16_WhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 	p.AwaitGone(t, 30*time.Second)
 }
 
-func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
+func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "vanished", small, 2, `{"healthTimeout":"10m","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`)
 	p.AwaitRunning(t, 2, 30*time.Second)
@@ -448,7 +448,7 @@ func TestP23_VanishedInstanceIsReplacedEarly(t *testing.T) {
 const atOnce = 20 * time.Second
 
 // Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout.
-func TestN15_NodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
+func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	pool(t, "beside", small, 2, "").AwaitRunning(t, 2, 60*time.Second)
 	p := pool(t, "nodegone", small, 1, "")
@@ -474,7 +474,7 @@ func TestN15_NodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	heard(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment replaces it
 }
 
-func TestN15_D31_NodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
+func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	pool(t, "others", small, 4, "").AwaitRunning(t, 4, 60*time.Second) // with three of three nodes gone, nothing would be replaced
 	p := pool(t, "byhand", small, 3, "")
@@ -514,7 +514,7 @@ func TestN15_D31_NodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	p.AwaitRunning(t, 3, 30*time.Second)
 }
 
-func TestU122_NodeCarriesWhatItsTemplateSays(t *testing.T) {
+func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "sync", small, 1, `{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`)
 	p.AwaitRunning(t, 1, 30*time.Second)
@@ -543,7 +543,7 @@ func TestU122_NodeCarriesWhatItsTemplateSays(t *testing.T) {
 	})
 }
 
-func TestU73_TokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
+func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	t.Parallel()
 	const namespace = "tokens"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"15s"}`)
@@ -587,7 +587,7 @@ func TestU73_TokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 }
 
 // N5: the worker dies after the cloud made the instance and before anybody wrote it down.
-func TestN5_WorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
+func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.ClientTokens = false
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}

@@ -44,7 +44,7 @@ func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.Machi
 	})
 }
 
-func TestU131_PreservedMachineFailsAndStays(t *testing.T) {
+func TestPreservedMachineFailsAndStays(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "kept", small, 2, `{"healthTimeout":"3s"}`)
 	p.AwaitRunning(t, 2, 30*time.Second)
@@ -81,7 +81,7 @@ func TestU131_PreservedMachineFailsAndStays(t *testing.T) {
 	})
 }
 
-func TestU131_PreservationIsOverOnTime(t *testing.T) {
+func TestPreservationIsOverOnTime(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "over", small, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
 	p.AwaitRunning(t, 1, 30*time.Second)
@@ -98,7 +98,7 @@ func TestU131_PreservationIsOverOnTime(t *testing.T) {
 	p.AwaitRunning(t, 1, 30*time.Second)
 }
 
-func TestU58_SetKeepsAFailedMachineByItself(t *testing.T) {
+func TestSetKeepsAFailedMachineByItself(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "auto", small)
 	p := r.Pool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // The worker starts although there are no disruption budgets to cache. A drain deletes pods where it would evict them elsewhere: with
 // their own grace period, and without those that it waits for.
-func TestU140_WithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
+func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
 	p := r.Pool(t, namespace, namespace, 1, rig.Hosting)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-func TestU71_MachinesWithoutATargetAreAvailable(t *testing.T) {
+func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 	const namespace = "notarget"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`)
 	p := r.Pool(t, namespace, namespace, 3)

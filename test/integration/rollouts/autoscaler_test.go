@@ -14,7 +14,7 @@ import (
 )
 
 // The autoscaler names machines and takes the size down, in one write: exactly these go.
-func TestN19_U13_TheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
+func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "scaled", 8, rolling(1, 0))
 	var chosen []string

@@ -27,7 +27,7 @@ func (f fleet) reaches(t *testing.T, edition string, n int) {
 
 // A hundred machines, whose deployment is made larger and smaller, gets two more templates, and is paused for a minute. The next
 // rollout is cancelled, and goes back.
-func TestEndurance_N17_AHundredMachinesAndEverythingChanges(t *testing.T) {
+func TestEndurance_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	f := newFleetOf(t, "hundred", slowly, 100, rolling(10, 0))
 	watch := f.watch(t)
 	begun := time.Now()

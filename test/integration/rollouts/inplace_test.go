@@ -117,7 +117,7 @@ func (f fleet) awaitServing(t *testing.T) {
 
 // In place: nodes are selected a few at a time, an agent updates them, machines keep their names and change their set. Undone in the
 // same way, the former set makes machines again.
-func TestD22_InPlaceUpdateAndBack(t *testing.T) {
+func TestInPlaceUpdateAndBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "kept", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 2))
 	former := f.names(t)
@@ -148,7 +148,7 @@ func TestD22_InPlaceUpdateAndBack(t *testing.T) {
 
 // While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and smaller, which takes
 // one of the old. Both times the update continues.
-func TestN1_SizeChangesDuringAnInPlaceUpdate(t *testing.T) {
+func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "resized", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.names(t)

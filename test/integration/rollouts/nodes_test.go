@@ -22,7 +22,7 @@ import (
 )
 
 // What a deployment changes without a rollout reaches its machines, and makes none anew.
-func TestU14_MS10_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
+func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "synced", 3, rolling(1, 0))
 	names := map[string]bool{}
@@ -58,7 +58,7 @@ func TestU14_MS10_NodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 
 // In the middle of a rollout, new pods are kept off old nodes, and the cluster autoscaler off all. What a person told the autoscaler
 // stays, also afterwards.
-func TestU27_U28_U29_NodesDuringARollout(t *testing.T) {
+func TestNodesDuringARollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "marked", 5, rolling(1, 0))
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})

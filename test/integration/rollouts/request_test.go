@@ -36,7 +36,7 @@ func (f fleet) request(t *testing.T, in run.RequestInput) string {
 }
 
 // A rollout is paused for a while, in which the deployment is scaled, and goes on.
-func TestU12_PausedAndResumed(t *testing.T) {
+func TestPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "paused", 10, rolling(2, 0))
 	watch := f.watch(t)
@@ -71,7 +71,7 @@ func TestU12_PausedAndResumed(t *testing.T) {
 }
 
 // A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and forward again.
-func TestU11_CancelledRolledBackAndUndone(t *testing.T) {
+func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rolling(2, 0))
 	watch := f.watch(t)
 	f.change(t, "2")

@@ -15,7 +15,7 @@ import (
 	"millwright/workflows/deployment"
 )
 
-func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
+func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "plain", 12, rolling(3, 1))
 	watch := f.watch(t)
@@ -43,7 +43,7 @@ func TestU9_U10_AllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 
 // In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last time back to what
 // it was.
-func TestN17_SizeAndTemplateChangeInTheMiddle(t *testing.T) {
+func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "restless", 20, rolling(4, 0))
 	watch := f.watch(t)

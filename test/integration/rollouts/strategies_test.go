@@ -18,7 +18,7 @@ func strategy(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha1.Machin
 }
 
 // Recreate: no machine of the new template before the last old one is gone.
-func TestU7_D7_Recreate(t *testing.T) {
+func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "recreated", 5, strategy(v1alpha1.RecreateMachineDeploymentStrategyType))
 	watch := f.watch(t)

@@ -32,7 +32,7 @@ func identities(t *testing.T, namespace string) []string {
 
 // kubectl delete --cascade=orphan keeps every machine, also while no garbage collector runs. Who is made again with the same name
 // takes back what it had: no other machine, no other set.
-func TestU15_U18_U50_U52_CascadeOrphan(t *testing.T) {
+func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 25
 	r.Namespace(t, "cascade-set", "")

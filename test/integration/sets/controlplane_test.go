@@ -79,7 +79,7 @@ func installPlanes(ctx context.Context) error {
 }
 
 // A control plane that is not stable, or too old, keeps a set from making machines, says so, and wakes it when that changes.
-func TestPF_ControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
+func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	c, err := client()
 	require.NoError(t, err)
 	set := func(change string) {

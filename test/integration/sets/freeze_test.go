@@ -15,7 +15,7 @@ import (
 
 // A frozen set creates no machine, also none in the place of one that is lost, and still deletes what is surplus. The label's end and
 // the annotation unfreeze both end the freeze; each beginning and each end is an event.
-func TestI8_ASetIsFrozenAndUnfrozen(t *testing.T) {
+func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "frozen", "")
 	s := newSet(t, "frozen", "frozen", 3)

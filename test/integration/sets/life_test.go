@@ -16,7 +16,7 @@ import (
 
 // The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of the
 // template are passed on in place, the machines are counted, and with the set all is deleted.
-func TestMS01_TheWholeLifeOfASet(t *testing.T) {
+func TestTheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "life", "")
 	s := newSet(t, "life", "life", 2)

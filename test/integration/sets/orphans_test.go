@@ -83,7 +83,7 @@ func instances(t *testing.T, namespace string) []string {
 	return ids
 }
 
-func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
+func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "swept", "")
 	set := newSet(t, "swept", "swept", 3)
@@ -122,7 +122,7 @@ func TestU161_AnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 }
 
 // Machines were restored into another namespace, and the class with its instances stayed.
-func TestN7_AnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
+func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "left", "")
 	r.Namespace(t, "moved-to", "")
@@ -151,7 +151,7 @@ func TestN7_AnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 }
 
 // Another controller made the instance and was stopped before it recorded the instance.
-func TestI1_AnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
+func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "taken-over", "")
 	set := newSet(t, "taken-over", "taken-over", 1) // whose instance tells the cluster's name
@@ -201,7 +201,7 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 	})
 }
 
-func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
+func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "moved", "")
 	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
@@ -229,7 +229,7 @@ func TestN7_ANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 
 // The API server dies while the sweep waits for the cloud, which is asked first: what the cloud said then is compared with
 // nothing.
-func TestN7_ASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
+func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.Namespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
 	set.awaitRunning(t, 3, time.Minute)

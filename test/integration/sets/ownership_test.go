@@ -33,7 +33,7 @@ func change(t *testing.T, namespace, name, patch string) {
 
 // Fifty machines that are there already are taken, and none is made beside them. One whose labels change is let go, and
 // another one takes its place; with its old labels it is taken back, and the surplus goes.
-func TestU52_U53_D10_FiftyOrphansAreAdopted(t *testing.T) {
+func TestFiftyOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
 	const wanted = 50
 	r.Namespace(t, "orphans", "")
@@ -70,7 +70,7 @@ func TestU52_U53_D10_FiftyOrphansAreAdopted(t *testing.T) {
 }
 
 // Two sets want the same labels: each keeps what is its own, an orphan goes to one of them, and nothing flaps.
-func TestU52_MS06_TwoSetsWithOverlappingSelectors(t *testing.T) {
+func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "overlap", "")
 	both := func(s *v1alpha1.MachineSet) {

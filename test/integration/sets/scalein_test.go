@@ -16,7 +16,7 @@ import (
 )
 
 // The autoscaler's marks, and then its size with the time of its change in one update: exactly the marked machines go.
-func TestN19_ExactlyTheMarkedMachinesGo(t *testing.T) {
+func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "marked", "")
 	s := newSet(t, "marked", "marked", 8)
@@ -46,7 +46,7 @@ func TestN19_ExactlyTheMarkedMachinesGo(t *testing.T) {
 }
 
 // A machine counts as available when it has been ready for as long as the set wants.
-func TestD12_MinReadySecondsAreWaitedFor(t *testing.T) {
+func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "minready", "")
 	const wait = 8 * time.Second
@@ -79,7 +79,7 @@ func TestD12_MinReadySecondsAreWaitedFor(t *testing.T) {
 }
 
 // A paused set rests, a person's choice goes first, and what the template says of live machines reaches them.
-func TestMS10_MS28_PausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
+func TestPausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "paused", "")
 	s := newSet(t, "paused", "paused", 3)

@@ -16,7 +16,7 @@ import (
 
 // From 0 to 150 while the API server is killed twice: there are never more than 150 machines, exactly 150 are ever made, and
 // no instance is made twice.
-func TestN6_D11_ManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
+func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	const wanted = 150
 	r.Namespace(t, "many", "")
 	before := stats(t)
@@ -55,7 +55,7 @@ func TestN6_D11_ManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 }
 
 // Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
-func TestMS27_CreateThatIsRefusedForSomeMachines(t *testing.T) {
+func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
 	r.Namespace(t, "refused", "")
