@@ -184,7 +184,7 @@ func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 			if kind.Method(m).Type.In(2) == reflect.TypeFor[kube.Read]() {
 				with = reads()
 			}
-			t.Run("D21: "+name, func(t *testing.T) {
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				require.NotEmpty(t, with, "inputs has no row for this activity")
 				changesNoCache(t, i, name, with)

@@ -100,7 +100,7 @@ func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	kind := reflect.TypeFor[*capi.Activities]()
 	for i := range kind.NumMethod() {
 		name := kind.Method(i).Name
-		t.Run("D21: "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			with := inputs(s)[name]
 			require.NotEmpty(t, with, "inputs has no row for this activity")
 			for _, in := range with {

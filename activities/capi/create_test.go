@@ -88,8 +88,8 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 		has  []runtime.Object
 		in   set.Creation
 	}{
-		{"MS-08: no infrastructure template", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap()}, activitiestest.CreateClusterAPI(s, "s-a")},
-		{"MS-08: no bootstrap template", []runtime.Object{s, capitest.Cluster(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"no infrastructure template", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"no bootstrap template", []runtime.Object{s, capitest.Cluster(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
 		{"no Cluster", []runtime.Object{s, capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
 		{"its Cluster goes", []runtime.Object{s, capitest.Cluster(capitest.Going), capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
 		{"the set changed", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure()}, set.Creation{Set: activitiestest.Ref(s), Version: "899", Names: []string{"s-a"}}},
@@ -114,9 +114,9 @@ func TestARejectedMachineLeavesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name, resource string
 	}{
-		{"MS-27: the machine", "machines"},
-		{"MS-27: the clone of the infrastructure template", "examplemachines"},
-		{"MS-27: the clone of the bootstrap template", "kubeadmconfigs"},
+		{"the machine", "machines"},
+		{"the clone of the infrastructure template", "examplemachines"},
+		{"the clone of the bootstrap template", "kubeadmconfigs"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.Set("s", 4)

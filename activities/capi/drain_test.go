@@ -90,23 +90,23 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		workload []runtime.Object
 		want     drain.Decision // of these fields: Hook, Result, Why, Cordon, Hold
 	}{
-		"DR-01: the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
+		"the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
 			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Cordon: true,
 		}},
-		"DR-02: the node is cordoned": {machine(), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+		"the node is cordoned": {machine(), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
 			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
-		"DR-29: a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+		"a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
 			Hook: decidedrain.HookDrain, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
 		}},
-		"DR-31: the node is gone": {machine(), nil, drain.Decision{Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
+		"the node is gone": {machine(), nil, drain.Decision{Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
 		"the node belongs to another instance": {machine(), []runtime.Object{nodeOf("m", another)}, drain.Decision{
 			Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
 		}},
 		"a person skips it": {machine(annotated(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
 			Hook: decidedrain.HookOver, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
 		}},
-		"DR-23: a person excludes it": {machine(annotated(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
+		"a person excludes it": {machine(annotated(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
 			Hook: decidedrain.HookOver, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
 		}},
 		"a person holds it": {machine(annotated(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{

@@ -55,7 +55,7 @@ func TestAMachineThatChangedStays(t *testing.T) {
 	}
 	assert.Nil(t, w.ClusterAPIMachine("changed").DeletionTimestamp)
 	assert.Nil(t, w.ClusterAPIMachine("another").DeletionTimestamp, "it has the name of the one that was meant")
-	assert.NotNil(t, w.ClusterAPIMachine("same").DeletionTimestamp, "MS-31: the others are deleted")
+	assert.NotNil(t, w.ClusterAPIMachine("same").DeletionTimestamp, "the others are deleted")
 }
 
 func TestARejectedDeletion(t *testing.T) {

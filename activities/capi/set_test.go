@@ -85,9 +85,9 @@ func TestDecideWhoseSet(t *testing.T) {
 		{"handed over", []runtime.Object{capitest.Set("s", 0, theirs)}, false, true},
 		{"handed over, and without our finalizer", []runtime.Object{capitest.Set("s", 0, theirs, unfinalized)}, true, false},
 		{"without the label", []runtime.Object{capitest.Set("s", 0, unfinalized, func(s *clusterv1.MachineSet) { s.Labels = nil })}, true, false},
-		{"MS-61: being deleted without our finalizer", []runtime.Object{capitest.Set("s", 0, unfinalized, capitest.Going)}, false, false},
-		{"MS-62: being deleted, and no machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going)}, false, true},
-		{"MS-63: being deleted, and a machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going), capitest.Machine("m", capitest.Set("s", 0), capitest.Going)}, false, false},
+		{"being deleted without our finalizer", []runtime.Object{capitest.Set("s", 0, unfinalized, capitest.Going)}, false, false},
+		{"being deleted, and no machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going)}, false, true},
+		{"being deleted, and a machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going), capitest.Machine("m", capitest.Set("s", 0), capitest.Going)}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, _ := world(t, row.has...)
@@ -173,14 +173,14 @@ func TestWhichClonesAreStrays(t *testing.T) {
 		clone *unstructured.Unstructured
 		stray bool
 	}{
-		{"MS-24: no machine uses it", clone(capitest.Infrastructure(), "x"), true},
-		{"MS-24: of the bootstrap template", clone(capitest.Bootstrap(), "x"), true},
-		{"MS-24: its machine exists and has not taken it over", clone(capitest.Infrastructure(), "m"), false},
-		{"MS-24: a machine owns it", clone(capitest.Infrastructure(), "x", ownedByMachine(m)), false},
-		{"MS-24: of another set", clone(capitest.Infrastructure(), "x", other), false},
-		{"MS-24: nobody owns it", clone(capitest.Infrastructure(), "x", capitest.Unowned[*unstructured.Unstructured]), false},
-		{"MS-24: it is being deleted", clone(capitest.Infrastructure(), "x", capitest.Going[*unstructured.Unstructured]), false},
-		{"MS-24: in another namespace", clone(capitest.Infrastructure(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
+		{"no machine uses it", clone(capitest.Infrastructure(), "x"), true},
+		{"of the bootstrap template", clone(capitest.Bootstrap(), "x"), true},
+		{"its machine exists and has not taken it over", clone(capitest.Infrastructure(), "m"), false},
+		{"a machine owns it", clone(capitest.Infrastructure(), "x", ownedByMachine(m)), false},
+		{"of another set", clone(capitest.Infrastructure(), "x", other), false},
+		{"nobody owns it", clone(capitest.Infrastructure(), "x", capitest.Unowned[*unstructured.Unstructured]), false},
+		{"it is being deleted", clone(capitest.Infrastructure(), "x", capitest.Going[*unstructured.Unstructured]), false},
+		{"in another namespace", clone(capitest.Infrastructure(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := world(t, s, m, row.clone)
@@ -195,7 +195,7 @@ func TestWhichClonesAreStrays(t *testing.T) {
 			assert.Empty(t, decide(t, w, s).Errands)
 		})
 	}
-	t.Run("MS-24: kinds that are not installed have none", func(t *testing.T) {
+	t.Run("kinds that are not installed have none", func(t *testing.T) {
 		s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 		})
@@ -278,12 +278,12 @@ func TestPrepareASet(t *testing.T) {
 		owners     []metav1.OwnerReference
 		finalizers []string
 	}{
-		{"MS-02: alone", raw, []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
-		{"MS-02: of a deployment", observed(raw, controlled), controlledBy(controlled), []string{"example.com/x", capi.Finalizer}},
-		{"MS-02: of a deployment that was restored without owner references", observed(raw, func(s *clusterv1.MachineSet) {
+		{"alone", raw, []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
+		{"of a deployment", observed(raw, controlled), controlledBy(controlled), []string{"example.com/x", capi.Finalizer}},
+		{"of a deployment that was restored without owner references", observed(raw, func(s *clusterv1.MachineSet) {
 			s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
 		}), nil, []string{"example.com/x", capi.Finalizer}},
-		{"MS-04: without any map", observed(raw, func(s *clusterv1.MachineSet) {
+		{"without any map", observed(raw, func(s *clusterv1.MachineSet) {
 			s.Spec.Selector.MatchLabels, s.Spec.Template.Labels = nil, nil
 		}), []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
 		{"taken over from Cluster API", observed(raw, func(s *clusterv1.MachineSet) {
@@ -355,10 +355,10 @@ func TestFreeASet(t *testing.T) {
 		machine *clusterv1.Machine
 		want    []string // finalizers that are left
 	}{
-		{"MS-62: none left", capitest.Set("s", 0, capitest.Going, also), m(capitest.Unowned), []string{"example.com/x"}},
-		{"MS-63: a machine is left", capitest.Set("s", 0, capitest.Going, also), m(), []string{capi.Finalizer, "example.com/x"}},
-		{"MS-63: although it goes", capitest.Set("s", 0, capitest.Going, also), m(capitest.Going), []string{capi.Finalizer, "example.com/x"}},
-		{"MS-61: no finalizer of ours", capitest.Set("s", 0, capitest.Going, unfinalized, also), m(capitest.Unowned), []string{"example.com/x"}},
+		{"none left", capitest.Set("s", 0, capitest.Going, also), m(capitest.Unowned), []string{"example.com/x"}},
+		{"a machine is left", capitest.Set("s", 0, capitest.Going, also), m(), []string{capi.Finalizer, "example.com/x"}},
+		{"although it goes", capitest.Set("s", 0, capitest.Going, also), m(capitest.Going), []string{capi.Finalizer, "example.com/x"}},
+		{"no finalizer of ours", capitest.Set("s", 0, capitest.Going, unfinalized, also), m(capitest.Unowned), []string{"example.com/x"}},
 		{"handed over, with its machines", capitest.Set("s", 1, theirs, also), m(), []string{"example.com/x"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -369,7 +369,7 @@ func TestFreeASet(t *testing.T) {
 			assert.Equal(t, row.machine.ResourceVersion, w.ClusterAPIMachine("m").ResourceVersion, "its machines stay as they are")
 		})
 	}
-	t.Run("MS-62: the last finalizer", func(t *testing.T) {
+	t.Run("the last finalizer", func(t *testing.T) {
 		s := capitest.Set("s", 0, capitest.Going)
 		w, acts := world(t, s)
 		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))

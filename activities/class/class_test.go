@@ -34,24 +34,24 @@ func TestDecideClass(t *testing.T) {
 		rest  []runtime.Object
 		want  class.Decision
 	}{
-		"U171: in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
-		"U171: its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
-		"U170, U171: without finalizer, before any machine": {activitiestest.Class(activitiestest.Needing("a"), activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", activitiestest.Backup)}, class.Decision{
+		"in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
+		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
+		"without finalizer, before any machine": {activitiestest.Class(activitiestest.Needing("a"), activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", activitiestest.Backup)}, class.Decision{
 			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: aSeen,
 		}},
-		"U170: its Secrets lack ours": {activitiestest.Class(activitiestest.Needing("b", "a")), []runtime.Object{activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c")}, class.Decision{
+		"its Secrets lack ours": {activitiestest.Class(activitiestest.Needing("b", "a")), []runtime.Object{activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c")}, class.Decision{
 			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: aSeen,
 		}},
-		"U170: it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
+		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
 			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
 		}},
-		"N11: it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
+		"it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
 		}},
-		"U170: it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
+		"it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: aSeen,
 		}},
-		"U170: then itself": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a")}, class.Decision{
+		"then itself": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a")}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: aSeen,
 		}},
 		"released already, and another finalizer holds it": {activitiestest.Class(activitiestest.Needing("a"), goes, activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
@@ -112,22 +112,22 @@ func TestFinalizeClass(t *testing.T) {
 	t.Parallel()
 	goes := activitiestest.Going[*v1alpha1.MachineClass]
 	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.Backup) }
-	t.Run("U170: puts our finalizer on", func(t *testing.T) {
+	t.Run("puts our finalizer on", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass], foreign))
 		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())))
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
 	})
-	t.Run("N11: keeps it while a machine is left", func(t *testing.T) {
+	t.Run("keeps it while a machine is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(goes), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]))
 		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Empty(t, w.Writes())
 	})
-	t.Run("U170: and while its Secret is held", func(t *testing.T) {
+	t.Run("and while its Secret is held", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(goes, activitiestest.Needing("a")), activitiestest.Keys("a", v1alpha1.FinalizerSecret))
 		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Empty(t, w.Writes())
 	})
-	t.Run("U170: takes it off when neither is left", func(t *testing.T) {
+	t.Run("takes it off when neither is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(goes, activitiestest.Needing("a"), foreign), activitiestest.Keys("a"), activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }))
 		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)

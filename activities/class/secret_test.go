@@ -25,7 +25,7 @@ func finalizing(secrets ...class.SecretTarget) class.SecretChanges {
 func TestFinalizeSecrets(t *testing.T) {
 	t.Parallel()
 	const ours = v1alpha1.FinalizerSecret
-	t.Run("U170: writes finalizers and nothing else, by metadata", func(t *testing.T) {
+	t.Run("writes finalizers and nothing else, by metadata", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Keys("a", activitiestest.Backup), activitiestest.Keys("b", ours), activitiestest.Keys("c", ours))
 		w.Forget()
 		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a", activitiestest.Backup, ours), activitiestest.Target("b")))

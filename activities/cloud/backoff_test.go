@@ -27,12 +27,12 @@ func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 		limit    time.Duration // of the office
 		failures map[int]int   // seconds, by the number of failures in a row
 	}{
-		"U63: two seconds at first, doubled up to two minutes": {kube.Retry, 0, map[int]int{1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 120, 8: 120, most: 120}},
-		"U63: of an answer that does not count":                {kube.Retry, 0, map[int]int{0: 2}},
-		"U63: the limit of quotas is nothing to it":            {kube.Retry, time.Second, map[int]int{1: 2, 7: 120}},
-		"U64: longer for quota and capacity":                   {kube.RetryLong, 0, map[int]int{1: 30, 2: 60, 3: 120, 4: 240, 5: 480, 6: 600, 7: 600, most: 600}},
-		"U64: up to what is configured":                        {kube.RetryLong, time.Hour, map[int]int{1: 30, 6: 960, 7: 1920, 8: 3600, 9: 3600}},
-		"U64: also where that is short":                        {kube.RetryLong, 10 * time.Second, map[int]int{1: 10, 2: 10}},
+		"two seconds at first, doubled up to two minutes": {kube.Retry, 0, map[int]int{1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 120, 8: 120, most: 120}},
+		"of an answer that does not count":                {kube.Retry, 0, map[int]int{0: 2}},
+		"the limit of quotas is nothing to it":            {kube.Retry, time.Second, map[int]int{1: 2, 7: 120}},
+		"longer for quota and capacity":                   {kube.RetryLong, 0, map[int]int{1: 30, 2: 60, 3: 120, 4: 240, 5: 480, 6: 600, 7: 600, most: 600}},
+		"up to what is configured":                        {kube.RetryLong, time.Hour, map[int]int{1: 30, 6: 960, 7: 1920, 8: 3600, 9: 3600}},
+		"also where that is short":                        {kube.RetryLong, 10 * time.Second, map[int]int{1: 10, 2: 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewOffice(t, activitiestest.Class())
@@ -44,7 +44,7 @@ func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 			}
 		})
 	}
-	t.Run("U63: not all at the same moment", func(t *testing.T) {
+	t.Run("not all at the same moment", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		waits := map[time.Duration]bool{}
 		for range 20 {
@@ -52,7 +52,7 @@ func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 		}
 		assert.Greater(t, len(waits), 10)
 	})
-	t.Run("U63: the cloud knows better", func(t *testing.T) {
+	t.Run("the cloud knows better", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		for _, react := range []kube.Reaction{kube.Retry, kube.RetryLong} {
 			assert.Equal(t, 40*time.Second, o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}))
@@ -67,9 +67,9 @@ func TestWaitsAfterResourceExhausted(t *testing.T) {
 		configured time.Duration
 		want       time.Duration // of five waits in a row
 	}{
-		"U64: by default":  {0, (30 + 60 + 120 + 240 + 480) * time.Second},
-		"U64: configured":  {time.Minute, (30 + 60 + 60 + 60 + 60) * time.Second},
-		"U64: impatiently": {time.Second, 5 * time.Second},
+		"by default":  {0, (30 + 60 + 120 + 240 + 480) * time.Second},
+		"configured":  {time.Minute, (30 + 60 + 60 + 60 + 60) * time.Second},
+		"impatiently": {time.Second, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewOffice(t, activitiestest.Class())

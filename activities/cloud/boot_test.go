@@ -38,7 +38,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	started := func(name, token string) string {
 		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
 	}
-	t.Run("U73: with its token and its name", func(t *testing.T) {
+	t.Run("with its token and its name", func(t *testing.T) {
 		o, in := booting(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.TokenSecret())
 		for range 2 {
 			_, err := o.Ask(o.CreateInstance, in)
@@ -50,14 +50,14 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		}
 		assert.Equal(t, started("m", theToken()), string(o.Cloud.UserData("uid-m")))
 	})
-	t.Run("U73: without a target there is no token", func(t *testing.T) {
+	t.Run("without a target there is no token", func(t *testing.T) {
 		o, in := booting(t, map[string]string{"userData": bootTemplate})
 		o.Tokens, in.Token = nil, kube.TokenRef{}
 		_, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
 	})
-	t.Run("U74: no key: only people can mend that", func(t *testing.T) {
+	t.Run("no key: only people can mend that", func(t *testing.T) {
 		o, in := booting(t, map[string]string{"token": activitiestest.Canary}, activitiestest.TokenSecret())
 		answer, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[0].Secret)
 		assert.Empty(t, o.Tokens.(*kubefake.Clientset).Actions())
 	})
-	t.Run("D4: a token that has expired starts nothing", func(t *testing.T) {
+	t.Run("a token that has expired starts nothing", func(t *testing.T) {
 		expired := activitiestest.TokenSecret(func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		})
@@ -103,7 +103,7 @@ func TestOnlyACreationNeedsUserData(t *testing.T) {
 	o, in := booting(t, map[string]string{"region": "eu"})
 	o.Tokens = nil
 	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
-		t.Run("D17: "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			before := len(o.Cloud.Classes)
 			answer, err := o.Ask(step, in)
 			require.NoError(t, err)

@@ -60,7 +60,7 @@ func TestOnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 		settled := code == provider.NotFound || code == provider.Unimplemented || code == provider.AlreadyExists
 		assert.Equal(t, settled, answer.Nameless(), code)
 	}
-	t.Run("P23: an instance that is there is not", func(t *testing.T) {
+	t.Run("an instance that is there is not", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestOnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, answer.Gone)
 	})
-	t.Run("P23: one that waits to be initialised exists, and has its names", func(t *testing.T) {
+	t.Run("one that waits to be initialised exists, and has its names", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		waits := provider.Errorf(provider.NotInitialized, "it waits")
 		waits.Instance = &provider.Instance{ProviderID: "fake:///i-1", NodeName: "n", State: provider.Uninitialized}
@@ -83,7 +83,7 @@ func TestOnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 		assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "n", Uninitialized: true}, answer)
 		assert.False(t, answer.Nameless())
 	})
-	t.Run("P23: nothing is known of it without its class", func(t *testing.T) {
+	t.Run("nothing is known of it without its class", func(t *testing.T) {
 		in := activitiestest.InstanceCall
 		in.Class = "other"
 		o := activitiestest.NewOffice(t, activitiestest.Class())

@@ -15,7 +15,7 @@ import (
 
 func TestDeleteInstance(t *testing.T) {
 	t.Parallel()
-	t.Run("U94: removes the instance, and asks the cloud also when there is none", func(t *testing.T) {
+	t.Run("removes the instance, and asks the cloud also when there is none", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)

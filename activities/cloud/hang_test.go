@@ -35,7 +35,7 @@ func TestAProviderThatHangs(t *testing.T) {
 			})
 		})
 	}
-	t.Run("N12: is asked again afterwards", func(t *testing.T) {
+	t.Run("is asked again afterwards", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := activitiestest.NewOffice(t, activitiestest.Class())
 			release := o.Cloud.Hang(provider.MethodCreateInstance)

@@ -88,7 +88,7 @@ func TestAnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
 	t.Parallel()
 	known := activitiestest.InstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.Retry, Failures: 1}
-	t.Run("U125: similar: another request", func(t *testing.T) {
+	t.Run("similar: another request", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "request 2 failed"))
 		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
@@ -97,13 +97,13 @@ func TestAnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
 		assert.Equal(t, instanceOne(), answer, "it is not shown again")
 		assert.Equal(t, 3, o.Cloud.Calls(provider.MethodCreateInstance))
 	})
-	t.Run("U125: the failure of an attempt says what the cloud says now", func(t *testing.T) {
+	t.Run("the failure of an attempt says what the cloud says now", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		o.Cloud.Fail(provider.MethodCreateInstance, 0, provider.Errorf(provider.Unavailable, "request 2 failed"))
 		_, _, err := o.Patiently(o.CreateInstance, known)
 		require.ErrorContains(t, err, "request 2 failed")
 	})
-	t.Run("U125: different: another code", func(t *testing.T) {
+	t.Run("different: another code", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "request 1 failed"))
 		answer, _, err := o.Patiently(o.CreateInstance, known)
@@ -151,7 +151,7 @@ func TestAProblemFitsAStatus(t *testing.T) {
 
 func TestBracketsInAMessageHideNoCode(t *testing.T) {
 	t.Parallel()
-	t.Run("D30: a code is a type, not a text", func(t *testing.T) {
+	t.Run("a code is a type, not a text", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "[[NotFound] quota [x]]"))
 		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)

@@ -30,7 +30,7 @@ func TestCreateInstance(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, instanceOne(), answer)
 	}
-	assert.Equal(t, 1, o.Cloud.Creates(), "U67: the second adopts what the first made")
+	assert.Equal(t, 1, o.Cloud.Creates(), "the second adopts what the first made")
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
 	assert.Equal(t, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m", UID: "uid-m", NeverTried: true}, o.Cloud.Machines[0])
 
@@ -110,7 +110,7 @@ func TestInitializeInstance(t *testing.T) {
 			assert.Equal(t, instanceOne(), answer)
 		}
 	})
-	t.Run("U68: that fails is a problem", func(t *testing.T) {
+	t.Run("that fails is a problem", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, slow)
 		answer, err := o.Ask(o.InitializeInstance, in)
 		require.NoError(t, err)

@@ -62,10 +62,10 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 		class           *v1alpha1.MachineClass
 		reason, message string
 	}{
-		"the class":                {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
-		"D18: its Secret":          {activitiestest.WithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
-		"D18: that of credentials": {activitiestest.WithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
-		"the name of its Secret":   {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
+		"the class":              {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"its Secret":             {activitiestest.WithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
+		"that of credentials":    {activitiestest.WithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
+		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewOffice(t, row.class)

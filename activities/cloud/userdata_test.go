@@ -40,12 +40,12 @@ func userData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, 
 func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
-		"U73: token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + theToken() + " b " + theToken()},
-		"U73: token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + theToken() + "&b=" + theToken()},
-		"U73: token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + theToken()},
-		"U73: token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", theToken() + " " + theToken()},
-		"U73: no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
-		"U73: an empty value":             {"", ""},
+		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + theToken() + " b " + theToken()},
+		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + theToken() + "&b=" + theToken()},
+		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + theToken()},
+		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", theToken() + " " + theToken()},
+		"no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
+		"an empty value":             {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, problem, err := userData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
@@ -54,8 +54,8 @@ func TestBootstrapTokenInUserData(t *testing.T) {
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("U73: no key", func(t *testing.T) { assertNoKey(t, tokenRef()) })
-	t.Run("U73: no target", func(t *testing.T) {
+	t.Run("no key", func(t *testing.T) { assertNoKey(t, tokenRef()) })
+	t.Run("no target", func(t *testing.T) {
 		p := &cloud.Provider{}
 		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
 		got, problem, err := cloud.UserData(t.Context(), p, provider.Class{Secret: provider.Secret{"userData": []byte(data)}}, "m", kube.TokenRef{})
@@ -68,11 +68,11 @@ func TestBootstrapTokenInUserData(t *testing.T) {
 func TestMachineNameInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
-		"U74: machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
-		"U74: machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
-		"U74: machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
-		"U74: both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + theToken()},
-		"U74: none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
+		"machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
+		"machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
+		"machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
+		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + theToken()},
+		"none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, problem, err := userData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
@@ -81,7 +81,7 @@ func TestMachineNameInUserData(t *testing.T) {
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("U74: no key", func(t *testing.T) { assertNoKey(t, kube.TokenRef{}) })
+	t.Run("no key", func(t *testing.T) { assertNoKey(t, kube.TokenRef{}) })
 }
 
 // assertNoKey asserts that a Secret without user data is a problem for people, also when no class names a Secret.
@@ -124,7 +124,7 @@ func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
 		want   string
 	}{
 		"it was removed": {func(s *corev1.Secret) { s.Name = "other" }, "bootstrap token " + where + " does not exist any more"},
-		"D4: it has expired": {func(s *corev1.Secret) {
+		"it has expired": {func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		}, "bootstrap token " + where + " has expired or was changed"},
 		"it is some other Secret":   {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, "bootstrap token " + where + " has expired or was changed"},

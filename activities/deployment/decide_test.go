@@ -66,7 +66,7 @@ func calmDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alp
 
 func TestDecideDeployment(t *testing.T) {
 	t.Parallel()
-	t.Run("U2: makes a set where there is none", func(t *testing.T) {
+	t.Run("makes a set where there is none", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.Read(d))
 		assert.Equal(t, &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
@@ -82,7 +82,7 @@ func TestDecideDeployment(t *testing.T) {
 		decision.Rollout.Resize[0].Why = ""
 		assert.Equal(t, []rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, Desired: 3, Max: 4}}, decision.Rollout.Resize)
 	})
-	t.Run("U1: does nothing where there is nothing to do", func(t *testing.T) {
+	t.Run("does nothing where there is nothing to do", func(t *testing.T) {
 		w, d := calmDeployment(t, 3)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		assert.Equal(t, attention.Nothing, decision.Pending.Need)
@@ -104,13 +104,13 @@ func TestDecideDeployment(t *testing.T) {
 		assert.Nil(t, decision.Rollout.Create)
 		assert.Equal(t, "Paused", decision.Rollout.HoldBy)
 	})
-	t.Run("U15: one that is being deleted deletes its sets", func(t *testing.T) {
+	t.Run("one that is being deleted deletes its sets", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
 		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d, activitiestest.Owned(d, "d-1", 3), activitiestest.Owned(d, "d-2", 0)), activitiestest.Read(d))
 		assert.Len(t, decision.Rollout.Delete, 2)
 		assert.False(t, decision.Release)
 	})
-	t.Run("U4: and is released when none is left", func(t *testing.T) {
+	t.Run("and is released when none is left", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
 		assert.True(t, activitiestest.DecideDeployment(activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1)), activitiestest.Read(d)).Release)
 	})
@@ -138,7 +138,7 @@ func TestFinalizeDeployment(t *testing.T) {
 		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d)))
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Deployment("d").Finalizers)
 	})
-	t.Run("U4: takes it off when no set is left", func(t *testing.T) {
+	t.Run("takes it off when no set is left", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
 		d.Finalizers = append(d.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1))

@@ -51,7 +51,7 @@ func annotatedWith(pairs map[string]string) func(*v1alpha1.Machine) {
 
 func TestMarkMachines(t *testing.T) {
 	t.Parallel()
-	t.Run("U13, U17: what is named goes first, and the list takes the new form afterwards", func(t *testing.T) {
+	t.Run("what is named goes first, and the list takes the new form afterwards", func(t *testing.T) {
 		w, d := chosenWorld(t, "m", activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "3", "note": "x"})))
 		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, marks(d, &rollout.Trigger{At: noon}, w.Machine("m")))
 		require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestMarkMachines(t *testing.T) {
 		assert.Equal(t, kube.MinVersions{cache.Machines: m.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
 		assert.Equal(t, []string{"update machines", "patch machinedeployments"}, w.Writes())
 	})
-	t.Run("U16: what is done is not done again, and an empty list goes", func(t *testing.T) {
+	t.Run("what is done is not done again, and an empty list goes", func(t *testing.T) {
 		w, d := chosenWorld(t, "gone~"+noon, activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon})))
 		in := marks(d, &rollout.Trigger{Drop: []string{"gone"}}, w.Machine("m"))
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, in)
@@ -71,13 +71,13 @@ func TestMarkMachines(t *testing.T) {
 		in.Trigger = nil
 		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).MarkMachines, in)
 	})
-	t.Run("U13: one with the priority alone gets the time", func(t *testing.T) {
+	t.Run("one with the priority alone gets the time", func(t *testing.T) {
 		w, d := chosenWorld(t, "m~"+noon, activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1"})))
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, marks(d, nil, w.Machine("m")))
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{priorityOf: "1", markedAt: noon}, w.Machine("m").Annotations)
 	})
-	t.Run("N19: what is named no more is let off, and no trace is left", func(t *testing.T) {
+	t.Run("what is named no more is let off, and no trace is left", func(t *testing.T) {
 		w, d := chosenWorld(t, "", activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon, "note": "x"})))
 		in := deployment.Marks{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Unmark: aimed(w.Machine("m"))}
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, in)
@@ -87,7 +87,7 @@ func TestMarkMachines(t *testing.T) {
 		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).MarkMachines, in)
 		assert.Equal(t, []string{"update machines"}, w.Writes())
 	})
-	t.Run("N19: a machine that is gone is passed over", func(t *testing.T) {
+	t.Run("a machine that is gone is passed over", func(t *testing.T) {
 		w, d := chosenWorld(t, "gone~"+noon)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, marks(d, &rollout.Trigger{Drop: []string{"gone"}}, activitiestest.Machine("gone")))
 		require.NoError(t, err)

@@ -96,29 +96,29 @@ func TestChangeNodes(t *testing.T) {
 		before  states
 		after   states // nil: nothing is written
 	}{
-		"U27: the taint":                                {"taint", running, states{dedicated, activitiestest.WithCordon}, states{dedicated, activitiestest.WithCordon, preferNot}},
-		"U27: it is there":                              {"taint", running, states{preferNot, dedicated}, nil},
-		"U27: it is there with another effect":          {"taint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule")}, nil},
-		"U27: it goes, those of others stay":            {"untaint", running, states{awaiting, preferNot, dedicated}, states{awaiting, dedicated}},
-		"U27: it was the only one":                      {"untaint", running, states{preferNot}, states{}},
-		"U27: it goes with whatever effect it is there": {"untaint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule"), dedicated}, states{dedicated}},
-		"U27: there is none to go":                      {"untaint", running, states{dedicated}, nil},
+		"the taint":                                {"taint", running, states{dedicated, activitiestest.WithCordon}, states{dedicated, activitiestest.WithCordon, preferNot}},
+		"it is there":                              {"taint", running, states{preferNot, dedicated}, nil},
+		"it is there with another effect":          {"taint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule")}, nil},
+		"it goes, those of others stay":            {"untaint", running, states{awaiting, preferNot, dedicated}, states{awaiting, dedicated}},
+		"it was the only one":                      {"untaint", running, states{preferNot}, states{}},
+		"it goes with whatever effect it is there": {"untaint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule"), dedicated}, states{dedicated}},
+		"there is none to go":                      {"untaint", running, states{dedicated}, nil},
 
-		"U28: none before":                       {"guard", running, states{}, states{disabled, byUs}},
-		"U28: others before":                     {"guard", running, states{hasNote}, states{hasNote, disabled, byUs}},
-		"U28: the same, from a user":             {"guard", running, states{disabled, hasNote}, nil},
-		"U28: the same, from us":                 {"guard", running, states{disabled, byUs}, nil},
-		"U28: a differing one":                   {"guard", running, states{saysOnNode(v1alpha1.AnnotationScaleDownDisabled, "false")}, states{disabled, byUs}},
-		"U29: ours is taken off":                 {"unguard", running, states{disabled, byUs, hasNote}, states{hasNote}},
-		"U29: that of a user stays":              {"unguard", running, states{disabled, hasNote}, nil},
-		"U29: that of a preserved machine stays": {"unguard", isKept, states{disabled, byUs}, nil},
+		"none before":                       {"guard", running, states{}, states{disabled, byUs}},
+		"others before":                     {"guard", running, states{hasNote}, states{hasNote, disabled, byUs}},
+		"the same, from a user":             {"guard", running, states{disabled, hasNote}, nil},
+		"the same, from us":                 {"guard", running, states{disabled, byUs}, nil},
+		"a differing one":                   {"guard", running, states{saysOnNode(v1alpha1.AnnotationScaleDownDisabled, "false")}, states{disabled, byUs}},
+		"ours is taken off":                 {"unguard", running, states{disabled, byUs, hasNote}, states{hasNote}},
+		"that of a user stays":              {"unguard", running, states{disabled, hasNote}, nil},
+		"that of a preserved machine stays": {"unguard", isKept, states{disabled, byUs}, nil},
 
-		"U34: a candidate":                            {"candidate", running, states{labelledPool}, states{activitiestest.IsCandidate, labelledPool}},
-		"U34: it is one":                              {"candidate", running, states{activitiestest.IsCandidate}, nil},
-		"U32: selected":                               {"select", running, states{activitiestest.IsCandidate, labelledPool}, states{activitiestest.IsChosen, labelledPool}},
-		"U32: it is selected":                         {"select", running, states{activitiestest.IsChosen}, nil},
-		"U32: it is no candidate any more":            {"select", running, states{labelledPool}, nil},
-		"it serves again":                             {"settle", running, succeeded, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful"), awaiting}},
+		"a candidate":                 {"candidate", running, states{labelledPool}, states{activitiestest.IsCandidate, labelledPool}},
+		"it is one":                   {"candidate", running, states{activitiestest.IsCandidate}, nil},
+		"selected":                    {"select", running, states{activitiestest.IsCandidate, labelledPool}, states{activitiestest.IsChosen, labelledPool}},
+		"it is selected":              {"select", running, states{activitiestest.IsChosen}, nil},
+		"it is no candidate any more": {"select", running, states{labelledPool}, nil},
+		"it serves again":             {"settle", running, succeeded, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful"), awaiting}},
 		"it serves again, and components are awaited": {"settle", running, append(states{awaiting}, succeeded...), states{awaiting, func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful")}},
 		"it was settled, and its components run":      {"settle", running, states{labelledPool, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
 		"it was settled, and a user cordoned it":      {"settle", running, states{labelledPool, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
@@ -233,7 +233,7 @@ func TestChangeNodesFails(t *testing.T) {
 			assert.NotEmpty(t, versions[cache.Nodes])
 		})
 	}
-	t.Run("U27: what somebody else wrote meanwhile stays", func(t *testing.T) {
+	t.Run("what somebody else wrote meanwhile stays", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
 			w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": []any{map[string]any{"key": "dedicated", "value": "db", "effect": "NoSchedule"}}}})

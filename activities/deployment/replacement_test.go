@@ -65,7 +65,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	w.Forget()
 	granted := grant(w, activitiestest.Read(d))
 	assert.Equal(t, []string{"update machinedeployments/status", "patch machines"}, w.Writes(), "first it is on record, then the machine is told")
-	assert.Equal(t, []string{"d-0"}, w.Marked(), "U119: one only")
+	assert.Equal(t, []string{"d-0"}, w.Marked(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
 	r := w.Deployment("d").Status.Replacements[0]
 	assert.Equal(t, []string{"d-0", "uid-d-0", "a", "CreationTimeout"}, []string{r.Name, string(r.UID), r.FailureDomain, r.Reason})
@@ -80,7 +80,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	assert.Contains(t, granted.Why, "1 machine is due; the replacement budget of zone a (1) is used by machine d-0")
 	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.Told())
 
-	t.Run("U119: the machine hears of it by its mark", func(t *testing.T) {
+	t.Run("the machine hears of it by its mark", func(t *testing.T) {
 		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-0")))))
 		assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-1")))))
 	})

@@ -17,10 +17,10 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		change []func(*v1alpha1.Machine) // of the machine d-1, which is the substitute or the machine itself
 		holds  bool
 	}{
-		"U120: new":                        {[]func(*v1alpha1.Machine){activitiestest.Phase("")}, true},
-		"U120: Pending":                    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachinePending)}, true},
-		"U120: CrashLoopBackOff":           {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, true},
-		"U173: Running: the grant is over": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, false},
+		"new":                        {[]func(*v1alpha1.Machine){activitiestest.Phase("")}, true},
+		"Pending":                    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachinePending)}, true},
+		"CrashLoopBackOff":           {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, true},
+		"Running: the grant is over": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 0)
@@ -34,11 +34,11 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 				assert.Empty(t, w.Writes())
 				return
 			}
-			assert.Equal(t, []string{"d-0"}, w.Replacements(), "U173: released, and given to the next")
+			assert.Equal(t, []string{"d-0"}, w.Replacements(), "released, and given to the next")
 			assert.Equal(t, []string{"d-0"}, w.Marked())
 		})
 	}
-	t.Run("U120: Terminating", func(t *testing.T) {
+	t.Run("Terminating", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")}
 		objects := troubled(d, 2, 1)
@@ -47,7 +47,7 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		grant(w, activitiestest.Read(d))
 		assert.Empty(t, w.Writes())
 	})
-	t.Run("U173: the last one is released too", func(t *testing.T) {
+	t.Run("the last one is released too", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
 		w := activitiestest.NewWorld(t, troubled(d, 0, 2)...)
@@ -56,7 +56,7 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
 		assert.Empty(t, w.Told())
 	})
-	t.Run("U173: one that a person marked is registered", func(t *testing.T) {
+	t.Run("one that a person marked is registered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		objects := troubled(d, 2, 0)
 		activitiestest.With(objects[4].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
@@ -65,7 +65,7 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		assert.Equal(t, []string{"d-1"}, w.Replacements(), "it uses the budget")
 		assert.Equal(t, []string{"d-1"}, w.Marked())
 	})
-	t.Run("U121: no grant ends by time", func(t *testing.T) {
+	t.Run("no grant ends by time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")} // long ago
 		objects := troubled(d, 2, 0)

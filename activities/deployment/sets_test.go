@@ -63,7 +63,7 @@ func TestCreateSet(t *testing.T) {
 	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.Told())
 	assert.Nil(t, after.Status.CollisionCount)
 
-	t.Run("U14: what the autoscaler wrote reaches the set, its list of machines does not", func(t *testing.T) {
+	t.Run("what the autoscaler wrote reaches the set, its list of machines does not", func(t *testing.T) {
 		assert.Contains(t, s.Annotations, v1alpha1.AnnotationLastScalerChange)
 		assert.NotContains(t, s.Annotations, v1alpha1.AnnotationTriggerDeletion)
 	})
@@ -169,7 +169,7 @@ func TestCreateSetRefuses(t *testing.T) {
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 	})
-	t.Run("D19: what the API server will not take, and people hear of it", func(t *testing.T) {
+	t.Run("what the API server will not take, and people hear of it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		activitiestest.Failing(w.Machines, "create", "machinesets", -1, apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil), nil)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))

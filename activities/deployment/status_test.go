@@ -36,7 +36,7 @@ func TestReportDeployment(t *testing.T) {
 	status := activitiestest.ReportDeployment(w, deployment.Report{
 		Input: activitiestest.DeploymentRead(d), Step: &kube.Step{WorkflowID: "machinedeployment/shop/d"}, Record: &rollout.Progress{Revision: 1},
 	})
-	t.Run("I5: one machine is wanted and there: exactly two conditions", func(t *testing.T) {
+	t.Run("one machine is wanted and there: exactly two conditions", func(t *testing.T) {
 		assert.Equal(t, []string{"Available True MinimumReplicasAvailable", "Progressing True NewMachineSetAvailable"}, said(status))
 		assert.Equal(t, int32(1), status.AvailableReplicas)
 	})
@@ -202,7 +202,7 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	w := activitiestest.NewWorld(t, d, a, b, activitiestest.Owned(d, "s", 0))
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 	assert.Contains(t, said(status), "SelectorOverlap True SelectorOverlap")
-	t.Run("D19: what admission cannot see is told once", func(t *testing.T) {
+	t.Run("what admission cannot see is told once", func(t *testing.T) {
 		assert.Equal(t, []string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"}, w.Told())
 	})
 	t.Run("and is taken back when it is mended", func(t *testing.T) {
@@ -263,20 +263,20 @@ func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
 		most     string // the annotation max-replicas
 		needed   string
 	}{
-		"left out":                         {strategy{}, 5, "6", "5 needed"},
-		"U25: recreate":                    {strategy{Type: "Recreate", RollingUpdate: rolling("1", "1").RollingUpdate}, 5, "5", "5 needed"},
-		"U25: no replicas":                 {rolling("1", "1"), 0, "0", "0 needed"},
-		"U25: 1 of 5":                      {rolling("0", "1"), 5, "5", "4 needed"},
-		"U25: 10 of 5":                     {rolling("0", "10"), 5, "5", "0 needed"},
-		"U25: both zero":                   {rolling("0", "0"), 5, "5", "4 needed"},
-		"U25: in place, auto":              {inPlace("Auto", "2", "1"), 5, "5", "4 needed"},
-		"U25: in place, manual, both zero": {inPlace("Manual", "0", "0"), 5, "5", "4 needed"},
-		"U25: in place, manual: no surge":  {inPlace("Manual", "2", "0"), 5, "5", "4 needed"},
-		"U25: in place, auto, surge helps": {inPlace("Auto", "2", "0"), 5, "5", "5 needed"},
-		"percentages: up and down":         {rolling("30%", "30%"), 5, "7", "4 needed"},
-		"a string without percent is one":  {strategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromString("30"))}}}, 5, "7", "5 needed"},
-		"more than can be counted":         {rolling("2147483647", "0"), 5, "2147483652", "5 needed"},
-		"a percentage of more than that":   {rolling("999999999%", "999999999%"), math.MaxInt32, "21474838596008811", "0 needed"},
+		"left out":                        {strategy{}, 5, "6", "5 needed"},
+		"recreate":                        {strategy{Type: "Recreate", RollingUpdate: rolling("1", "1").RollingUpdate}, 5, "5", "5 needed"},
+		"no replicas":                     {rolling("1", "1"), 0, "0", "0 needed"},
+		"1 of 5":                          {rolling("0", "1"), 5, "5", "4 needed"},
+		"10 of 5":                         {rolling("0", "10"), 5, "5", "0 needed"},
+		"both zero":                       {rolling("0", "0"), 5, "5", "4 needed"},
+		"in place, auto":                  {inPlace("Auto", "2", "1"), 5, "5", "4 needed"},
+		"in place, manual, both zero":     {inPlace("Manual", "0", "0"), 5, "5", "4 needed"},
+		"in place, manual: no surge":      {inPlace("Manual", "2", "0"), 5, "5", "4 needed"},
+		"in place, auto, surge helps":     {inPlace("Auto", "2", "0"), 5, "5", "5 needed"},
+		"percentages: up and down":        {rolling("30%", "30%"), 5, "7", "4 needed"},
+		"a string without percent is one": {strategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromString("30"))}}}, 5, "7", "5 needed"},
+		"more than can be counted":        {rolling("2147483647", "0"), 5, "2147483652", "5 needed"},
+		"a percentage of more than that":  {rolling("999999999%", "999999999%"), math.MaxInt32, "21474838596008811", "0 needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", row.replicas)

@@ -53,14 +53,14 @@ func TestWhatTheAPIServerAnswers(t *testing.T) {
 		end    string
 		again  time.Duration // at the earliest; a fifth of it later at the latest
 	}{
-		"DR-17: refused by a PDB that is not seen": {
+		"refused by a PDB that is not seen": {
 			refusal("web"), drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ",
 			"The disruption budget web needs 2 healthy pods and has 2 currently", 10 * time.Second,
 		},
-		"DR-17: the namespace is going":  {namespaceGoing(), drain.BlockedByNamespace, "namespace web is being deleted, and web/a with it", "", 30 * time.Second},
+		"the namespace is going":         {namespaceGoing(), drain.BlockedByNamespace, "namespace web is being deleted, and web/a with it", "", 30 * time.Second},
 		"several PDBs that are not seen": {errSeveral, drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ", "does not support.", time.Minute},
-		"DR-17: any error":               {errWebhook, drain.BlockedByError, "request for web/a failed: ", "failed calling webhook", 5 * time.Second},
-		"DR-17: forbidden":               {apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("no")), drain.BlockedByError, "request for web/a failed: ", "no", 5 * time.Second},
+		"any error":                      {errWebhook, drain.BlockedByError, "request for web/a failed: ", "failed calling webhook", 5 * time.Second},
+		"forbidden":                      {apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("no")), drain.BlockedByError, "request for web/a failed: ", "no", 5 * time.Second},
 		"no answer at all":               {errors.New("connection refused"), drain.BlockedByError, "request for web/a failed: ", "connection refused", 5 * time.Second},
 		"another pod of its name (D41)":  {apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), drain.BlockedByError, "request for web/a failed: ", "", 5 * time.Second},
 		"an answer that is too long":     {errors.New(longText), drain.BlockedByError, "request for web/a failed: ", "…", 5 * time.Second},
@@ -116,7 +116,7 @@ var longText = func() string {
 func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	t.Parallel()
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
-		t.Run("DR-17: not found: "+string(means), func(t *testing.T) {
+		t.Run("not found: "+string(means), func(t *testing.T) {
 			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Means = means
 				d.Answer(errGone, "a")

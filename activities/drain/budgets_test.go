@@ -40,10 +40,10 @@ func TestAsManyGoAsABudgetAllows(t *testing.T) {
 	evicting(t, append(healthy("a", "b", "c"), budget(2)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
 		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "U151: in order")
+		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "in order")
 		d.Count(budget(1)) // two are gone, and one is ready again
 		synctest.Wait()
-		assert.Equal(t, []activitiestest.Asked{evicted("c")}, d.Since(), "U151: at the next look")
+		assert.Equal(t, []activitiestest.Asked{evicted("c")}, d.Since(), "at the next look")
 		d.End("a", "b", "c")
 		seen, _ := e.Ends(t)
 		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
@@ -57,8 +57,8 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 		bad    bool
 		probes int // in nine minutes
 	}{
-		"N14: as it is now":                    {nil, false, 9},
-		"N14, U151: one that can never be met": {[]func(*policyv1.PodDisruptionBudget){misconfigured}, true, 1},
+		"as it is now":              {nil, false, 9},
+		"one that can never be met": {[]func(*policyv1.PodDisruptionBudget){misconfigured}, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evicting(t, append(healthy("a"), budget(0, row.change...)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
@@ -87,7 +87,7 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 			})
 		})
 	}
-	t.Run("N14: one that is deleted", func(t *testing.T) {
+	t.Run("one that is deleted", func(t *testing.T) {
 		evicting(t, append(healthy("a"), budget(0)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
 			e := d.Empty(in)
@@ -107,7 +107,7 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 			return d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(d.T.Context(), "all", metav1.DeleteOptions{})
 		},
 	} {
-		t.Run("N14: one that refused although its status allowed "+name, func(t *testing.T) {
+		t.Run("one that refused although its status allowed "+name, func(t *testing.T) {
 			evicting(t, append(healthy("a"), budget(1)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				d.Answer(refusal("all"), "a")
 				e := d.Empty(in)
@@ -141,10 +141,10 @@ func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
 		e := d.Empty(in)
 		activitiestest.After(9 * time.Minute)
 		e.GoesOn(t)
-		assert.LessOrEqual(t, len(d.Since()), 3, "P5: what cannot go is not hammered")
+		assert.LessOrEqual(t, len(d.Since()), 3, "what cannot go is not hammered")
 		_ = e.Quit()
 	})
-	t.Run("N14: until one of them goes", func(t *testing.T) {
+	t.Run("until one of them goes", func(t *testing.T) {
 		evicting(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all and web/more", Bad: true}}
 			d.Answer(errSeveral, "a")
@@ -180,7 +180,7 @@ func TestPodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
 		"finished ones": activitiestest.InPhase(corev1.PodSucceeded), "pending ones": activitiestest.InPhase(corev1.PodPending),
 		"those not ready, while it has spare": func(p *corev1.Pod) { p.Status.Conditions = nil },
 	} {
-		t.Run("U151: "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			later := activitiestest.Pod("b", isReady, protectedFor("10s"))
 			evicting(t, []runtime.Object{budget(1), activitiestest.Pod("a", isReady, uncounted), later}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}

@@ -26,12 +26,12 @@ func TestCordonAndCountPods(t *testing.T) {
 		volume int
 		writes []string
 	}{
-		"DR-01: nothing stands on it":     {nil, nil, 0, 0, []string{"patch nodes"}},
-		"DR-02: it is cordoned":           {[]func(*corev1.Node){activitiestest.WithCordon}, nil, 0, 0, []string{}},
-		"DR-34: only pods that may stay":  {nil, staying(), 0, 0, []string{"patch nodes"}},
-		"DR-35: pods that must go":        {nil, append(staying(), activitiestest.Pod("a"), activitiestest.Pod("done", activitiestest.InPhase(corev1.PodSucceeded)), activitiestest.Pod("b", activitiestest.Going[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
-		"volumes":                         {nil, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("", "n"), activitiestest.Attached("b", "other")}, 0, 2, []string{"patch nodes"}},
-		"DR-33: somebody has cordoned it": {[]func(*corev1.Node){activitiestest.Lived, activitiestest.WithCordon}, pods("a"), 1, 0, []string{}},
+		"nothing stands on it":     {nil, nil, 0, 0, []string{"patch nodes"}},
+		"it is cordoned":           {[]func(*corev1.Node){activitiestest.WithCordon}, nil, 0, 0, []string{}},
+		"only pods that may stay":  {nil, staying(), 0, 0, []string{"patch nodes"}},
+		"pods that must go":        {nil, append(staying(), activitiestest.Pod("a"), activitiestest.Pod("done", activitiestest.InPhase(corev1.PodSucceeded)), activitiestest.Pod("b", activitiestest.Going[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
+		"volumes":                  {nil, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("", "n"), activitiestest.Attached("b", "other")}, 0, 2, []string{"patch nodes"}},
+		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.Lived, activitiestest.WithCordon}, pods("a"), 1, 0, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
@@ -39,7 +39,7 @@ func TestCordonAndCountPods(t *testing.T) {
 			w.ServePods()
 			load := activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
 			assert.Equal(t, activities.NodeLoad{Pods: row.pods, Attached: row.volume, Versions: w.Current()}, load)
-			assert.True(t, w.Node().Spec.Unschedulable, "DR-32: first of all")
+			assert.True(t, w.Node().Spec.Unschedulable, "first of all")
 			assert.Equal(t, row.writes, w.Writes())
 			assert.Contains(t, w.Requests(), "list pods", "live: a node that is said to be empty gets no drain")
 		})
@@ -49,8 +49,8 @@ func TestCordonAndCountPods(t *testing.T) {
 		machine *v1alpha1.Machine
 		around  []runtime.Object
 	}{
-		"DR-31: there is no node":       {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), nil},
-		"U84: the machine has none":     {activitiestest.Machine("m", activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node()}},
+		"there is no node":              {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), nil},
+		"the machine has none":          {activitiestest.Machine("m", activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node()}},
 		"its node is another machine's": {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node(), other}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	for name, step := range map[string]func(*activitiestest.World) any{
-		"U93: its cordon":    func(w *activitiestest.World) any { return acts(w.Kube).CordonAndCountPods },
-		"U93: its condition": func(w *activitiestest.World) any { return (&machine.Activities{Kube: w.Kube}).AnnounceTermination },
+		"its cordon":    func(w *activitiestest.World) any { return acts(w.Kube).CordonAndCountPods },
+		"its condition": func(w *activitiestest.World) any { return (&machine.Activities{Kube: w.Kube}).AnnounceTermination },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
@@ -85,7 +85,7 @@ func TestANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
-	t.Run("DR-31: no cache has the node, and the API server does not answer", func(t *testing.T) {
+	t.Run("no cache has the node, and the API server does not answer", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))

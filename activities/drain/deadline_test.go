@@ -16,7 +16,7 @@ import (
 
 func TestTheTimeOfADrainIsOver(t *testing.T) {
 	t.Parallel()
-	t.Run("U92: in time", func(t *testing.T) {
+	t.Run("in time", func(t *testing.T) {
 		evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
 			seen, took := d.Empty(in).Ends(t)
@@ -28,7 +28,7 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 			assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since())
 		})
 	})
-	for name, until := range map[string]time.Duration{"N2: it was over before": -time.Hour, "N2: it is over now": 0} {
+	for name, until := range map[string]time.Duration{"it was over before": -time.Hour, "it is over now": 0} {
 		for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 			t.Run(fmt.Sprintf("%s: %s: each pod is asked once", name, means), func(t *testing.T) {
 				names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v"}
@@ -67,7 +67,7 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 			assert.Len(t, seen.Blockers, 1)
 		})
 	})
-	t.Run("U149: what is left tells the longest grace period", func(t *testing.T) {
+	t.Run("what is left tells the longest grace period", func(t *testing.T) {
 		grace := func(seconds int64) func(*corev1.Pod) {
 			return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 		}

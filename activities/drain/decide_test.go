@@ -56,30 +56,30 @@ func TestDecideDrain(t *testing.T) {
 		until   time.Duration // from now
 		over    bool
 	}{
-		"U83: it has not begun: its time does not run":               {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
-		"U91: before its timeout":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
-		"U92: after its timeout":                                     {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"U92: and nobody looked when it ended":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
-		"U92: then by force":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
-		"U92: and then what is left stays behind":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
-		"DR-28: a shorter timeout is over":                           {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"DR-29: a longer timeout is not over":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
-		"D39: more than two hours":                                   {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
-		"N2, D1: no retries":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"N2, D1: no retries, and nobody was asked yet":               {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
-		"DR-30: a timeout of 0":                                      {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
-		"U90: the label asks for force":                              {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
-		"U90: it asks for it before it has begun":                    {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
-		"U90: the label says false":                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
-		"U85: not ready for more than 5 minutes":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"U85: not ready for less":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
+		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
+		"before its timeout":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
+		"after its timeout":                                          {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"and nobody looked when it ended":                            {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
+		"then by force":                                              {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
+		"and then what is left stays behind":                         {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
+		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
+		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
+		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
+		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
+		"the label asks for force":                                   {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
+		"it asks for it before it has begun":                         {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
+		"the label says false":                                       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
+		"not ready for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"not ready for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
 		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), instanceGone}, []func(*corev1.Node){activitiestest.NotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
 		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), instanceGone}, nil, false, drain.Evict, hour, false},
-		"U86: read-only for more than 5 minutes":                     {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
-		"U87: both for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
-		"U88: read-only for less":                                    {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
+		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
+		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
 		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.ProviderID("fake:///zone-a/n")}, false, drain.Evict, hour, false},
-		"U89: it is not":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
+		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -189,19 +189,19 @@ func TestADrainWhoseNodeTheCacheLacks(t *testing.T) {
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
 		return w, activities.Input{Read: activitiestest.Read(m)}
 	}
-	t.Run("DR-31: the API server has it", func(t *testing.T) {
+	t.Run("the API server has it", func(t *testing.T) {
 		w, in := world(t)
 		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
 		assert.Empty(t, d.Result, d.Why)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 	})
-	t.Run("DR-31: the API server does not answer", func(t *testing.T) {
+	t.Run("the API server does not answer", func(t *testing.T) {
 		w, in := world(t)
 		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, in)
 		require.ErrorContains(t, err, "no answer")
 	})
-	t.Run("DR-31: the API server does not answer, and a person skips the drain", func(t *testing.T) {
+	t.Run("the API server does not answer, and a person skips the drain", func(t *testing.T) {
 		w, in := world(t, skip)
 		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
 		d, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, in)
@@ -224,16 +224,16 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 		around  []runtime.Object
 		result  string
 	}{
-		"the machine is not to go":               {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
-		"DR-31: there is no node":                {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, nil, vocabulary.DrainDrained},
-		"its node is another instance's":         {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, vocabulary.DrainDrained},
-		"its node is another machine's":          {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, vocabulary.DrainDrained},
-		"DR-23: it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
-		"DR-23: it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
-		"DR-31: excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
-		"D42: it was drained":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainDrained},
-		"D42: it was drained by force":           {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainForced},
-		"D42: it was skipped":                    {[]func(*v1alpha1.Machine){activitiestest.Draining(0, ""), over("Skipped")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
+		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, nil, vocabulary.DrainDrained},
+		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, vocabulary.DrainDrained},
+		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, vocabulary.DrainDrained},
+		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
+		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainDrained},
+		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainForced},
+		"it was skipped":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, ""), over("Skipped")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)

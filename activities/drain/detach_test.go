@@ -38,17 +38,17 @@ func TestAwaitDetach(t *testing.T) {
 		objects []runtime.Object
 		left    []string // for ever
 	}{
-		"VD-18: no volumes":                           {nil, nil},
+		"no volumes":                                  {nil, nil},
 		"those of another node":                       {[]runtime.Object{activitiestest.Attached("a", "other")}, nil},
-		"VD-12: one of a pod of a DaemonSet":          {[]runtime.Object{agent, claim("a"), activitiestest.Attached("a", "n")}, nil},
+		"one of a pod of a DaemonSet":                 {[]runtime.Object{agent, claim("a"), activitiestest.Attached("a", "n")}, nil},
 		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.Mirror, mounting("a")), claim("a"), activitiestest.Attached("a", "n")}, nil},
-		"VD-13: one with a claim":                     {[]runtime.Object{claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"VD-14: one that nobody claims":               {[]runtime.Object{activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"VD-15: one that the cluster does not know":   {[]runtime.Object{activitiestest.Attached("", "n")}, []string{"-on-n"}},
-		"D16: one that is being detached":             {[]runtime.Object{activitiestest.Attached("a", "n", activitiestest.Detaching)}, []string{"pv-a"}},
+		"one with a claim":                            {[]runtime.Object{claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"one that nobody claims":                      {[]runtime.Object{activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"one that the cluster does not know":          {[]runtime.Object{activitiestest.Attached("", "n")}, []string{"-on-n"}},
+		"one that is being detached":                  {[]runtime.Object{activitiestest.Attached("a", "n", activitiestest.Detaching)}, []string{"pv-a"}},
 		"one that is being attached":                  {[]runtime.Object{activitiestest.Attached("a", "n", attachingStill)}, []string{"pv-a"}},
-		"VD-17: one whose pod is being deleted":       {[]runtime.Object{activitiestest.Pod("x", mounting("a"), activitiestest.Going[*corev1.Pod]), claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"VD-12: but the others, sorted":               {[]runtime.Object{agent, claim("a"), activitiestest.Attached("c", "n"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, []string{"pv-b", "pv-c"}},
+		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.Pod("x", mounting("a"), activitiestest.Going[*corev1.Pod]), claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"but the others, sorted":                      {[]runtime.Object{agent, claim("a"), activitiestest.Attached("c", "n"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, []string{"pv-b", "pv-c"}},
 		"one of a pod that has to go":                 {[]runtime.Object{web, claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
 		"a pod of a DaemonSet whose claim is missing": {[]runtime.Object{agent, activitiestest.Attached("a", "n")}, []string{"pv-a"}},
 	} {
@@ -60,7 +60,7 @@ func TestAwaitDetach(t *testing.T) {
 					assert.Zero(t, took, "at once")
 				} else {
 					assert.Equal(t, row.left, got.Left)
-					assert.Equal(t, kube.DefaultDetachTimeout, took, "D16: not without an end")
+					assert.Equal(t, kube.DefaultDetachTimeout, took, "not without an end")
 				}
 				assert.Empty(t, d.Writes())
 			})
@@ -89,10 +89,10 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 		detach time.Duration
 		took   time.Duration
 	}{
-		"VD-06: it is over":                 {-time.Hour, 2 * time.Minute, 0},
-		"VD-07: it is not over":             {-time.Minute, 2 * time.Minute, time.Minute},
-		"VD-07: it has just begun":          {0, 100 * time.Second, 100 * time.Second},
-		"VD-08: of 0: nobody waits":         {0, 0, 0},
+		"it is over":                        {-time.Hour, 2 * time.Minute, 0},
+		"it is not over":                    {-time.Minute, 2 * time.Minute, time.Minute},
+		"it has just begun":                 {0, 100 * time.Second, 100 * time.Second},
+		"of 0: nobody waits":                {0, 0, 0},
 		"it began by a clock that is ahead": {time.Minute, time.Minute, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

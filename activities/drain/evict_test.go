@@ -26,7 +26,7 @@ func staying() []runtime.Object {
 
 func TestANodeWithPodsThatMayStayIsEmpty(t *testing.T) {
 	t.Parallel()
-	for name, means := range map[string]drain.Means{"DR-34: by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
+	for name, means := range map[string]drain.Means{"by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
 		t.Run(name, func(t *testing.T) {
 			evicting(t, staying(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Means, in.Until = means, time.Now().Add(-time.Hour)
@@ -47,7 +47,7 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 	evicting(t, append(pods("a", "b"), staying()...), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
 		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "D41: each with its UID")
+		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "each with its UID")
 		d.End("a")
 		e.GoesOn(t)
 		activitiestest.After(time.Minute)
@@ -91,7 +91,7 @@ func TestThePictureCountsThoseThatAreGone(t *testing.T) {
 
 func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
-	t.Run("D41: by the next attempt", func(t *testing.T) {
+	t.Run("by the next attempt", func(t *testing.T) {
 		evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			first := d.Empty(in)
 			first.GoesOn(t)
@@ -107,7 +107,7 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 			assert.Zero(t, seen.Accepted, "they were asked before")
 		})
 	})
-	t.Run("D41: by the next means, unless that kills", func(t *testing.T) {
+	t.Run("by the next means, unless that kills", func(t *testing.T) {
 		evicting(t, []runtime.Object{activitiestest.Pod("a", activitiestest.Going[*corev1.Pod])}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			for means, want := range map[drain.Means][]activitiestest.Asked{drain.Evict: {}, drain.Delete: {}, drain.Kill: {killed("a")}} {
 				in.Means = means
@@ -118,7 +118,7 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 			}
 		})
 	})
-	t.Run("D41: nor is another one of its name", func(t *testing.T) {
+	t.Run("nor is another one of its name", func(t *testing.T) {
 		evicting(t, pods("db-0"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			d.WatchBy() // the watch is slow
 			d.Answer(refusal("db"), "db-0")
@@ -151,10 +151,10 @@ func TestTheMeansOfADrain(t *testing.T) {
 		means drain.Means
 		want  func(string) activitiestest.Asked
 	}{
-		"U141: eviction":                     {drain.Evict, evicted},
+		"eviction":                           {drain.Evict, evicted},
 		"deletion, with the pod's own grace": {drain.Delete, deleted},
-		"U140: deletion in order, the same":  {drain.DeleteInOrder, deleted},
-		"U148: force, with none":             {drain.Kill, killed},
+		"deletion in order, the same":        {drain.DeleteInOrder, deleted},
+		"force, with none":                   {drain.Kill, killed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			long := activitiestest.Pod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })

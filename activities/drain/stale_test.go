@@ -19,14 +19,14 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	t.Run("DR-37: of a node that is gone", func(t *testing.T) {
+	t.Run("of a node that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
 		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
 		load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
 		require.NoError(t, err)
 		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")
 	})
-	t.Run("DR-37: of a node that somebody has just cordoned", func(t *testing.T) {
+	t.Run("of a node that somebody has just cordoned", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
 			w.Edit("nodes", "n", map[string]any{"spec": map[string]any{"unschedulable": true}})
@@ -36,7 +36,7 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 		assert.Equal(t, w.Current(), load.Versions)
 		assert.Equal(t, []string{"patch nodes"}, w.Writes(), "refused, and not sent again")
 	})
-	t.Run("DR-37: of a pod that is another one by now", func(t *testing.T) {
+	t.Run("of a pod that is another one by now", func(t *testing.T) {
 		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			d.Answer(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
 			e := d.Empty(in)

@@ -47,13 +47,13 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	evicting(t, withVolumes(activitiestest.Pod("c")), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
 		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("c")}, d.Since(), "U147: those without volumes do not wait")
+		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("c")}, d.Since(), "those without volumes do not wait")
 		d.End("a", "c")
 		e.GoesOn(t)
-		assert.Empty(t, d.Since(), "U143: its volume is attached here")
+		assert.Empty(t, d.Since(), "its volume is attached here")
 		d.Detach("a")
 		e.GoesOn(t)
-		assert.Empty(t, d.Since(), "U143: its volume is attached nowhere")
+		assert.Empty(t, d.Since(), "its volume is attached nowhere")
 		d.Attach("a")
 		e.GoesOn(t)
 		assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
@@ -100,8 +100,8 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 		free bool
 		wait time.Duration
 	}{
-		"U143: still attached here":     {false, kube.DefaultDetachTimeout},
-		"U143: attached nowhere by now": {true, kube.DefaultAttachTimeout},
+		"still attached here":     {false, kube.DefaultDetachTimeout},
+		"attached nowhere by now": {true, kube.DefaultAttachTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
@@ -133,7 +133,7 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 			})
 		})
 	}
-	t.Run("U143: a heartbeat tells the next attempt", func(t *testing.T) {
+	t.Run("a heartbeat tells the next attempt", func(t *testing.T) {
 		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			e := d.Empty(in)
 			e.GoesOn(t)
@@ -169,14 +169,14 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 	unbound := claim("b")
 	unbound.Spec.VolumeName = ""
 	for name, objects := range map[string][]runtime.Object{
-		"U145: they share them":                  {activitiestest.Pod("a", mounting("x")), activitiestest.Pod("b", mounting("x")), claim("x"), activitiestest.Attached("x", "n")},
-		"U150: a claim that is not there":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		"U150: a claim that is not bound":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), unbound, activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		"U150: a volume that is not attached":    {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n")},
-		"U150: attached to another node":         {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "other")},
-		"U150: no volumes":                       {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b"), claim("a"), activitiestest.Attached("a", "n")},
-		"DR-06: a folder of the node":            {activitiestest.Pod("a", mounting("a")), local, claim("a"), activitiestest.Attached("a", "n")},
-		"U150: an ephemeral one that is nowhere": {activitiestest.Pod("a", mounting("a")), ephemeral, claim("a"), activitiestest.Attached("a", "n")},
+		"they share them":                  {activitiestest.Pod("a", mounting("x")), activitiestest.Pod("b", mounting("x")), claim("x"), activitiestest.Attached("x", "n")},
+		"a claim that is not there":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		"a claim that is not bound":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), unbound, activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		"a volume that is not attached":    {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n")},
+		"attached to another node":         {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "other")},
+		"no volumes":                       {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b"), claim("a"), activitiestest.Attached("a", "n")},
+		"a folder of the node":             {activitiestest.Pod("a", mounting("a")), local, claim("a"), activitiestest.Attached("a", "n")},
+		"an ephemeral one that is nowhere": {activitiestest.Pod("a", mounting("a")), ephemeral, claim("a"), activitiestest.Attached("a", "n")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
@@ -187,7 +187,7 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 			})
 		})
 	}
-	t.Run("U144, U146: two volumes in one pod, of which one is shared: the other one counts", func(t *testing.T) {
+	t.Run("two volumes in one pod, of which one is shared: the other one counts", func(t *testing.T) {
 		objects := []runtime.Object{
 			activitiestest.Pod("a", mounting("a", "x")), activitiestest.Pod("b", mounting("b", "x")), claim("a"), claim("b"), claim("x"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"), activitiestest.Attached("x", "n"),
 		}
@@ -238,7 +238,7 @@ func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
 		})
 	})
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
-		t.Run("U148: does not outlast its deadline: "+string(means), func(t *testing.T) {
+		t.Run("does not outlast its deadline: "+string(means), func(t *testing.T) {
 			evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 				in.Means, in.Until = means, time.Now()

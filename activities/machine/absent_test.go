@@ -38,9 +38,9 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 		stage   deletion.Stage
 		skipped string
 	}{
-		"DR-31: the API server has it":          {[]runtime.Object{activitiestest.Node()}, nil, deletion.Drain, ""},
-		"DR-31: the API server has none":        {nil, nil, deletion.Instance, "there is no node n"},
-		"DR-31: the API server does not answer": {[]runtime.Object{activitiestest.Node()}, errors.New("no answer"), deletion.Drain, ""},
+		"the API server has it":          {[]runtime.Object{activitiestest.Node()}, nil, deletion.Drain, ""},
+		"the API server has none":        {nil, nil, deletion.Instance, "there is no node n"},
+		"the API server does not answer": {[]runtime.Object{activitiestest.Node()}, errors.New("no answer"), deletion.Drain, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := going()
@@ -74,9 +74,9 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 		err   error
 		fails bool
 	}{
-		"N15: it is gone":                     {nil, nil, true},
-		"N15: the cache lacks it":             {[]runtime.Object{activitiestest.Node()}, nil, false},
-		"N15: the API server does not answer": {nil, errors.New("no answer"), false},
+		"it is gone":                     {nil, nil, true},
+		"the cache lacks it":             {[]runtime.Object{activitiestest.Node()}, nil, false},
+		"the API server does not answer": {nil, errors.New("no answer"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sick)
@@ -102,9 +102,9 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 		going      bool // the nodes are being deleted, and not gone yet
 		fails      bool
 	}{
-		"D24, N15: most are gone":          {gone: 3, well: 2},
-		"D24, N15: most are being deleted": {gone: 3, well: 2, going: true},
-		"D24, N15: a few of many are gone": {gone: 1, well: 9, fails: true},
+		"most are gone":          {gone: 3, well: 2},
+		"most are being deleted": {gone: 3, well: 2, going: true},
+		"a few of many are gone": {gone: 1, well: 9, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := activitiestest.Dead(row.gone, row.well)

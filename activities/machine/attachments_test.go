@@ -23,7 +23,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	objects := func(more ...runtime.Object) []runtime.Object {
 		return append(more, m, activitiestest.Node(), activitiestest.Attached("a", "n"), activitiestest.Attached("gone", "n", activitiestest.Detaching), activitiestest.Attached("b", "other"), activitiestest.Attached("", "n"))
 	}
-	t.Run("D16: are released, with the node", func(t *testing.T) {
+	t.Run("are released, with the node", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
 		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
@@ -53,10 +53,10 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	})
 	resource := storagev1.SchemeGroupVersion.WithResource("volumeattachments").GroupResource()
 	for name, refusal := range map[string]error{
-		"D16: forbidden is no failure":    apierrors.NewForbidden(resource, "a-on-n", errors.New("no")),
-		"D16: nor is one that is invalid": apierrors.NewInvalid(storagev1.SchemeGroupVersion.WithKind("VolumeAttachment").GroupKind(), "a-on-n", nil),
-		"one that has just gone":          apierrors.NewNotFound(resource, "a-on-n"),
-		"another one of its name":         apierrors.NewConflict(resource, "a-on-n", nil),
+		"forbidden is no failure":    apierrors.NewForbidden(resource, "a-on-n", errors.New("no")),
+		"nor is one that is invalid": apierrors.NewInvalid(storagev1.SchemeGroupVersion.WithKind("VolumeAttachment").GroupKind(), "a-on-n", nil),
+		"one that has just gone":     apierrors.NewNotFound(resource, "a-on-n"),
+		"another one of its name":    apierrors.NewConflict(resource, "a-on-n", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects()...)
@@ -66,7 +66,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 			assert.Nil(t, w.Node())
 		})
 	}
-	t.Run("D16: an API server that fails is asked again, and the node waits for that", func(t *testing.T) {
+	t.Run("an API server that fails is asked again, and the node waits for that", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
 		activitiestest.Failing(w.Target, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
@@ -107,6 +107,6 @@ func TestANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 		assert.NotNil(t, w.Node())
 		release()
 		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
-		assert.Nil(t, w.Node(), "ND-10")
+		assert.Nil(t, w.Node())
 	}
 }

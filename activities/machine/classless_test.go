@@ -24,7 +24,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	}
-	t.Run("D17: that nothing was ever tried is asked of the API server", func(t *testing.T) {
+	t.Run("that nothing was ever tried is asked of the API server", func(t *testing.T) {
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
 			d := decide(t, w, activitiestest.Read(m))
 			assert.Equal(t, attention.Deletion, d.Need)
@@ -33,7 +33,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 			assert.Equal(t, []string{"get machines"}, w.Requests())
 		}
 	})
-	t.Run("D17: which may know of a creation that the cache does not", func(t *testing.T) {
+	t.Run("which may know of a creation that the cache does not", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Begun("m")
@@ -42,18 +42,18 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 		assert.False(t, d.NeverTried, "there may be an instance, and only its provider can tell")
 		assert.NotNil(t, d.Problem)
 	})
-	t.Run("D17: or that the machine is gone", func(t *testing.T) {
+	t.Run("or that the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewNotFound(v1alpha1.Resource("machines"), "m"), nil)
 		assert.True(t, decide(t, w, activitiestest.Read(m)).Gone)
 	})
-	t.Run("D17: or that another machine has its name", func(t *testing.T) {
+	t.Run("or that another machine has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Impostor("m")
 		assert.Equal(t, machine.Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}}}, decide(t, w, activitiestest.Read(m)))
 	})
-	t.Run("D17: an API server that is away is tried again", func(t *testing.T) {
+	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
 		_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, activitiestest.Read(m))
@@ -61,7 +61,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
 	})
-	t.Run("D17: it is not asked twice, nor where the answer changes nothing", func(t *testing.T) {
+	t.Run("it is not asked twice, nor where the answer changes nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		assert.True(t, decide(t, w, activitiestest.Live(m)).NeverTried)
 		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.Requests())

@@ -25,8 +25,8 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		report machine.Report
 		want   *v1alpha1.MachineHealth
 	}{
-		"D26: a report of something else leaves it": {&old, machine.Report{Phase: "Unknown", LastKnownState: "x"}, &old},
-		"D26: and starts none":                      {nil, machine.Report{Phase: "Unknown"}, nil},
+		"a report of something else leaves it": {&old, machine.Report{Phase: "Unknown", LastKnownState: "x"}, &old},
+		"and starts none":                      {nil, machine.Report{Phase: "Unknown"}, nil},
 		"an illness": {
 			nil,
 			machine.Report{Clock: &health.Clock{UnhealthySince: hour(5)}},
@@ -47,7 +47,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 			machine.Report{Clock: &health.Clock{UnhealthySince: hour(5).Add(time.Millisecond)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
-		"P23: that the instance is gone is said once": {&old, machine.Report{InstanceGone: true}, &old},
+		"that the instance is gone is said once": {&old, machine.Report{InstanceGone: true}, &old},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := inUse()
@@ -64,7 +64,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 			assert.True(t, row.want.InstanceGoneAt.Equal(got.InstanceGoneAt), "%v", got.InstanceGoneAt)
 		})
 	}
-	t.Run("P23: that the instance is gone leaves the clock as it is", func(t *testing.T) {
+	t.Run("that the instance is gone leaves the clock as it is", func(t *testing.T) {
 		m := inUse()
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
 		got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), InstanceGone: true}).Health
@@ -144,12 +144,12 @@ func TestReportOfAddresses(t *testing.T) {
 		told []kube.Address
 		want []corev1.NodeAddress
 	}{
-		"U70: none are told: they stay": {nil, []corev1.NodeAddress{ip("10.0.0.9")}},
-		"U70: sorted, and each once": {
+		"none are told: they stay": {nil, []corev1.NodeAddress{ip("10.0.0.9")}},
+		"sorted, and each once": {
 			[]kube.Address{{Type: "InternalIP", Address: "10.0.0.2"}, {Type: "Hostname", Address: "m"}, {Type: "InternalIP", Address: "10.0.0.1"}, {Type: "Hostname", Address: "m"}},
 			[]corev1.NodeAddress{host, ip("10.0.0.1"), ip("10.0.0.2")},
 		},
-		"U70: there are none any more": {[]kube.Address{}, nil},
+		"there are none any more": {[]kube.Address{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := inUse()

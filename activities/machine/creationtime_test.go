@@ -30,12 +30,12 @@ func TestCreationThatTakesTooLong(t *testing.T) {
 		change []func(*v1alpha1.Machine)
 		why    string
 	}{
-		"U65: nothing was made yet":          {nil, "the provider has not created its instance"},
-		"U65: the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
-		"U65: the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
-		"U111: its node does not join":       {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
-		"U111: whatever was written lately":  {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), justNow}, "instance fake:///n exists; node n is not registered"},
-		"U65: a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not created its instance"},
+		"nothing was made yet":          {nil, "the provider has not created its instance"},
+		"the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
+		"the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
+		"its node does not join":        {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
+		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), justNow}, "instance fake:///n exists; node n is not registered"},
+		"a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not created its instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", row.change...)
@@ -84,13 +84,13 @@ func TestEffectiveCreationTimeout(t *testing.T) {
 		annotation string
 		want       time.Duration
 	}{
-		"U174: absent: the default":                  {func(*v1alpha1.Machine) {}, "", 20 * time.Minute},
-		"U174: absent: the spec":                     {patient, "", time.Hour},
-		"U174: valid: it beats the spec":             {patient, "7m", 7 * time.Minute},
-		"U174: invalid: the spec":                    {patient, "soon", time.Hour},
-		"U174: invalid: the default":                 {func(*v1alpha1.Machine) {}, "20", 20 * time.Minute},
-		"U174: negative is invalid":                  {patient, "-1m", time.Hour},
-		"U174: valid, and longer than what is usual": {patient, "48h", 48 * time.Hour},
+		"absent: the default":                  {func(*v1alpha1.Machine) {}, "", 20 * time.Minute},
+		"absent: the spec":                     {patient, "", time.Hour},
+		"valid: it beats the spec":             {patient, "7m", 7 * time.Minute},
+		"invalid: the spec":                    {patient, "soon", time.Hour},
+		"invalid: the default":                 {func(*v1alpha1.Machine) {}, "20", 20 * time.Minute},
+		"negative is invalid":                  {patient, "-1m", time.Hour},
+		"valid, and longer than what is usual": {patient, "48h", 48 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", row.change)
@@ -136,7 +136,7 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 	t.Parallel()
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
-	for name, p := range map[string]v1alpha1.MachinePhase{"U171: a new machine": "", "U171: one that was tried": v1alpha1.MachineCrashLoopBackOff} {
+	for name, p := range map[string]v1alpha1.MachinePhase{"a new machine": "", "one that was tried": v1alpha1.MachineCrashLoopBackOff} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.Phase(p), aged(100*time.Hour))
 			for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
@@ -149,7 +149,7 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 			}
 		})
 	}
-	t.Run("U171: one whose instance is there does not wait for its class", func(t *testing.T) {
+	t.Run("one whose instance is there does not wait for its class", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), aged(100*time.Hour))
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
 		assert.NotNil(t, d.Problem)

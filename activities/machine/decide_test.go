@@ -57,23 +57,23 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 		resource string
 		activity func(w *activitiestest.World) error
 	}{
-		"D20: the finalizer": {"machines", func(w *activitiestest.World) error {
+		"the finalizer": {"machines", func(w *activitiestest.World) error {
 			_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
 			return err
 		}},
-		"D20: the status of a machine": {"machines", func(w *activitiestest.World) error {
+		"the status of a machine": {"machines", func(w *activitiestest.World) error {
 			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
 			return err
 		}},
-		"D20: the beginning of a creation": {"machines", func(w *activitiestest.World) error {
+		"the beginning of a creation": {"machines", func(w *activitiestest.World) error {
 			_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Read(m)})
 			return err
 		}},
-		"D20: the status of a set": {"machinesets", func(w *activitiestest.World) error {
+		"the status of a set": {"machinesets", func(w *activitiestest.World) error {
 			_, err := activitiestest.Run[string](w, (&set.Activities{Kube: w.Kube}).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
 			return err
 		}},
-		"D20: the status of a deployment": {"machinedeployments", func(w *activitiestest.World) error {
+		"the status of a deployment": {"machinedeployments", func(w *activitiestest.World) error {
 			_, err := activitiestest.Run[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 			return err
 		}},

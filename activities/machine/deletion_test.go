@@ -50,15 +50,15 @@ func TestAnnounceTermination(t *testing.T) {
 		reason  string // empty: nothing is written
 		message string
 	}{
-		"scaled down":                      {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"scaled down, and known to go":     {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"D36: it has failed":               {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"D36: it had failed":               {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"D36: its replacement was granted": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Granted}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"it had failed and is well":        {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"the node said that it stays":      {nil, []func(*corev1.Node){saysTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"D36: it says why":                 {nil, []func(*corev1.Node){saysTerminating("True", "Unhealthy")}, "", ""},
-		"D36: it says why, in own words":   {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
+		"scaled down":                  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"scaled down, and known to go": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"it has failed":                {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"it had failed":                {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"its replacement was granted":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Granted}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"it had failed and is well":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"the node said that it stays":  {nil, []func(*corev1.Node){saysTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"it says why":                  {nil, []func(*corev1.Node){saysTerminating("True", "Unhealthy")}, "", ""},
+		"it says why, in own words":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
@@ -92,8 +92,8 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 		around []runtime.Object
 	}{
 		"of a machine that stays":           {activitiestest.Read(stays), []runtime.Object{stays, activitiestest.Node()}},
-		"U84: of one without a node":        {activitiestest.Read(early), []runtime.Object{early, activitiestest.Node()}},
-		"U98: of one whose node is gone":    {activitiestest.Read(m), []runtime.Object{m}},
+		"of one without a node":             {activitiestest.Read(early), []runtime.Object{early, activitiestest.Node()}},
+		"of one whose node is gone":         {activitiestest.Read(m), []runtime.Object{m}},
 		"of one that shares its node":       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node()}},
 		"of one that is gone":               {activitiestest.Read(m), []runtime.Object{activitiestest.Node()}},
 		"of one of another object's name":   {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Node()}},
@@ -135,7 +135,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 			assert.Nil(t, got.Drain)
 		}
 	}
-	t.Run("D15: a report of something else leaves it", func(t *testing.T) {
+	t.Run("a report of something else leaves it", func(t *testing.T) {
 		m := inUse()
 		activitiestest.Draining(time.Hour, drain.Delete)(m)
 		m.DeletionTimestamp = nil
@@ -171,7 +171,7 @@ func TestReportOfADrain(t *testing.T) {
 		want.Drain = &v1alpha1.MachineDrain{StartedAt: clock(), Means: "Evict", MeansSince: new(clock())}
 		check(got, "the first means does")
 		check(report(machine.DeletionProgress{Means: "Evict"}), "the same again is no news")
-		check(report(machine.DeletionProgress{Stage: deletion.PreDrainHooks, Means: "Evict"}), "D15: nor is an earlier stage")
+		check(report(machine.DeletionProgress{Stage: deletion.PreDrainHooks, Means: "Evict"}), "nor is an earlier stage")
 
 		got = report(machine.DeletionProgress{Means: "Delete"})
 		want.Drain.Means, want.Drain.MeansSince = "Delete", new(clock())
@@ -180,15 +180,15 @@ func TestReportOfADrain(t *testing.T) {
 		got = report(machine.DeletionProgress{Result: "Forced", LeftBehind: []string{"web/a"}})
 		want.Drain.Result, want.Drain.LeftBehind = "Forced", []string{"web/a"}
 		check(got, "its end")
-		check(report(machine.DeletionProgress{Result: "Drained"}), "D42: what ended stays ended")
-		check(report(machine.DeletionProgress{Means: "Evict"}), "D42: and does not begin anew")
-		check(report(machine.DeletionProgress{Result: "Skipped", LeftBehind: []string{"web/b"}}), "D42")
+		check(report(machine.DeletionProgress{Result: "Drained"}), "what ended stays ended")
+		check(report(machine.DeletionProgress{Means: "Evict"}), "and does not begin anew")
+		check(report(machine.DeletionProgress{Result: "Skipped", LeftBehind: []string{"web/b"}}), "nor is it skipped afterwards")
 
 		got = report(machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"})
 		want.Stage, want.Since = v1alpha1.MachineDeletionInstance, clock()
 		check(got, "the stage goes on")
 	})
-	t.Run("U84: one that is skipped says so with the stage", func(t *testing.T) {
+	t.Run("one that is skipped says so with the stage", func(t *testing.T) {
 		m := inUse()
 		got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"}}).Deletion
 		assert.Equal(t, v1alpha1.MachineDeletionInstance, got.Stage)

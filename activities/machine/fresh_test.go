@@ -109,7 +109,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"U171: it does not exist": {activitiestest.NewWorld(t, m), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"it does not exist": {activitiestest.NewWorld(t, m), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
 		"it names no provider": {
 			activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })),
 			"ClassInvalid", "MachineClass small cannot be used: name of provider is empty",

@@ -55,19 +55,19 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		node     []func(*corev1.Node)
 		to, what string // empty: it stays
 	}{
-		"a new node has joined":                        {v1alpha1.MachinePending, nil, "Running", "Create"},
-		"U110: a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){ready("False", turned)}, "", ""},
-		"U110: nor has one whose disk is full":         {v1alpha1.MachinePending, []func(*corev1.Node){full}, "", ""},
-		"U110: nor has one that is being deleted":      {v1alpha1.MachinePending, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "", ""},
-		"U117: nor has one without its components":     {v1alpha1.MachinePending, []func(*corev1.Node){held}, "", ""},
-		"U117: which are nothing to one that was":      {v1alpha1.MachineUnknown, []func(*corev1.Node){held}, "Running", "HealthCheck"},
-		"U112: it is well again":                       {v1alpha1.MachineUnknown, nil, "Running", "HealthCheck"},
-		"U113: its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("False", turned)}, "Unknown", "HealthCheck"},
-		"U113: its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("Unknown", turned)}, "Unknown", "HealthCheck"},
-		"U113: its disk is full":                       {v1alpha1.MachineRunning, []func(*corev1.Node){full}, "Unknown", "HealthCheck"},
-		"U113: somebody deletes it":                    {v1alpha1.MachineRunning, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "Unknown", "HealthCheck"},
-		"D27: a failed machine is never taken back":    {v1alpha1.MachineFailed, nil, "", ""},
-		"U117: a Running machine does not wait for it": {v1alpha1.MachineRunning, []func(*corev1.Node){held}, "", ""},
+		"a new node has joined":                  {v1alpha1.MachinePending, nil, "Running", "Create"},
+		"a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){ready("False", turned)}, "", ""},
+		"nor has one whose disk is full":         {v1alpha1.MachinePending, []func(*corev1.Node){full}, "", ""},
+		"nor has one that is being deleted":      {v1alpha1.MachinePending, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "", ""},
+		"nor has one without its components":     {v1alpha1.MachinePending, []func(*corev1.Node){held}, "", ""},
+		"which are nothing to one that was":      {v1alpha1.MachineUnknown, []func(*corev1.Node){held}, "Running", "HealthCheck"},
+		"it is well again":                       {v1alpha1.MachineUnknown, nil, "Running", "HealthCheck"},
+		"its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("False", turned)}, "Unknown", "HealthCheck"},
+		"its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("Unknown", turned)}, "Unknown", "HealthCheck"},
+		"its disk is full":                       {v1alpha1.MachineRunning, []func(*corev1.Node){full}, "Unknown", "HealthCheck"},
+		"somebody deletes it":                    {v1alpha1.MachineRunning, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "Unknown", "HealthCheck"},
+		"a failed machine is never taken back":   {v1alpha1.MachineFailed, nil, "", ""},
+		"a Running machine does not wait for it": {v1alpha1.MachineRunning, []func(*corev1.Node){held}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
@@ -113,14 +113,14 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		_, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
-	t.Run("U113: it went missing", func(t *testing.T) {
+	t.Run("it went missing", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
 		require.NotNil(t, d.Health)
 		assert.Equal(t, "Unknown", d.Health.Change.Phase)
 		assert.True(t, d.Health.Look, "the provider may know why")
 	})
-	t.Run("D26: the clock starts when the node says that it turned bad", func(t *testing.T) {
+	t.Run("the clock starts when the node says that it turned bad", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(ready("False", turned))), activitiestest.Read(m))
 		require.NotNil(t, d.Health.Clock)
@@ -146,15 +146,15 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		left   time.Duration // of the timeout; zero where it has ended, or has no end
 		due    string        // reason
 	}{
-		"N15: not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},
-		"U114: not over yet, with a node":                 {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("False", now))}, time.Minute, ""},
-		"N15: without a timeout, and without a node":      {0, []func(*v1alpha1.Machine){never}, nil, 0, "NodeDeleted"},
-		"U114: over, with a node":                         {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
-		"U114: a timeout of zero ends at once":            {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
-		"U115: without a timeout it never ends":           {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, ""},
-		"U115: unless the instance is gone":               {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
-		"P23: an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
-		"N15: a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
+		"not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},
+		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("False", now))}, time.Minute, ""},
+		"without a timeout, and without a node":      {0, []func(*v1alpha1.Machine){never}, nil, 0, "NodeDeleted"},
+		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
+		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
+		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, ""},
+		"unless the instance is gone":                {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
+		"an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
+		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){member, sickSince(now.Add(-row.sick))}, row.change...)...)
@@ -188,10 +188,10 @@ func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 		owner []func(*v1alpha1.Machine)
 		fails bool
 	}{
-		"U114: a machine of a deployment waits":             {[]func(*v1alpha1.Machine){member}, false},
-		"U114: until it is granted":                         {[]func(*v1alpha1.Machine){member, activitiestest.Granted}, true},
-		"U114: that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.OwnedBy[*v1alpha1.Machine](lone)}, true},
-		"U114: nor does one without a set":                  {nil, true},
+		"a machine of a deployment waits":             {[]func(*v1alpha1.Machine){member}, false},
+		"until it is granted":                         {[]func(*v1alpha1.Machine){member, activitiestest.Granted}, true},
+		"that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.OwnedBy[*v1alpha1.Machine](lone)}, true},
+		"nor does one without a set":                  {nil, true},
 	} {
 		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} { // whether that is recorded already
 			t.Run(name, func(t *testing.T) {
@@ -211,10 +211,10 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		gone, well int // besides the machine itself, whose node is gone too
 		holds      bool
 	}{
-		"D5: half of them":          {2, 3, true},
-		"D5: all of them":           {4, 0, true},
-		"D5: less than half":        {2, 4, false},
-		"D5: too few to judge from": {1, 0, false},
+		"half of them":          {2, 3, true},
+		"all of them":           {4, 0, true},
+		"less than half":        {2, 4, false},
+		"too few to judge from": {1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			alone, belongs := activitiestest.Machine("m", sickSince(now.Add(-time.Hour))), activitiestest.Machine("m", member, sickSince(now.Add(-time.Hour)))
@@ -235,7 +235,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 			}
 		})
 	}
-	t.Run("D5: a creation that took too long is no sign of that", func(t *testing.T) {
+	t.Run("a creation that took too long is no sign of that", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), aged(time.Hour))
 		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(activitiestest.NewWorld(t, append(activitiestest.Dead(5, 0), m, activitiestest.Class())...), activitiestest.Read(m))))
 	})

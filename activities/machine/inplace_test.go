@@ -26,19 +26,19 @@ func TestMarkInPlace(t *testing.T) {
 		reason string
 		writes bool
 	}{
-		"U126: a candidate for the first time":  {[]func(*corev1.Node){activitiestest.IsCandidate}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
-		"U126: a candidate again":               {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("UpdateSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
-		"U126: selected":                        {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, true},
-		"U126: updated":                         {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateSuccessful, true},
-		"U126: not updated":                     {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateFailed, true},
-		"U126: updated after all":               {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateSuccessful, true},
-		"U127: empty":                           {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, true},
-		"U127: ready":                           {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, true},
+		"a candidate for the first time":        {[]func(*corev1.Node){activitiestest.IsCandidate}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
+		"a candidate again":                     {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("UpdateSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
+		"selected":                              {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, true},
+		"updated":                               {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateSuccessful, true},
+		"not updated":                           {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateFailed, true},
+		"updated after all":                     {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateSuccessful, true},
+		"empty":                                 {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, true},
+		"ready":                                 {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, true},
 		"another reason of a failure":           {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateFailed, true},
-		"U126: no labels":                       {nil, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
+		"no labels":                             {nil, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
 		"no reason":                             {nil, v1alpha1.MachineRunning, "", false},
-		"U126: said already":                    {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
-		"U126: further already":                 {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, false},
+		"said already":                          {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
+		"further already":                       {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, false},
 		"empty, and somebody has uncordoned it": {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
 		"empty, and it was called off":          {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
 		"ready, and its machine does not say":   {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonReadyForUpdate, false},
@@ -83,8 +83,8 @@ func TestCordonNode(t *testing.T) {
 		writes  bool
 		after   bool // it is cordoned
 	}{
-		"U127: selected":                               {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
-		"U127: with the cordon of a user":              {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
+		"selected":                                     {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
+		"with the cordon of a user":                    {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
 		"for another purpose":                          {nil, nil, true, true},
 		"called off":                                   {nil, []func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("SelectedForUpdate")}, false, false},
 		"called off with the cordon of a user":         {nil, []func(*corev1.Node){activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},

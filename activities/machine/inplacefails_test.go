@@ -38,8 +38,8 @@ func TestInPlaceLeavesItAlone(t *testing.T) {
 		in      kube.Read
 		objects []runtime.Object
 	}{
-		"U126: the node is missing":                 {activitiestest.Read(m), []runtime.Object{m}},
-		"U126: the machine has no node yet":         {activitiestest.Read(early), []runtime.Object{early, chosen}},
+		"the node is missing":                       {activitiestest.Read(m), []runtime.Object{m}},
+		"the machine has no node yet":               {activitiestest.Read(early), []runtime.Object{early, chosen}},
 		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{chosen}},
 		"the machine is gone, read live":            {activitiestest.Live(m), []runtime.Object{chosen}},
 		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, chosen}},

@@ -29,7 +29,7 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 		assert.False(t, w.Node().Spec.Unschedulable)
 		return w
 	}
-	t.Run("U127: to the end, and a second time", func(t *testing.T) {
+	t.Run("to the end, and a second time", func(t *testing.T) {
 		w := begin(t)
 		w.Advances(inplace.Drain, inplace.Update, inplace.Ready)
 		assert.Equal(t, v1alpha1.ReasonReadyForUpdate, w.Reason())
@@ -46,7 +46,7 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 		w.Advances(inplace.Condition)
 		assert.Equal(t, v1alpha1.ReasonCandidateForUpdate, w.Reason())
 	})
-	t.Run("U127: a failure, which is told, and a late success", func(t *testing.T) {
+	t.Run("a failure, which is told, and a late success", func(t *testing.T) {
 		w := begin(t)
 		w.Advances(inplace.Drain, inplace.Update, inplace.Ready)
 		w.Edit(cache.Nodes, "n", activitiestest.Annotated(v1alpha1.AnnotationUpdateFailedReason, "disk full"))
@@ -58,7 +58,7 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 		w.Advances(inplace.Condition)
 		assert.Equal(t, v1alpha1.ReasonUpdateSuccessful, w.Reason())
 	})
-	t.Run("U127: called off, uncordoned, and selected again", func(t *testing.T) {
+	t.Run("called off, uncordoned, and selected again", func(t *testing.T) {
 		w := begin(t)
 		m := w.Machine("m")
 		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
@@ -72,14 +72,14 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 		w.Label(v1alpha1.LabelSelectedForUpdate, "true")
 		w.Advances(inplace.Drain, inplace.Update, inplace.Ready)
 	})
-	t.Run("U127: uncordoned when it was empty", func(t *testing.T) {
+	t.Run("uncordoned when it was empty", func(t *testing.T) {
 		w := begin(t)
 		require.Equal(t, inplace.Drain, activitiestest.Advance(w).Step)
 		assert.Equal(t, v1alpha1.ReasonDrainSuccessful, w.Reason())
 		w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
 		w.Advances(inplace.Drain, inplace.Update, inplace.Ready)
 	})
-	t.Run("U127: the node goes", func(t *testing.T) {
+	t.Run("the node goes", func(t *testing.T) {
 		w := begin(t)
 		require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
 		assert.Equal(t, inplace.Decision{}, activitiestest.Advance(w))

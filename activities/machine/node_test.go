@@ -29,7 +29,7 @@ func TestDeleteNode(t *testing.T) {
 		objects []runtime.Object
 		deleted bool
 	}{
-		"U95, ND-04, ND-10: the node of the instance":        {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
+		"the node of the instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
 		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.Node()}, true},
 		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
 		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("aws:///eu-1a/i-1"))}, true},

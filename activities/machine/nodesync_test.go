@@ -209,8 +209,8 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 		in      kube.Read
 		objects []runtime.Object
 	}{
-		"U124: the node is missing":                 {activitiestest.Read(m), []runtime.Object{m, activitiestest.Class(dongles)}},
-		"U124: the machine has no node yet":         {activitiestest.Read(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
+		"the node is missing":                       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Class(dongles)}},
+		"the machine has no node yet":               {activitiestest.Read(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
 		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
 		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
 		"the machine is being deleted":              {activitiestest.Read(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},

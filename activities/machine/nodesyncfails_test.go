@@ -88,7 +88,7 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for name, verb := range map[string]string{"before the capacity": "patch", "before the labels": "update"} {
 		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
-		t.Run("U124: it goes "+name, func(t *testing.T) {
+		t.Run("it goes "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node())
 			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
 			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))

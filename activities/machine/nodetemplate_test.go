@@ -20,7 +20,7 @@ import (
 func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	t.Parallel()
 	c := activitiestest.Class()
-	require.Nil(t, c.NodeTemplate, "D6")
+	require.Nil(t, c.NodeTemplate)
 	m := activitiestest.Machine("m", activitiestest.Bare)
 	w := activitiestest.NewWorld(t, m, c)
 	o := activitiestest.NewOffice(t, c)
@@ -72,14 +72,14 @@ func TestReasonOfAnUnusableClass(t *testing.T) {
 		w      *activitiestest.World
 		reason string
 	}{
-		"U171: missing":                   {activitiestest.NewWorld(t, m), "ClassNotFound"},
-		"U171: no provider":               {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })), "ClassInvalid"},
-		"U171: a provider of no queue":    {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "A b" })), "ClassInvalid"},
-		"U171: no Secret":                 {activitiestest.NewWorld(t, m, activitiestest.Class()), ""},
-		"U171: a Secret":                  {activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "b")), ""},
-		"U171: no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass])), ""},
-		"U171: a node template":           {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Rich)), ""},
-		"U171: one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])), ""},
+		"missing":                   {activitiestest.NewWorld(t, m), "ClassNotFound"},
+		"no provider":               {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })), "ClassInvalid"},
+		"a provider of no queue":    {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "A b" })), "ClassInvalid"},
+		"no Secret":                 {activitiestest.NewWorld(t, m, activitiestest.Class()), ""},
+		"a Secret":                  {activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "b")), ""},
+		"no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass])), ""},
+		"a node template":           {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Rich)), ""},
+		"one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.DecideMachine(row.w, activitiestest.Read(m))

@@ -167,7 +167,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "when-failed"}, w.Machine("m").Annotations)
 	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.Told())
 
-	t.Run("U133: and stop", func(t *testing.T) {
+	t.Run("and stop", func(t *testing.T) {
 		w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}})
 		preserveMachine(w, keepAt(m, time.Hour))
 		after := w.Node()

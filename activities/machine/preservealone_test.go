@@ -54,13 +54,13 @@ func TestPreserveMachineLeavesItAlone(t *testing.T) {
 		in      kube.Read
 		objects []runtime.Object
 	}{
-		"the machine is gone":                          {keepAt(asking, 0), []runtime.Object{activitiestest.Node()}},
-		"another machine has its name":                 {kube.Read{Ref: activitiestest.Stranger(asking)}, []runtime.Object{asking, activitiestest.Node()}},
-		"N20: the machine is being deleted":            {keepAt(leaving, 0), []runtime.Object{leaving, activitiestest.Node()}},
-		"N20: the machine is being deleted, read live": {activitiestest.Live(leaving), []runtime.Object{leaving, activitiestest.Node()}},
-		"another machine names the node as its own":    {keepAt(asking, 0), []runtime.Object{asking, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node()}},
-		"U131: the node's value is not known":          {keepAt(asking, 0), []runtime.Object{asking, activitiestest.Node(nodeAsks("forever"))}},
-		"U131: it is refused":                          {keepAt(calm, 0), []runtime.Object{calm, activitiestest.Node()}},
+		"the machine is gone":                       {keepAt(asking, 0), []runtime.Object{activitiestest.Node()}},
+		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(asking)}, []runtime.Object{asking, activitiestest.Node()}},
+		"the machine is being deleted":              {keepAt(leaving, 0), []runtime.Object{leaving, activitiestest.Node()}},
+		"the machine is being deleted, read live":   {activitiestest.Live(leaving), []runtime.Object{leaving, activitiestest.Node()}},
+		"another machine names the node as its own": {keepAt(asking, 0), []runtime.Object{asking, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node()}},
+		"the node's value is not known":             {keepAt(asking, 0), []runtime.Object{asking, activitiestest.Node(nodeAsks("forever"))}},
+		"it is refused":                             {keepAt(calm, 0), []runtime.Object{calm, activitiestest.Node()}},
 		"the marks for the autoscaler are a rollout's": {keepAt(calm, 0), []runtime.Object{calm, activitiestest.Node(func(n *corev1.Node) {
 			n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
 		})}},

@@ -106,7 +106,7 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 func TestPreserveMachineFails(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
-	t.Run("U132: for now, to read the node", func(t *testing.T) {
+	t.Run("for now, to read the node", func(t *testing.T) {
 		for _, answer := range []error{errors.New("no answer"), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil)} {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			w.Fail(activitiestest.Write{Verb: "get", Resource: "nodes", Ours: false}, 1, answer, nil)

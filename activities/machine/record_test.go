@@ -25,7 +25,7 @@ func recorded(m *v1alpha1.Machine) machine.Recorded {
 
 func TestRecordInstance(t *testing.T) {
 	t.Parallel()
-	t.Run("U60: names the instance and its node, with the default priority", func(t *testing.T) {
+	t.Run("names the instance and its node, with the default priority", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
@@ -36,7 +36,7 @@ func TestRecordInstance(t *testing.T) {
 		assert.Equal(t, machine.Record{Version: now.ResourceVersion}, record)
 		assert.Equal(t, []string{"patch machines"}, w.Writes())
 	})
-	t.Run("U60: without a target there is no node to name", func(t *testing.T) {
+	t.Run("without a target there is no node to name", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		in := recorded(m)
@@ -96,7 +96,7 @@ func TestRecordInstance(t *testing.T) {
 		machinesGone(t, err)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)
 	})
-	t.Run("U69: an API server that is away is tried again", func(t *testing.T) {
+	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
@@ -122,17 +122,17 @@ func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
 		nodes   []runtime.Object
 		stale   string
 	}{
-		"U66: there is no such node":                              {"m", nil, ""},
-		"U66: it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
-		"U66: so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
-		"U66: it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(registered(time.Hour))}, "VM using old node obj: node n is older than machine m"},
-		"U66: it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(registered(0))}, ""},
-		"U66: the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(registered(time.Hour))}, ""},
-		"U66: it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(-time.Second))}, ""},
-		"U66: the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registered(-time.Second))}, ""},
-		"U66: it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(time.Minute))}, ""},
-		"U66: it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///zone-a/n"), registered(time.Minute))}, ""},
-		"U66: another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registered(time.Hour))}, ""},
+		"there is no such node":                              {"m", nil, ""},
+		"it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
+		"so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
+		"it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(registered(time.Hour))}, "VM using old node obj: node n is older than machine m"},
+		"it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(registered(0))}, ""},
+		"the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(registered(time.Hour))}, ""},
+		"it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(-time.Second))}, ""},
+		"the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registered(-time.Second))}, ""},
+		"it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(time.Minute))}, ""},
+		"it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///zone-a/n"), registered(time.Minute))}, ""},
+		"another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registered(time.Hour))}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(row.machine, func(m *v1alpha1.Machine) { m.CreationTimestamp = activitiestest.LongAgo })
@@ -148,7 +148,7 @@ func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
 			assert.Empty(t, w.Writes())
 		})
 	}
-	t.Run("U66: the node is looked at again when another writer was faster", func(t *testing.T) {
+	t.Run("the node is looked at again when another writer was faster", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Failing(w.Machines, "patch", "machines", 1, nil, func() {

@@ -53,7 +53,7 @@ func TestReportMachine(t *testing.T) {
 		Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: "Unavailable", Message: status.CurrentOperation.WaitsFor, LastTransitionTime: status.CurrentOperation.Since,
 	}, status.Conditions[1])
 
-	t.Run("D38: people hear of it, once", func(t *testing.T) {
+	t.Run("people hear of it, once", func(t *testing.T) {
 		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.Told())
 	})
 	assert.Equal(t, []string{"update machines/status"}, w.Writes())
@@ -111,7 +111,7 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
 	assert.Equal(t, []string{"Normal Calm all is well"}, w.Told())
 
-	t.Run("U62: and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
+	t.Run("and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.Forget()
 		reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Running", Event: &kube.Event{Reason: "Calm", Message: "all is well"}})
 		assert.Empty(t, w.Requests())
@@ -122,7 +122,7 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 func TestWhatTheProviderMustRememberOutlivesErrors(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"Internal", "InvalidArgument", "ResourceExhausted", "Unavailable"} {
-		t.Run("D29: "+code, func(t *testing.T) {
+		t.Run(code, func(t *testing.T) {
 			m := inUse()
 			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
 				Read: activitiestest.Read(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{Type: "Create", State: "Failed", ErrorCode: code},
@@ -148,7 +148,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	assert.Equal(t, v1alpha1.MachineInstanceReady, status.Conditions[1].Type, "ours stays")
 	assert.Equal(t, corev1.ConditionTrue, status.Conditions[1].Status, "and the node cannot speak for it")
 
-	t.Run("D43: messages too", func(t *testing.T) {
+	t.Run("messages too", func(t *testing.T) {
 		assert.Equal(t, "kubelet is posting ready status", status.Conditions[0].Message)
 		n := w.Node()
 		n.Status.Conditions[0].Message = "kubelet stopped posting node status"

@@ -58,19 +58,19 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 		means   drain.Means
 		result  string
 	}{
-		"U128: its update is to begin":               {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"U128: its time is over":                     {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
-		"U128: the time of an earlier update is not": {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"U128: the label asks for force":             {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"U128: the label of deletions does not":      {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"U128: not ready for more than 5 minutes":    {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at), activitiestest.NotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"it is over":                                   {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
-		"the update was called off":                    {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
-		"the machine is being deleted":                 {[]func(*v1alpha1.Machine){running, activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
-		"U132: it is preserved":                        {[]func(*v1alpha1.Machine){keptUntilLater(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"U132: an earlier preservation is another one": {[]func(*v1alpha1.Machine){keptUntilLater(later), emptied(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"U132: its preservation is over":               {[]func(*v1alpha1.Machine){keptUntilLater(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
-		"U132: it has recovered":                       {[]func(*v1alpha1.Machine){keptUntilLater(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"its update is to begin":                 {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"its time is over":                       {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
+		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
+		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at), activitiestest.NotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
+		"it is over":                             {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
+		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
+		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
+		"it is preserved":                        {[]func(*v1alpha1.Machine){keptUntilLater(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){keptUntilLater(later), emptied(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"its preservation is over":               {[]func(*v1alpha1.Machine){keptUntilLater(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"it has recovered":                       {[]func(*v1alpha1.Machine){keptUntilLater(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
@@ -102,7 +102,7 @@ func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	got = report(machine.StayingDrain{Result: vocabulary.DrainForced, LeftBehind: []string{"web/a"}})
 	assert.Equal(t, began, got.StartedAt)
 	assert.Equal(t, []string{"web/a"}, got.LeftBehind)
-	assert.Equal(t, vocabulary.DrainForced, report(machine.StayingDrain{Means: "Evict"}).Result, "D42: what ended stays ended")
+	assert.Equal(t, vocabulary.DrainForced, report(machine.StayingDrain{Means: "Evict"}).Result, "what ended stays ended")
 	what.Occasion = at.Add(time.Second)
 	got = report(machine.StayingDrain{Means: "Evict"})
 	assert.Empty(t, got.Result, "another update is another drain")

@@ -81,11 +81,11 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 
 func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	t.Parallel()
-	t.Run("D4: a name shorter than five bytes", func(t *testing.T) {
+	t.Run("a name shorter than five bytes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		assert.NotNil(t, w.Token(issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())))
 	})
-	t.Run("D4: the same attempt finds its token", func(t *testing.T) {
+	t.Run("the same attempt finds its token", func(t *testing.T) {
 		w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
 		first := issue(w, activitiestest.Machine("m"), "1", expires)
 		before := w.Token(first)
@@ -95,7 +95,7 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 		assert.Equal(t, []string{"create secrets"}, w.Writes(), "which the API server did not take")
 		assert.Equal(t, []string{first.Name}, w.Tokens())
 	})
-	t.Run("D4: another attempt gets another, and the earlier one stays", func(t *testing.T) {
+	t.Run("another attempt gets another, and the earlier one stays", func(t *testing.T) {
 		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
 		for n := range machine.MaxTokenNames + 2 { // earlier attempts occupy no names of later ones
 			got := issue(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.Soon())
@@ -105,7 +105,7 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 		assert.ElementsMatch(t, names, w.Tokens())
 		assert.Len(t, halves, len(names))
 	})
-	t.Run("D4: an expired token is not used again", func(t *testing.T) {
+	t.Run("an expired token is not used again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		first := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
 		w.Alter(first, "expiration", time.Now().UTC().Add(-time.Second).Format(time.RFC3339))
@@ -115,7 +115,7 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 		assert.Equal(t, expired, w.Token(first))
 		assert.Equal(t, second, issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()), "the one that took its place is found")
 	})
-	t.Run("D4: none is made that has expired already", func(t *testing.T) {
+	t.Run("none is made that has expired already", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", time.Now())
 		require.ErrorContains(t, err, "of machine shop/m would have expired at")
@@ -149,14 +149,14 @@ func TestABootstrapTokenLivesLongEnough(t *testing.T) {
 func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*corev1.Secret){
-		"D4: another machine's":       func(s *corev1.Secret) { s.Labels[v1alpha1.LabelMachineUID] = "uid-other" },
-		"D4: nobody's":                func(s *corev1.Secret) { s.Labels = nil },
-		"D4: another attempt's":       func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationAttempt] = "0" },
-		"D4: one that is no token":    func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
-		"D4: one that never expires":  func(s *corev1.Secret) { delete(s.Data, "expiration") },
-		"D4: one that is being taken": activitiestest.Going[*corev1.Secret],
-		"D4: one with another's id":   func(s *corev1.Secret) { s.Data["token-id"] = []byte("aaaaaa") },
-		"D4: one without a secret":    func(s *corev1.Secret) { delete(s.Data, "token-secret") },
+		"another machine's":       func(s *corev1.Secret) { s.Labels[v1alpha1.LabelMachineUID] = "uid-other" },
+		"nobody's":                func(s *corev1.Secret) { s.Labels = nil },
+		"another attempt's":       func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationAttempt] = "0" },
+		"one that is no token":    func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
+		"one that never expires":  func(s *corev1.Secret) { delete(s.Data, "expiration") },
+		"one that is being taken": activitiestest.Going[*corev1.Secret],
+		"one with another's id":   func(s *corev1.Secret) { s.Data["token-id"] = []byte("aaaaaa") },
+		"one without a secret":    func(s *corev1.Secret) { delete(s.Data, "token-secret") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := activitiestest.TokenSecret(change)
@@ -191,7 +191,7 @@ func TestRevokeTokens(t *testing.T) {
 	foreign := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
 	elsewhere := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
 
-	t.Run("U73: with one request", func(t *testing.T) {
+	t.Run("with one request", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		issue(w, m, "1", activitiestest.Soon())
 		w.Forget()

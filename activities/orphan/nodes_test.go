@@ -42,9 +42,9 @@ func TestMarkNodes(t *testing.T) {
 func TestNodesThatAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
-		"U162: 19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(left(19 * time.Minute))},
-		"U162: it has its machine": {activitiestest.Machine("m", activitiestest.OnNode), activitiestest.Node(left(time.Hour))},
-		"N7: no machine at all":    {activitiestest.Node(left(time.Hour))},
+		"19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(left(19 * time.Minute))},
+		"it has its machine": {activitiestest.Machine("m", activitiestest.OnNode), activitiestest.Node(left(time.Hour))},
+		"no machine at all":  {activitiestest.Node(left(time.Hour))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)

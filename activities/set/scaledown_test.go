@@ -69,7 +69,7 @@ func TestDeleteMachines(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		activitiestest.Twice[any](w, acts(w.Kube).DeleteMachines, remove(s, activitiestest.Machine("m")))
 	})
-	t.Run("U57: a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
+	t.Run("a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
 		changed, replaced, a, b := activitiestest.Machine("changed"), activitiestest.Machine("replaced"), activitiestest.Machine("a"), activitiestest.Machine("b")
 		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
 		w.Edit(cache.Machines, "changed", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "100"))

@@ -47,7 +47,7 @@ func decideScale(w *activitiestest.World, in kube.Read) set.Decision {
 
 func TestDecideScale(t *testing.T) {
 	t.Parallel()
-	t.Run("U40: creates what is missing", func(t *testing.T) {
+	t.Run("creates what is missing", func(t *testing.T) {
 		s := activitiestest.Set("s", 3)
 		d := decideScale(activitiestest.NewWorld(t, append(members(s, 1), activitiestest.Class())...), activitiestest.Read(s))
 		assert.Len(t, d.Scale.Create, 2)
@@ -62,7 +62,7 @@ func TestDecideScale(t *testing.T) {
 		require.Len(t, d.Scale.Delete, 1)
 		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Scale.Delete[0].UID+" "+d.Scale.Delete[0].Version)
 	})
-	t.Run("U43: a set that has what it wants, and says so, is calm", func(t *testing.T) {
+	t.Run("a set that has what it wants, and says so, is calm", func(t *testing.T) {
 		s := activitiestest.Set("s", 2)
 		w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
 		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
@@ -87,7 +87,7 @@ func TestDecideScale(t *testing.T) {
 		s := activitiestest.Set("s", 0, activitiestest.Bare)
 		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Prepare)
 	})
-	t.Run("U50: a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
+	t.Run("a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
 		s := activitiestest.Set("s", 5, activitiestest.Going[*v1alpha1.MachineSet])
 		d := decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s))
 		assert.Len(t, d.Scale.Delete, 2)
@@ -115,11 +115,11 @@ func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
 	made, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}})
 	require.NoError(t, err)
 
-	t.Run("D11: makes no machine a second time: locally it asks for patience", func(t *testing.T) {
+	t.Run("makes no machine a second time: locally it asks for patience", func(t *testing.T) {
 		_, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}})
 		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 	})
-	t.Run("D11: makes no machine a second time: with patience it reads live", func(t *testing.T) {
+	t.Run("makes no machine a second time: with patience it reads live", func(t *testing.T) {
 		d, err := activitiestest.Run[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}})
 		require.NoError(t, err)
 		assert.Empty(t, d.Scale.Create)

@@ -39,13 +39,13 @@ func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1000)
 	l := newSetLoop(t, s, activitiestest.Class())
-	t.Run("N6: out to 1000", func(t *testing.T) {
+	t.Run("out to 1000", func(t *testing.T) {
 		l.silent = 2
 		l.run(t, func(all, _ int) { require.LessOrEqual(t, all, 1000) })
 		all, live := l.count()
 		assert.Equal(t, []int{1000, 1000}, []int{all, live})
 	})
-	t.Run("N6: in to 400", func(t *testing.T) {
+	t.Run("in to 400", func(t *testing.T) {
 		l.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
 		l.silent = 1
 		l.run(t, func(_, live int) { require.GreaterOrEqual(t, live, 400) })

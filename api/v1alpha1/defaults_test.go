@@ -21,7 +21,7 @@ func TestEffectiveValuesOfAMachineThatSaysNothing(t *testing.T) {
 			assert.Equal(t, 2*time.Hour, spec.EffectiveDrainTimeout())
 			assert.Equal(t, 20*time.Minute, spec.EffectiveInPlaceUpdateTimeout())
 			assert.Equal(t, 96*time.Hour, spec.EffectivePreserveTimeout())
-			assert.Nil(t, spec.EvictRetries(), "D39: no hidden limit")
+			assert.Nil(t, spec.EvictRetries(), "no hidden limit")
 			assert.False(t, spec.HealthTimeoutDisabled())
 			assert.Equal(t, []corev1.NodeConditionType{
 				"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable",

@@ -28,10 +28,10 @@ func TestHooksHoldADeletion(t *testing.T) {
 		"also a node that is not drained": {
 			full(excluded), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
-		"DR-31: without a node nothing is drained, and nobody waits": {
+		"without a node nothing is drained, and nobody waits": {
 			full(lostNode), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
-		"U84: a machine that never had one is still held before its instance goes": {
+		"a machine that never had one is still held before its instance goes": {
 			full(nodeless), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
 		"none is in the way": {busy(), deletion.Drain, nil, "node n is to be drained"},
@@ -74,8 +74,8 @@ func TestANodeIsToldAtTheBeginning(t *testing.T) {
 		"it has none":                            {busy(done(deletion.Drain)), false},
 		"its drain is over":                      {busy(recorded(deletion.Drain), ended("Drained")), false},
 		"a later stage is recorded: it was told": {busy(recorded(deletion.Instance)), false},
-		"U84: a machine without a node":          {busy(nodeless), false},
-		"U98: a node that is gone, or another's": {busy(lostNode), false},
+		"a machine without a node":               {busy(nodeless), false},
+		"a node that is gone, or another's":      {busy(lostNode), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.told, deletion.Next(row.facts).Announce)
@@ -88,10 +88,10 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 		facts   deletion.Facts
 		skipped string
 	}{
-		"U84: no node name":                           {busy(nodeless), "the machine never had a node"},
-		"DR-31: the node is gone":                     {busy(lostNode), "there is no node n"},
-		"DR-23: somebody excludes it":                 {busy(excluded), "somebody excludes it"},
-		"U84: that there is no node is said first":    {busy(nodeless, excluded), "the machine never had a node"},
+		"no node name":                                {busy(nodeless), "the machine never had a node"},
+		"the node is gone":                            {busy(lostNode), "there is no node n"},
+		"somebody excludes it":                        {busy(excluded), "somebody excludes it"},
+		"that there is no node is said first":         {busy(nodeless, excluded), "the machine never had a node"},
 		"the node goes while hooks hold the drain":    {busy(lostNode, recorded(deletion.PreDrainHooks)), "there is no node n"},
 		"it is excluded while it is drained":          {busy(excluded, recorded(deletion.Drain)), "somebody excludes it"},
 		"hooks hold the instance":                     {full(excluded, recorded(deletion.Drain)), "somebody excludes it"},
@@ -100,7 +100,7 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 		"it ran":                         {busy(recorded(deletion.Drain), ended("Drained")), ""},
 		"it ran, and then the node went": {busy(lostNode, recorded(deletion.Drain), ended("Forced")), ""},
 		"nothing stood on the node":      {busy(recorded(deletion.Drain), done(deletion.Detach)), ""},
-		"U84: it is said once":           {busy(nodeless, recorded(deletion.Instance), ended("Skipped")), ""},
+		"it is said once":                {busy(nodeless, recorded(deletion.Instance), ended("Skipped")), ""},
 		// Nothing stood on it, so that no drain ran; when the instance goes, its node goes with it.
 		"nothing stood on the node, and by now it is gone": {busy(lostNode, recorded(deletion.Instance), done(deletion.Instance)), ""},
 	} {

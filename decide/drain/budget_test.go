@@ -37,16 +37,16 @@ func TestWhatABudgetAllows(t *testing.T) {
 		budget drain.Budget
 		want   []string
 	}{
-		{"U151: in order", web3(), web(3, 6, 3, 6), []string{"a", "b", "c"}},
-		{"U151: no more than it allows", web3(), web(2, 5, 3, 6), []string{"a", "b"}},
-		{"U151: at the next look, those that were sent are counted", web3(), changed(web(2, 5, 3, 6), used), []string{"a"}},
-		{"U151: while evicting", web3(), tried(changed(web(1, 4, 3, 6), used)), nil},
+		{"in order", web3(), web(3, 6, 3, 6), []string{"a", "b", "c"}},
+		{"no more than it allows", web3(), web(2, 5, 3, 6), []string{"a", "b"}},
+		{"at the next look, those that were sent are counted", web3(), changed(web(2, 5, 3, 6), used), []string{"a"}},
+		{"while evicting", web3(), tried(changed(web(1, 4, 3, 6), used)), nil},
 		{"none allowed", web3(), tried(web(0, 3, 3, 6)), nil},
 		{"one as a probe, when it is time", web3(), web(0, 3, 3, 6), []string{"a as a probe of shop/web"}},
 		{"no probe of what this decision uses up", web3(), web(1, 4, 3, 6), []string{"a"}},
 		{"a status that is old allows none", web3(), tried(changed(web(3, 6, 3, 6), old)), nil},
-		{"U151: pending pods do not count", web3(pending), tried(web(0, 3, 3, 6)), []string{"a", "b", "c"}},
-		{"U151: finished ones neither", web3(finished), tried(web(0, 3, 3, 6)), []string{"a", "b", "c"}},
+		{"pending pods do not count", web3(pending), tried(web(0, 3, 3, 6)), []string{"a", "b", "c"}},
+		{"finished ones neither", web3(finished), tried(web(0, 3, 3, 6)), []string{"a", "b", "c"}},
 		{"unready pods, enough are healthy", web3(unready), tried(web(0, 3, 3, 6)), []string{"a", "b", "c"}},
 		{"unready pods, too few are healthy", web3(unready), tried(web(0, 2, 3, 6)), nil},
 		{"unready pods, none is needed", web3(unready), tried(web(0, 0, 0, 6)), nil},
@@ -73,15 +73,15 @@ func TestABudgetThatCanNeverBeMet(t *testing.T) {
 		budget drain.Budget
 		want   bool
 	}{
-		{"U151: maxUnavailable 0 or minAvailable of all", web(0, 3, 3, 3), true},
-		{"U151: more than there are", web(0, 3, 5, 3), true},
-		{"U151: some of them are not healthy", web(0, 1, 3, 3), true},
-		{"U151: all are healthy and none may go, yet it could", web(0, 3, 2, 3), false},
-		{"U151: it allows one", web(1, 3, 2, 3), false},
-		{"U151: evictions are on their way", changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Disrupted = 1 }), false},
-		{"U151: an old status", changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Current = false }), false},
-		{"U151: it selects no pods", web(0, 0, 0, 0), false},
-		{"U151: a pod was deleted by force, the rest is too few", web(0, 2, 2, 3), false},
+		{"maxUnavailable 0 or minAvailable of all", web(0, 3, 3, 3), true},
+		{"more than there are", web(0, 3, 5, 3), true},
+		{"some of them are not healthy", web(0, 1, 3, 3), true},
+		{"all are healthy and none may go, yet it could", web(0, 3, 2, 3), false},
+		{"it allows one", web(1, 3, 2, 3), false},
+		{"evictions are on their way", changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Disrupted = 1 }), false},
+		{"an old status", changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Current = false }), false},
+		{"it selects no pods", web(0, 0, 0, 0), false},
+		{"a pod was deleted by force, the rest is too few", web(0, 2, 2, 3), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, row.budget.Misconfigured())

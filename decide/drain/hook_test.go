@@ -20,16 +20,16 @@ func TestWhatFollowsForAHook(t *testing.T) {
 		step drain.HookStep
 		why  string
 	}{
-		"DR-24: Cluster API waits":                 {at(func(*drain.Hook) {}), drain.HookDrain, ""},
+		"Cluster API waits":                        {at(func(*drain.Hook) {}), drain.HookDrain, ""},
 		"no hook":                                  {at(func(h *drain.Hook) { h.Hooked = false }), drain.HookNothing, "the machine has no hook of Millwright"},
 		"not deleted":                              {at(func(h *drain.Hook) { h.Deleting = false }), drain.HookNothing, "the machine is not being deleted"},
-		"DR-23: a person wants no drain":           {at(func(h *drain.Hook) { h.Skip = "annotation skip" }), drain.HookOver, "annotation skip"},
+		"a person wants no drain":                  {at(func(h *drain.Hook) { h.Skip = "annotation skip" }), drain.HookOver, "annotation skip"},
 		"a skip does not wait for Cluster API":     {at(func(h *drain.Hook) { h.Skip, h.Waiting = "annotation skip", false }), drain.HookOver, "annotation skip"},
 		"a skip counts without a node":             {at(func(h *drain.Hook) { h.Skip, h.NodeName = "annotation skip", "" }), drain.HookOver, "annotation skip"},
 		"Cluster API would not drain":              {at(func(h *drain.Hook) { h.Needless = "it is gone" }), drain.HookReturn, "it is gone"},
-		"ND-01: no node":                           {at(func(h *drain.Hook) { h.NodeName = "" }), drain.HookReturn, "the machine has no node"},
+		"no node":                                  {at(func(h *drain.Hook) { h.NodeName = "" }), drain.HookReturn, "the machine has no node"},
 		"Cluster API has not come to the hook yet": {at(func(h *drain.Hook) { h.Waiting = false }), drain.HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"},
-		"DR-31: the node is gone":                  {at(func(h *drain.Hook) { h.NodeGone = true }), drain.HookOver, "there is no node n"},
+		"the node is gone":                         {at(func(h *drain.Hook) { h.NodeGone = true }), drain.HookOver, "there is no node n"},
 		"the cluster does not answer":              {at(func(h *drain.Hook) { h.Unknown, h.NodeGone = "no answer", true }), drain.HookUnknown, "no answer"},
 		"paused, whatever else":                    {at(func(h *drain.Hook) { h.Paused, h.Result = "Cluster c is paused", "Drained" }), drain.HookPaused, "Cluster c is paused"},
 		"it has ended":                             {at(func(h *drain.Hook) { h.Result, h.Needless = "Forced", "gone" }), drain.HookOver, "the drain has already ended"},
@@ -47,11 +47,11 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 		around drain.Around
 		why    string
 	}{
-		"ND-04: all is there":                      {drain.Around{Cluster: "c"}, ""},
-		"ND-05: the Cluster is deleted":            {drain.Around{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
-		"ND-07: the control plane is deleted":      {drain.Around{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
-		"DR-25, DR-26: the infrastructure is gone": {drain.Around{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
-		"DR-27: the pre-terminate hooks":           {drain.Around{Cluster: "c", Passed: true}, "the deletion is past its drain"},
+		"all is there":                 {drain.Around{Cluster: "c"}, ""},
+		"the Cluster is deleted":       {drain.Around{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
+		"the control plane is deleted": {drain.Around{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
+		"the infrastructure is gone":   {drain.Around{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
+		"the pre-terminate hooks":      {drain.Around{Cluster: "c", Passed: true}, "the deletion is past its drain"},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.around.Needless()) })
 	}
@@ -105,5 +105,5 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 		})
 	}
 	timed := drain.Climb(drain.Ladder{Now: began, Started: began, Timeout: time.Minute, Setting: "nodeDrainTimeoutSeconds", Reached: drain.Evict, ReachedAt: began})
-	assert.Contains(t, timed.Why, "(nodeDrainTimeoutSeconds 1m), then deletes", "DR-28, DR-29")
+	assert.Contains(t, timed.Why, "(nodeDrainTimeoutSeconds 1m), then deletes")
 }

@@ -68,18 +68,18 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 		look    time.Time
 		free    time.Time
 	}{
-		{"U143: still attached here", attached{"pv-a": here}, left("a", 20*time.Second, "pv-a"), "Detaching", at(10 * time.Second), time.Time{}},
-		{"U143: here and elsewhere", attached{"pv-a": {Here: true, Elsewhere: true}}, left("a", 20*time.Second, "pv-a"), "Detaching", at(10 * time.Second), time.Time{}},
-		{"U143: here for too long", attached{"pv-a": here}, left("a", 2*time.Minute, "pv-a"), "", time.Time{}, time.Time{}},
-		{"U143: detached now", attached{}, left("a", 2*time.Minute, "pv-a"), "Attaching", at(30 * time.Second), epoch},
-		{"U143: detached before", attached{}, freed(left("a", time.Minute, "pv-a"), 40*time.Second), "Attaching", at(50 * time.Second), at(-40 * time.Second)},
-		{"U143: elsewhere", attached{"pv-a": elsewhere}, freed(left("a", time.Minute, "pv-a"), 40*time.Second), "", time.Time{}, time.Time{}},
-		{"U143: at once", attached{"pv-a": elsewhere}, left("a", 0, "pv-a"), "", time.Time{}, time.Time{}},
-		{"U143: nowhere for too long", attached{}, freed(left("a", 3*time.Minute, "pv-a"), 90*time.Second), "", time.Time{}, time.Time{}},
-		{"U144: one of two is here", attached{"pv-a": elsewhere, "pv-z": here}, left("a", 20*time.Second, "pv-a", "pv-z"), "Detaching", at(10 * time.Second), time.Time{}},
-		{"U144: one of two is nowhere", attached{"pv-a": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "Attaching", at(30 * time.Second), epoch},
-		{"U144: both are elsewhere", attached{"pv-a": elsewhere, "pv-z": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "", time.Time{}, time.Time{}},
-		{"U147: a pod without volumes", attached{"pv-b": here}, left("a", 0), "", time.Time{}, time.Time{}},
+		{"still attached here", attached{"pv-a": here}, left("a", 20*time.Second, "pv-a"), "Detaching", at(10 * time.Second), time.Time{}},
+		{"here and elsewhere", attached{"pv-a": {Here: true, Elsewhere: true}}, left("a", 20*time.Second, "pv-a"), "Detaching", at(10 * time.Second), time.Time{}},
+		{"here for too long", attached{"pv-a": here}, left("a", 2*time.Minute, "pv-a"), "", time.Time{}, time.Time{}},
+		{"detached now", attached{}, left("a", 2*time.Minute, "pv-a"), "Attaching", at(30 * time.Second), epoch},
+		{"detached before", attached{}, freed(left("a", time.Minute, "pv-a"), 40*time.Second), "Attaching", at(50 * time.Second), at(-40 * time.Second)},
+		{"elsewhere", attached{"pv-a": elsewhere}, freed(left("a", time.Minute, "pv-a"), 40*time.Second), "", time.Time{}, time.Time{}},
+		{"at once", attached{"pv-a": elsewhere}, left("a", 0, "pv-a"), "", time.Time{}, time.Time{}},
+		{"nowhere for too long", attached{}, freed(left("a", 3*time.Minute, "pv-a"), 90*time.Second), "", time.Time{}, time.Time{}},
+		{"one of two is here", attached{"pv-a": elsewhere, "pv-z": here}, left("a", 20*time.Second, "pv-a", "pv-z"), "Detaching", at(10 * time.Second), time.Time{}},
+		{"one of two is nowhere", attached{"pv-a": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "Attaching", at(30 * time.Second), epoch},
+		{"both are elsewhere", attached{"pv-a": elsewhere, "pv-z": elsewhere}, left("a", 20*time.Second, "pv-a", "pv-z"), "", time.Time{}, time.Time{}},
+		{"a pod without volumes", attached{"pv-b": here}, left("a", 0), "", time.Time{}, time.Time{}},
 		{"it had finished by itself", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), finished), epoch), "", time.Time{}, time.Time{}},
 		{"it finished because it was asked to go", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), finished, terminating(epoch)), epoch), "Detaching", at(30 * time.Second), time.Time{}},
 		{"a pod of a DaemonSet", attached{"pv-a": here}, drain.Leave(pod("a", volumes("pv-a"), daemonSet), epoch), "", time.Time{}, time.Time{}},
@@ -199,15 +199,15 @@ func TestLanesThatShareNothingGoAtTheSameTime(t *testing.T) {
 		pods []drain.Pod
 		want []string
 	}{
-		{"P6: nothing in common", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("2"))}, []string{"a", "b"}},
-		{"P6: a StatefulSet", []drain.Pod{pod("a", volumes("1"), set("shop/db")), pod("b", volumes("2"), set("shop/db"))}, []string{"a"}},
-		{"P6: two StatefulSets", []drain.Pod{pod("a", volumes("1"), set("shop/db")), pod("b", volumes("2"), set("shop/mq"))}, []string{"a", "b"}},
-		{"P6: a budget", []drain.Pod{pod("a", volumes("1"), budgets("shop/web")), pod("b", volumes("2"), budgets("shop/web"))}, []string{"a"}},
-		{"P6: a volume", []drain.Pod{pod("a", volumes("1", "2")), pod("b", volumes("2", "3"))}, []string{"a"}},
-		{"P6: by way of a third", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("2")), pod("c", volumes("1", "2"))}, []string{"a"}},
-		{"P6: by way of one that terminates", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("2")), pod("c", volumes("1"), terminating(epoch))}, []string{"b"}},
-		{"P6: a budget is no volume", []drain.Pod{pod("a", volumes("shop/web")), pod("b", volumes("2"), budgets("shop/web"))}, []string{"a", "b"}},
-		{"P6: the finished hold none", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("1"), finished)}, []string{"b", "a"}},
+		{"nothing in common", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("2"))}, []string{"a", "b"}},
+		{"a StatefulSet", []drain.Pod{pod("a", volumes("1"), set("shop/db")), pod("b", volumes("2"), set("shop/db"))}, []string{"a"}},
+		{"two StatefulSets", []drain.Pod{pod("a", volumes("1"), set("shop/db")), pod("b", volumes("2"), set("shop/mq"))}, []string{"a", "b"}},
+		{"a budget", []drain.Pod{pod("a", volumes("1"), budgets("shop/web")), pod("b", volumes("2"), budgets("shop/web"))}, []string{"a"}},
+		{"a volume", []drain.Pod{pod("a", volumes("1", "2")), pod("b", volumes("2", "3"))}, []string{"a"}},
+		{"by way of a third", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("2")), pod("c", volumes("1", "2"))}, []string{"a"}},
+		{"by way of one that terminates", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("2")), pod("c", volumes("1"), terminating(epoch))}, []string{"b"}},
+		{"a budget is no volume", []drain.Pod{pod("a", volumes("shop/web")), pod("b", volumes("2"), budgets("shop/web"))}, []string{"a", "b"}},
+		{"the finished hold none", []drain.Pod{pod("a", volumes("1")), pod("b", volumes("1"), finished)}, []string{"b", "a"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := parallel(knowing(seen(row.pods...), web(5, 9, 3, 9)))

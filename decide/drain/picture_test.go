@@ -18,30 +18,30 @@ func TestWhatADrainSays(t *testing.T) {
 		seen drain.Observed
 		want string
 	}{
-		{"DR-19: nothing is left", seen(), "empty"},
-		{"DR-20: one", seen(pod("a", terminating(at(time.Second)))), "1 pod left: 1 is terminating"},
+		{"nothing is left", seen(), "empty"},
+		{"one", seen(pod("a", terminating(at(time.Second)))), "1 pod left: 1 is terminating"},
 		{
-			"DR-20: three", knowing(seen(pod("a", budgets("shop/web")), pod("b", budgets("shop/web")), pod("c", terminating(at(time.Second)))), web3),
+			"three", knowing(seen(pod("a", budgets("shop/web")), pod("b", budgets("shop/web")), pod("c", terminating(at(time.Second)))), web3),
 			"3 pods left: PodDisruptionBudget shop/web needs 3 healthy pods and has 3; 1 is terminating",
 		},
 		{
-			"DR-20: two orders", seen(pod("a"), pod("b"), pod("c", ruled("Drain", 1)), pod("d", ruled("Drain", 1))),
+			"two orders", seen(pod("a"), pod("b"), pod("c", ruled("Drain", 1)), pod("d", ruled("Drain", 1))),
 			"4 pods left: 2 are terminating; 2 wait for their turn",
 		},
 		{
-			"DR-20: volumes", after(seen(pod("b", volumes("pv-b"))), attached{"pv-a": here}, left("a", 0, "pv-a")),
+			"volumes", after(seen(pod("b", volumes("pv-b"))), attached{"pv-a": here}, left("a", 0, "pv-a")),
 			"1 pod left: volume pv-a of shop/a is still attached to the node; 1 waits for its turn",
 		},
 		{
-			"DR-20: nothing but volumes", after(seen(), attached{"pv-a": here}, left("a", 0, "pv-a")),
+			"nothing but volumes", after(seen(), attached{"pv-a": here}, left("a", 0, "pv-a")),
 			"no pods left: volume pv-a of shop/a is still attached to the node",
 		},
 		{
-			"DR-21: many pods", seen(pod("a", protected("true")), pod("b", protected("true")), pod("c", protected("true")), pod("d", protected("true")), pod("e", protected("true"))),
+			"many pods", seen(pod("a", protected("true")), pod("b", protected("true")), pod("c", protected("true")), pod("d", protected("true")), pod("e", protected("true"))),
 			"5 pods left: shop/a, shop/b, shop/c and 2 more are not to be disrupted",
 		},
 		{
-			"DR-22: many blockers, those first that need somebody", knowing(seen(
+			"many blockers, those first that need somebody", knowing(seen(
 				pod("a", protected("true")), pod("b", protected("true")), pod("c", labelled("wait-completed")),
 				pod("d", answered(drain.Answer{Result: drain.Going}, 0)), pod("e", answered(drain.Answer{Result: drain.Failed, Message: "no"}, 0)),
 				pod("f", budgets("shop/web")),

@@ -13,7 +13,7 @@ import (
 func TestCreationCountsFromTheCreationOfTheObject(t *testing.T) {
 	young := func(f *health.Facts) { f.Since = f.Now }
 	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
-		t.Run("U111: phase "+phase, func(t *testing.T) {
+		t.Run("phase "+phase, func(t *testing.T) {
 			v := health.Next(facts(phase, noNode, tooLate, young))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
@@ -35,10 +35,10 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 		edits  []edit
 		reason string
 	}{
-		{"U114: with a node", []edit{sickFor(overdue)}, "HealthTimeout"},
-		{"U114: without a node", []edit{sickFor(overdue), noNode}, "HealthTimeout"},
-		{"U114: a day later", []edit{sickFor(24 * time.Hour), due}, "HealthTimeout"},
-		{"N15: its node is being deleted", []edit{nodeGoing}, "NodeDeleted"},
+		{"with a node", []edit{sickFor(overdue)}, "HealthTimeout"},
+		{"without a node", []edit{sickFor(overdue), noNode}, "HealthTimeout"},
+		{"a day later", []edit{sickFor(24 * time.Hour), due}, "HealthTimeout"},
+		{"its node is being deleted", []edit{nodeGoing}, "NodeDeleted"},
 		{"its instance is gone", []edit{sickFor(time.Second), gone}, "InstanceGone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
-	t.Run("U114: a grant counts in every phase, also for a node that is well", func(t *testing.T) {
+	t.Run("a grant counts in every phase, also for a node that is well", func(t *testing.T) {
 		for _, phase := range []string{"", "Pending", "CrashLoopBackOff", "Available", "Running", "Unknown"} {
 			v := health.Next(facts(phase, inSet, granted))
 			require.NotNil(t, v.Change, phase)
@@ -63,7 +63,7 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 			assert.Equal(t, "ReplacementGranted", v.Change.Reason)
 		}
 	})
-	t.Run("U65: a creation timeout waits for nobody: there is nothing to lose", func(t *testing.T) {
+	t.Run("a creation timeout waits for nobody: there is nothing to lose", func(t *testing.T) {
 		v := health.Next(facts("Pending", noNode, tooLate, inSet, breaker))
 		require.NotNil(t, v.Change)
 		assert.Equal(t, "Failed", v.Change.Phase)
@@ -73,14 +73,14 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
 	v := health.Next(facts("Unknown", sickFor(1000*time.Hour), endless))
 	assert.Equal(t, health.Verdict{Why: silence, Look: true}, v)
-	t.Run("U115: what is no matter of time ends the timeout all the same", func(t *testing.T) {
+	t.Run("what is no matter of time ends the timeout all the same", func(t *testing.T) {
 		for reason, fact := range map[string]edit{"NodeDeleted": nodeGoing, "InstanceGone": gone} {
 			v := health.Next(facts("Unknown", sickFor(time.Second), endless, fact))
 			require.NotNil(t, v.Change, reason)
 			assert.Equal(t, reason, v.Change.Reason)
 		}
 	})
-	t.Run("U115: the creation timeout is another one", func(t *testing.T) {
+	t.Run("the creation timeout is another one", func(t *testing.T) {
 		assert.NotNil(t, health.Next(facts("Pending", noNode, tooLate, endless)).Change)
 	})
 }
@@ -102,17 +102,17 @@ func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 		name string
 		edit edit
 	}{
-		{"D26: as it was", func(*health.Facts) {}},
-		{"D26: preservation wrote lastUpdateTime just now", func(f *health.Facts) { f.Since = f.Now }},
-		{"D26: and a minute ago", func(f *health.Facts) { f.Since = f.Now.Add(-time.Minute) }},
-		{"D26: a lastUpdateTime before the illness", func(f *health.Facts) { f.Since = f.Now.Add(-time.Hour) }},
-		{"D26: Ready went from False to Unknown just now", func(f *health.Facts) { f.BadSince = f.Now }},
-		{"D26: another condition is bad for longer", func(f *health.Facts) { f.BadSince = f.Now.Add(-time.Hour) }},
-		{"D26: the node went missing", noNode},
-		{"D26: the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
-		{"D26: the critical taint came", func(f *health.Facts) { f.NodeWaits = "its critical components are not ready" }},
-		{"D26: it was due before", due},
-		{"D26: the creation timeout has passed", tooLate},
+		{"as it was", func(*health.Facts) {}},
+		{"preservation wrote lastUpdateTime just now", func(f *health.Facts) { f.Since = f.Now }},
+		{"and a minute ago", func(f *health.Facts) { f.Since = f.Now.Add(-time.Minute) }},
+		{"a lastUpdateTime before the illness", func(f *health.Facts) { f.Since = f.Now.Add(-time.Hour) }},
+		{"Ready went from False to Unknown just now", func(f *health.Facts) { f.BadSince = f.Now }},
+		{"another condition is bad for longer", func(f *health.Facts) { f.BadSince = f.Now.Add(-time.Hour) }},
+		{"the node went missing", noNode},
+		{"the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
+		{"the critical taint came", func(f *health.Facts) { f.NodeWaits = "its critical components are not ready" }},
+		{"it was due before", due},
+		{"the creation timeout has passed", tooLate},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Next(facts("Unknown", sickFor(4*time.Minute), row.edit))
@@ -125,7 +125,7 @@ func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
-	t.Run("D26: without a health clock, the phase is the base", func(t *testing.T) {
+	t.Run("without a health clock, the phase is the base", func(t *testing.T) {
 		v := health.Next(facts("Unknown", sick))
 		assert.Nil(t, v.Change)
 		assert.Equal(t, noon.Add(5*time.Minute), v.Deadline)
@@ -159,14 +159,14 @@ func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 		well    time.Duration // from the recovery to the next illness
 		old     bool
 	}{
-		{"D26: well for a moment", 10 * time.Minute, 0, true},
-		{"D26: well for less than a tenth of 10 minutes", 10 * time.Minute, 59 * time.Second, true},
-		{"D26: well for a tenth of 10 minutes", 10 * time.Minute, time.Minute, false},
-		{"D26: well for less than a tenth of 5 minutes", 5 * time.Minute, 29 * time.Second, true},
-		{"D26: well for a tenth of 5 minutes", 5 * time.Minute, 30 * time.Second, false},
-		{"D26: a minute is enough, however long the timeout", 24 * time.Hour, time.Minute, false},
-		{"D26: and less is not", 24 * time.Hour, 59 * time.Second, true},
-		{"D26: with a timeout of zero, each illness is a new one", 0, 0, false},
+		{"well for a moment", 10 * time.Minute, 0, true},
+		{"well for less than a tenth of 10 minutes", 10 * time.Minute, 59 * time.Second, true},
+		{"well for a tenth of 10 minutes", 10 * time.Minute, time.Minute, false},
+		{"well for less than a tenth of 5 minutes", 5 * time.Minute, 29 * time.Second, true},
+		{"well for a tenth of 5 minutes", 5 * time.Minute, 30 * time.Second, false},
+		{"a minute is enough, however long the timeout", 24 * time.Hour, time.Minute, false},
+		{"and less is not", 24 * time.Hour, 59 * time.Second, true},
+		{"with a timeout of zero, each illness is a new one", 0, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ill := recovered.Add(row.well)
@@ -180,7 +180,7 @@ func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 			assert.Equal(t, &health.Clock{UnhealthySince: want}, v.Clock, "and it is not well any more")
 		})
 	}
-	t.Run("D26: a recovery from an illness without a clock", func(t *testing.T) {
+	t.Run("a recovery from an illness without a clock", func(t *testing.T) {
 		v := health.Next(facts("Running", sick, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }))
 		assert.Equal(t, &health.Clock{UnhealthySince: noon}, v.Clock)
 	})
@@ -195,7 +195,7 @@ func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	assert.False(t, v.Due.True)
 	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, noNode)), "without a healthy node it stays as it is")
 	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, nodeGoing)))
-	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed")), "D27: one that its set replaces is not")
+	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed")), "one that its set replaces is not")
 }
 
 func TestMoreTimeTakesTheReplacementBack(t *testing.T) {

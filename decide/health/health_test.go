@@ -23,21 +23,21 @@ func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 		conditions []health.Condition
 		why        string // empty for a healthy node
 	}{
-		{"U110: no condition at all", nil, "no Ready condition reported yet"},
-		{"U110: Ready is missing, pressure False", []health.Condition{noPressure}, "no Ready condition reported yet"},
-		{"U110: Ready is missing, pressure True", []health.Condition{pressure}, "DiskPressure is True (Because)"},
-		{"U110: Ready", []health.Condition{ready}, ""},
-		{"U110: Ready, pressure False", []health.Condition{ready, noPressure}, ""},
-		{"U110: Ready, pressure True", []health.Condition{ready, pressure}, "DiskPressure is True (Because)"},
-		{"U110: Ready, pressure Unknown counts as bad", []health.Condition{ready, unclear}, "DiskPressure is Unknown (Because)"},
-		{"U110: Ready, another condition True", []health.Condition{ready, odd}, ""},
-		{"U110: not Ready", []health.Condition{notReady}, "Ready is False (Because)"},
-		{"U110: not Ready, pressure False", []health.Condition{notReady, noPressure}, "Ready is False (Because)"},
-		{"U110: not Ready, pressure True", []health.Condition{notReady, pressure}, "DiskPressure is True (Because), Ready is False (Because)"},
-		{"U110: not Ready, pressure Unknown", []health.Condition{notReady, unclear}, "DiskPressure is Unknown (Because), Ready is False (Because)"},
-		{"U110: silent", []health.Condition{silent}, "Ready is Unknown (Because)"},
-		{"U110: silent, pressure False", []health.Condition{silent, noPressure}, "Ready is Unknown (Because)"},
-		{"U110: silent, pressure True", []health.Condition{pressure, silent}, "DiskPressure is True (Because), Ready is Unknown (Because)"},
+		{"no condition at all", nil, "no Ready condition reported yet"},
+		{"Ready is missing, pressure False", []health.Condition{noPressure}, "no Ready condition reported yet"},
+		{"Ready is missing, pressure True", []health.Condition{pressure}, "DiskPressure is True (Because)"},
+		{"Ready", []health.Condition{ready}, ""},
+		{"Ready, pressure False", []health.Condition{ready, noPressure}, ""},
+		{"Ready, pressure True", []health.Condition{ready, pressure}, "DiskPressure is True (Because)"},
+		{"Ready, pressure Unknown counts as bad", []health.Condition{ready, unclear}, "DiskPressure is Unknown (Because)"},
+		{"Ready, another condition True", []health.Condition{ready, odd}, ""},
+		{"not Ready", []health.Condition{notReady}, "Ready is False (Because)"},
+		{"not Ready, pressure False", []health.Condition{notReady, noPressure}, "Ready is False (Because)"},
+		{"not Ready, pressure True", []health.Condition{notReady, pressure}, "DiskPressure is True (Because), Ready is False (Because)"},
+		{"not Ready, pressure Unknown", []health.Condition{notReady, unclear}, "DiskPressure is Unknown (Because), Ready is False (Because)"},
+		{"silent", []health.Condition{silent}, "Ready is Unknown (Because)"},
+		{"silent, pressure False", []health.Condition{silent, noPressure}, "Ready is Unknown (Because)"},
+		{"silent, pressure True", []health.Condition{pressure, silent}, "DiskPressure is True (Because), Ready is Unknown (Because)"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			healthy, why := health.Decide(row.conditions, bad)

@@ -58,11 +58,11 @@ func TestAFlappingNode(t *testing.T) {
 		well   time.Duration
 		failed time.Duration // two hours means never
 	}{
-		{"D26: sick without a break", time.Hour, 0, 10 * time.Minute},
-		{"D26: several times a minute", 10 * time.Second, 5 * time.Second, 10 * time.Minute},
-		{"D26: well for most of each minute, and well at the end: it fails with the next illness", 20 * time.Second, 50 * time.Second, 10*time.Minute + 30*time.Second},
-		{"D26: well for a minute each time", 9 * time.Minute, time.Minute, 2 * time.Hour},
-		{"D26: well for longer than it is sick", time.Minute, 9 * time.Minute, 2 * time.Hour},
+		{"sick without a break", time.Hour, 0, 10 * time.Minute},
+		{"several times a minute", 10 * time.Second, 5 * time.Second, 10 * time.Minute},
+		{"well for most of each minute, and well at the end: it fails with the next illness", 20 * time.Second, 50 * time.Second, 10*time.Minute + 30*time.Second},
+		{"well for a minute each time", 9 * time.Minute, time.Minute, 2 * time.Hour},
+		{"well for longer than it is sick", time.Minute, 9 * time.Minute, 2 * time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f, after := live(facts("Running"), 2*time.Hour, flapping(row.sick, row.well))
@@ -70,7 +70,7 @@ func TestAFlappingNode(t *testing.T) {
 			assert.Equal(t, row.failed < 2*time.Hour, f.Phase == "Failed")
 		})
 	}
-	t.Run("D26: preservation writes all the while", func(t *testing.T) {
+	t.Run("preservation writes all the while", func(t *testing.T) {
 		flap := flapping(10*time.Second, 5*time.Second)
 		_, after := live(facts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
 			flap(f, after)
@@ -116,11 +116,11 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		edit edit
 		to   string
 	}{
-		{"D24: the node reports again", func(f *health.Facts) { f.Healthy = true }, "Running"},
-		{"D24: the node stays silent", func(*health.Facts) {}, "Failed"},
-		{"D24: the node is gone", noNode, "Failed"},
-		{"D24: the node stays silent below a deployment", inSet, ""},
-		{"D24: the node fell ill only now", func(f *health.Facts) { f.UnhealthySince = f.Now }, ""},
+		{"the node reports again", func(f *health.Facts) { f.Healthy = true }, "Running"},
+		{"the node stays silent", func(*health.Facts) {}, "Failed"},
+		{"the node is gone", noNode, "Failed"},
+		{"the node stays silent below a deployment", inSet, ""},
+		{"the node fell ill only now", func(f *health.Facts) { f.UnhealthySince = f.Now }, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := f
@@ -152,8 +152,8 @@ func TestAnApiServerThatComesAndGoesFailsNobody(t *testing.T) {
 		name string
 		edit edit
 	}{
-		{"N8: a lone machine", func(*health.Facts) {}},
-		{"N8: below a deployment", inSet},
+		{"a lone machine", func(*health.Facts) {}},
+		{"below a deployment", inSet},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f, after := live(facts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
@@ -175,9 +175,9 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 		name  string
 		edits []edit
 	}{
-		{"N15: a node that is well", nil},
-		{"N15: a node that is sick", []edit{sick}},
-		{"D31: a machine without a health timeout", []edit{endless}},
+		{"a node that is well", nil},
+		{"a node that is sick", []edit{sick}},
+		{"a machine without a health timeout", []edit{endless}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := facts("Running", append(row.edits, nodeGoing, inSet)...)
@@ -185,7 +185,7 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 			require.Equal(t, "Unknown", to(v))
 			f = written(f, v, noon)
 			v = health.Next(f)
-			assert.Empty(t, to(v), "D31: within the budget only")
+			assert.Empty(t, to(v), "within the budget only")
 			assert.Equal(t, "NodeDeleted", v.Due.Reason)
 			f = written(f, v, noon)
 
@@ -195,7 +195,7 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 			assert.False(t, v.Due.True)
 		})
 	}
-	t.Run("N15: it is gone altogether", func(t *testing.T) {
+	t.Run("it is gone altogether", func(t *testing.T) {
 		missing := func(f *health.Facts) { f.NodeGone = true }
 		for _, row := range []struct {
 			edits  []edit
@@ -214,7 +214,7 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 		v = health.Next(facts("Pending", missing, noNode))
 		assert.Empty(t, to(v), "it has not joined yet")
 	})
-	t.Run("N15: nobody knows whether it is gone: the machine is as patient as ever", func(t *testing.T) {
+	t.Run("nobody knows whether it is gone: the machine is as patient as ever", func(t *testing.T) {
 		v := health.Next(facts("Unknown", sickFor(time.Minute), noNode))
 		assert.Equal(t, health.Verdict{Why: "node m-1 is not registered", Deadline: noon.Add(9 * time.Minute), Look: true}, v)
 	})

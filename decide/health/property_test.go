@@ -112,7 +112,7 @@ func equal[T comparable](a, b *T) bool {
 
 func neverTakenBack(f health.Facts, v health.Verdict) string {
 	if f.Phase == "Failed" && v != (health.Verdict{}) {
-		return "D27: a Failed machine is left alone"
+		return "a Failed machine is left alone"
 	}
 	return ""
 }

@@ -23,17 +23,17 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		edits []edit
 		to    string
 	}{
-		{"U116: the agent works", "InPlaceUpdating", []edit{updatingFor(19 * time.Minute), noNode}, ""},
-		{"U116: it took too long", "InPlaceUpdating", []edit{updatingFor(20 * time.Minute)}, "InPlaceUpdateFailed"},
-		{"U116: success", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("successful")}, "InPlaceUpdateSuccessful"},
-		{"U116: success, late", "InPlaceUpdating", []edit{updatingFor(time.Hour), result("successful")}, "InPlaceUpdateSuccessful"},
-		{"U116: failure", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("failed")}, "InPlaceUpdateFailed"},
-		{"U116: a failure may still be mended", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("failed"), alone}, ""},
-		{"U116: and is", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("successful"), alone}, "InPlaceUpdateSuccessful"},
-		{"U116: failure becomes Failed", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone}, "Failed"},
-		{"U116: not where the health timeout is disabled", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone, disabled}, ""},
-		{"U116: updated, and healthy", "InPlaceUpdateSuccessful", []edit{result("successful")}, "Running"},
-		{"U116: updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), noNode}, "Unknown"},
+		{"the agent works", "InPlaceUpdating", []edit{updatingFor(19 * time.Minute), noNode}, ""},
+		{"it took too long", "InPlaceUpdating", []edit{updatingFor(20 * time.Minute)}, "InPlaceUpdateFailed"},
+		{"success", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("successful")}, "InPlaceUpdateSuccessful"},
+		{"success, late", "InPlaceUpdating", []edit{updatingFor(time.Hour), result("successful")}, "InPlaceUpdateSuccessful"},
+		{"failure", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("failed")}, "InPlaceUpdateFailed"},
+		{"a failure may still be mended", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("failed"), alone}, ""},
+		{"and is", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("successful"), alone}, "InPlaceUpdateSuccessful"},
+		{"failure becomes Failed", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone}, "Failed"},
+		{"not where the health timeout is disabled", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone, disabled}, ""},
+		{"updated, and healthy", "InPlaceUpdateSuccessful", []edit{result("successful")}, "Running"},
+		{"updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), noNode}, "Unknown"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Next(facts(row.phase, row.edits...))
@@ -45,13 +45,13 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 			assert.Equal(t, row.to, v.Change.Phase)
 		})
 	}
-	t.Run("U116: below a deployment it waits for its grant", func(t *testing.T) {
+	t.Run("below a deployment it waits for its grant", func(t *testing.T) {
 		v := health.Next(facts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), inSet))
 		assert.Nil(t, v.Change)
 		require.NotNil(t, v.Due)
 		assert.True(t, v.Due.True)
 	})
-	t.Run("U116: its deadline is told", func(t *testing.T) {
+	t.Run("its deadline is told", func(t *testing.T) {
 		f := facts("InPlaceUpdating", updatingFor(time.Minute))
 		assert.Equal(t, f.Since.Add(20*time.Minute), health.Next(f).Deadline)
 	})

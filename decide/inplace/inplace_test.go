@@ -56,36 +56,36 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 		message string
 		why     string
 	}{
-		{name: "U126: no labels, no condition"},
+		{name: "no labels, no condition"},
 		{
-			name: "U126: a candidate for the first time", node: at("", isCandidate),
+			name: "a candidate for the first time", node: at("", isCandidate),
 			reason: candidate, message: "Node waits to be selected for an in-place update.",
 			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
-			name: "U126: a candidate again, after an update that succeeded", node: at(successful, isCandidate),
+			name: "a candidate again, after an update that succeeded", node: at(successful, isCandidate),
 			reason: candidate, message: "Node waits to be selected for an in-place update.",
 			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
-			name: "U126: a candidate, and the result of the last update is still there", node: at(successful, isCandidate, result("successful")),
+			name: "a candidate, and the result of the last update is still there", node: at(successful, isCandidate, result("successful")),
 			why: "the node was updated in place",
 		},
 		{
-			name: "U126: a candidate is selected", node: at(candidate, isChosen),
+			name: "a candidate is selected", node: at(candidate, isChosen),
 			reason: selected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
 			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
 		{
-			name: "U126: the update succeeded", node: at(ready, isChosen, result("successful")),
+			name: "the update succeeded", node: at(ready, isChosen, result("successful")),
 			reason: successful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "U126: the update failed", node: at(ready, isChosen, result("failed"), because("disk full")),
+			name: "the update failed", node: at(ready, isChosen, result("failed"), because("disk full")),
 			reason: failed, message: "disk full", why: "the node's condition becomes UpdateFailed: disk full",
 		},
 		{
-			name: "U126: the labels that brought a condition do not set it back", node: at(candidate, isCandidate),
+			name: "the labels that brought a condition do not set it back", node: at(candidate, isCandidate),
 			why: "the node waits to be selected for its in-place update",
 		},
 
@@ -112,7 +112,7 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 			reason: successful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "U116: a later success rescues it", node: at(failed, isChosen, result("successful")),
+			name: "a later success rescues it", node: at(failed, isChosen, result("successful")),
 			reason: successful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
@@ -163,11 +163,11 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 		want  inplace.Decision
 		why   string // where want has none
 	}{
-		{"U127: selected", at(selected, isChosen), "Running", toDrain, uncordoned},
-		{"U127: selected and cordoned", at(selected, isChosen, isCordoned, atNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
-		{"U127: empty", at(drained, isChosen, isCordoned), "Running", toUpdate, ""},
-		{"U127: empty, and its machine says so", at(drained, isChosen, isCordoned), "InPlaceUpdating", toTell, ""},
-		{"U127: the agent has its turn", at(ready, isChosen, isCordoned, atNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
+		{"selected", at(selected, isChosen), "Running", toDrain, uncordoned},
+		{"selected and cordoned", at(selected, isChosen, isCordoned, atNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
+		{"empty", at(drained, isChosen, isCordoned), "Running", toUpdate, ""},
+		{"empty, and its machine says so", at(drained, isChosen, isCordoned), "InPlaceUpdating", toTell, ""},
+		{"the agent has its turn", at(ready, isChosen, isCordoned, atNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
 
 		{"an unhealthy node may be updated", at(selected, isChosen), "Unknown", toDrain, uncordoned},
 		{"an unhealthy node that is empty, too", at(drained, isChosen, isCordoned), "Unknown", toUpdate, ""},
@@ -187,7 +187,7 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 		{"selected before its machine has joined", at(selected, isChosen), "Pending", inplace.Decision{}, notIn + "Pending"},
 		{"selected when its machine has failed", at(selected, isChosen), "Failed", inplace.Decision{}, notIn + "Failed"},
 		{"empty when its machine has failed", at(drained, isChosen, isCordoned), "Failed", inplace.Decision{}, notIn + "Failed"},
-		{"U116: the update took too long", at(ready, isChosen, isCordoned), "InPlaceUpdateFailed", inplace.Decision{}, notIn + "InPlaceUpdateFailed"},
+		{"the update took too long", at(ready, isChosen, isCordoned), "InPlaceUpdateFailed", inplace.Decision{}, notIn + "InPlaceUpdateFailed"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.want.Why == "" {

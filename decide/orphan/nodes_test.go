@@ -25,10 +25,10 @@ func TestUnmanaged(t *testing.T) {
 		owner orphan.NodeOwner
 		want  []string
 	}{
-		{"U162: 21 minutes", node(21*time.Minute, nil), other, []string{"n"}},
-		{"U162: 19 minutes", node(19*time.Minute, nil), other, nil},
-		{"U162: it says so, and has our finalizer", node(time.Hour, func(n *orphan.Node) { n.NotManaged = true }), other, []string{"n"}},
-		{"U162: it says so already", node(time.Hour, func(n *orphan.Node) { n.NotManaged, n.Guarded = true, false }), other, nil},
+		{"21 minutes", node(21*time.Minute, nil), other, []string{"n"}},
+		{"19 minutes", node(19*time.Minute, nil), other, nil},
+		{"it says so, and has our finalizer", node(time.Hour, func(n *orphan.Node) { n.NotManaged = true }), other, []string{"n"}},
+		{"it says so already", node(time.Hour, func(n *orphan.Node) { n.NotManaged, n.Guarded = true, false }), other, nil},
 		{"one that never was ours", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), other, []string{"n"}},
 		{"one that never was ours, and a machine of which nothing is known", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), orphan.NodeOwner{Name: "other"}, []string{"n"}},
 		{"a machine names it", node(time.Hour, nil), orphan.NodeOwner{Name: "x", Node: "n"}, nil},
@@ -41,7 +41,7 @@ func TestUnmanaged(t *testing.T) {
 			assert.Equal(t, row.want, orphan.Unmanaged(now, []orphan.Node{row.node}, []orphan.NodeOwner{row.owner}))
 		})
 	}
-	t.Run("N7: no machine at all", func(t *testing.T) {
+	t.Run("no machine at all", func(t *testing.T) {
 		assert.Empty(t, orphan.Unmanaged(now, []orphan.Node{node(time.Hour, nil)}, nil))
 	})
 	t.Run("bounded", func(t *testing.T) {

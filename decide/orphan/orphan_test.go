@@ -100,12 +100,12 @@ func TestDecide(t *testing.T) {
 	}{
 		{name: "nothing to do", facts: healthy(3)},
 		{name: "nothing at all", facts: orphan.Facts{Now: now}},
-		{name: "U161: no machine: it goes", facts: with(healthy(3), long, gone), goes: []string{"i-gone"}},
-		{name: "U161: a machine in CrashLoopBackOff, which names no instance yet, keeps it", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) {
+		{name: "no machine: it goes", facts: with(healthy(3), long, gone), goes: []string{"i-gone"}},
+		{name: "a machine in CrashLoopBackOff, which names no instance yet, keeps it", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, machine("gone", ""))
 		})},
 		{
-			name: "U161: a machine that names another instance keeps it, since a provider deletes all of one UID: a person decides",
+			name: "a machine that names another instance keeps it, since a provider deletes all of one UID: a person decides",
 			facts: changed(with(healthy(3), long, gone, instance("i-other", "gone")), func(f *orphan.Facts) {
 				f.Machines = append(f.Machines, machine("gone", "i-other"))
 			}), says: "Machine gone has 2 instances (i-gone, i-other)",
@@ -113,7 +113,7 @@ func TestDecide(t *testing.T) {
 		{name: "a machine of that name with another UID does not keep it", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new"})
 		}), goes: []string{"i-gone"}},
-		{name: "N7: restored from a backup: the machine has another UID and names its instance", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) {
+		{name: "restored from a backup: the machine has another UID and names its instance", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new", ProviderID: "i-gone"})
 		}), says: "Machine gone names instance i-gone"},
 		{name: "two instances of one lost machine of which another machine names one: both stay", facts: changed(with(healthy(30), long, gone, instance("i-gone-2", "gone")), func(f *orphan.Facts) {
@@ -121,26 +121,26 @@ func TestDecide(t *testing.T) {
 		}), says: "Machine new names instance i-gone-2"},
 		{name: "two instances of one lost machine go together", facts: with(healthy(3), long, gone, instance("i-gone-2", "gone")), goes: []string{"i-gone", "i-gone-2"}},
 		{name: "one of the two was just seen", facts: with(with(healthy(3), long, gone), 0, instance("i-gone-2", "gone")), says: "not confirmed before 12:15:00 UTC"},
-		{name: "U161: in a cloud of names, no machine of its name: it goes", facts: named(with(healthy(3), long, gone)), goes: []string{"i-gone"}},
-		{name: "U161: in a cloud of names, a machine of its name that has no instance yet keeps it", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
+		{name: "in a cloud of names, no machine of its name: it goes", facts: named(with(healthy(3), long, gone)), goes: []string{"i-gone"}},
+		{name: "in a cloud of names, a machine of its name that has no instance yet keeps it", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new"})
 		})},
 		{
-			name: "U161: in a cloud of names, a second one of a name stays: a person decides", facts: named(with(healthy(3), long, instance("i-2", "m-1"))),
+			name: "in a cloud of names, a second one of a name stays: a person decides", facts: named(with(healthy(3), long, instance("i-2", "m-1"))),
 			says: "instance i-2 has no UID, and the name of Machine m-1, which names instance i-m-1",
 		},
-		{name: "U161: in a cloud of names, a machine that was moved keeps it", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
+		{name: "in a cloud of names, a machine that was moved keeps it", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new", Elsewhere: "other"})
 		}), says: "i-gone"},
-		{name: "U161: in a cloud of names, one that a machine of another name has on record stays", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
+		{name: "in a cloud of names, one that a machine of another name has on record stays", facts: changed(named(with(healthy(3), long, gone)), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, machine("renamed", "i-gone"))
 		})},
-		{name: "U161: in a cloud of names, one without a name stays", facts: named(with(healthy(3), long, orphan.Instance{ProviderID: "i-gone"})), says: "has neither the name nor the UID"},
-		{name: "D23: first sighting", facts: with(healthy(3), 0, gone), says: "first seen at 12:00:00 UTC"},
-		{name: "D23: a second look that comes too early", facts: with(healthy(3), 15*time.Minute-1, gone), says: "not confirmed"},
-		{name: "D23: exactly at the time", facts: with(healthy(3), 15*time.Minute, gone), goes: []string{"i-gone"}},
-		{name: "D23: too young", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-young", Machine: "y", UID: "uid-y", Created: ago(20*time.Minute - 1)}), says: "too young until 12:00:00"},
-		{name: "D23: old enough", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-young", Machine: "y", UID: "uid-y", Created: ago(20 * time.Minute)}), goes: []string{"i-young"}},
+		{name: "in a cloud of names, one without a name stays", facts: named(with(healthy(3), long, orphan.Instance{ProviderID: "i-gone"})), says: "has neither the name nor the UID"},
+		{name: "first sighting", facts: with(healthy(3), 0, gone), says: "first seen at 12:00:00 UTC"},
+		{name: "a second look that comes too early", facts: with(healthy(3), 15*time.Minute-1, gone), says: "not confirmed"},
+		{name: "exactly at the time", facts: with(healthy(3), 15*time.Minute, gone), goes: []string{"i-gone"}},
+		{name: "too young", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-young", Machine: "y", UID: "uid-y", Created: ago(20*time.Minute - 1)}), says: "too young until 12:00:00"},
+		{name: "old enough", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-young", Machine: "y", UID: "uid-y", Created: ago(20 * time.Minute)}), goes: []string{"i-young"}},
 		{name: "a cloud that does not tell ages", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-gone", Machine: "y", UID: "uid-y"}), goes: []string{"i-gone"}},
 		{name: "a cloud whose clock is ahead", facts: with(healthy(3), long, orphan.Instance{ProviderID: "i-gone", Machine: "y", UID: "uid-y", Created: now.Add(time.Hour)}), says: "too young"},
 		{name: "a sighting of the future counts from now", facts: with(healthy(3), -time.Hour, gone), says: "first seen at 12:00:00 UTC"},
@@ -156,14 +156,14 @@ func TestDecide(t *testing.T) {
 		{name: "without a provider ID", facts: with(healthy(3), long, orphan.Instance{UID: "uid-x", Machine: "x", Created: ago(time.Hour)}), says: "instance x has no provider ID"},
 		{name: "two of one UID, one of them without a provider ID", facts: with(healthy(3), long, gone, orphan.Instance{UID: "uid-gone", Machine: "gone"}), says: "has no provider ID"},
 		{name: "without a UID, but named by a machine", facts: changed(healthy(3), func(f *orphan.Facts) { f.Instances[1].UID = "" })},
-		{name: "N7: no machine at all", facts: with(orphan.Facts{Now: now}, long, gone), held: "1 instance and no machine at all: moved or restored control plane?"},
-		{name: "N7: no machine at all, and no instance of ours", facts: with(orphan.Facts{Now: now}, long, orphan.Instance{ProviderID: "i-x"}), says: "i-x"},
-		{name: "N7: only machines of other classes are there", facts: with(orphan.Facts{Now: now, Machines: []orphan.Machine{{Name: "other", UID: "uid-other", ProviderID: "i-of-another-class"}}}, long, gone), held: "no machine claims any of the class's 1 instance"},
-		{name: "N7: two of three", facts: with(healthy(1), long, lost(2)...), goes: []string{"i-lost-0", "i-lost-1"}},
-		{name: "N7: three of four", facts: with(healthy(1), long, lost(3)...), held: "3 of 4 instances have no machine, more than the 2 allowed at once"},
-		{name: "N7: a tenth", facts: with(healthy(45), long, lost(5)...), goes: []string{"i-lost-0", "i-lost-1", "i-lost-2", "i-lost-3", "i-lost-4"}},
-		{name: "N7: more than a tenth", facts: with(healthy(44), long, lost(5)...), held: "5 of 49 instances"},
-		{name: "N7: those that were just seen count, too", facts: with(with(healthy(10), long, gone), 0, lost(2)...), held: "3 of 13 instances"},
+		{name: "no machine at all", facts: with(orphan.Facts{Now: now}, long, gone), held: "1 instance and no machine at all: moved or restored control plane?"},
+		{name: "no machine at all, and no instance of ours", facts: with(orphan.Facts{Now: now}, long, orphan.Instance{ProviderID: "i-x"}), says: "i-x"},
+		{name: "only machines of other classes are there", facts: with(orphan.Facts{Now: now, Machines: []orphan.Machine{{Name: "other", UID: "uid-other", ProviderID: "i-of-another-class"}}}, long, gone), held: "no machine claims any of the class's 1 instance"},
+		{name: "two of three", facts: with(healthy(1), long, lost(2)...), goes: []string{"i-lost-0", "i-lost-1"}},
+		{name: "three of four", facts: with(healthy(1), long, lost(3)...), held: "3 of 4 instances have no machine, more than the 2 allowed at once"},
+		{name: "a tenth", facts: with(healthy(45), long, lost(5)...), goes: []string{"i-lost-0", "i-lost-1", "i-lost-2", "i-lost-3", "i-lost-4"}},
+		{name: "more than a tenth", facts: with(healthy(44), long, lost(5)...), held: "5 of 49 instances"},
+		{name: "those that were just seen count, too", facts: with(with(healthy(10), long, gone), 0, lost(2)...), held: "3 of 13 instances"},
 		{name: "a person lets some go", facts: changed(with(orphan.Facts{Now: now}, long, lost(5)...), func(f *orphan.Facts) { f.Allowed = " 2 until 2026-11-22T12:00:01Z " }), goes: []string{"i-lost-0", "i-lost-1"}, says: "one sweep deletes at most 2"},
 		{name: "a person lets none go", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0" }), says: "one sweep deletes at most 0"},
 		{name: "a person who is hard to understand", facts: changed(with(healthy(3), long, gone), func(f *orphan.Facts) { f.Allowed = "all" }), held: `says "all", which is not a number`},
@@ -222,7 +222,7 @@ func TestSightings(t *testing.T) {
 	t.Run("what is not there any more is forgotten", func(t *testing.T) {
 		assert.Empty(t, orphan.Decide(changed(healthy(3), func(f *orphan.Facts) { f.Sightings = seen(ago(time.Hour)) })).Sightings)
 	})
-	t.Run("N7: what shows while machines come back one by one is no sighting", func(t *testing.T) {
+	t.Run("what shows while machines come back one by one is no sighting", func(t *testing.T) {
 		f := with(orphan.Facts{Now: now}, time.Hour, lost(20)...)
 		for i := range 20 {
 			d := orphan.Decide(f)

@@ -92,7 +92,7 @@ func TestOtherMachinesDoNotBlock(t *testing.T) {
 	}{
 		{"Failed", with(running("other"), func(m *replace.Machine) { m.Failed = true })},
 		{"Terminating", with(running("other"), func(m *replace.Machine) { m.Deleting = true })},
-		{"D25: without phase, Pending or CrashLoopBackOff", substitute("other", epoch)},
+		{"without phase, Pending or CrashLoopBackOff", substitute("other", epoch)},
 		{"preserved", with(running("other"), func(m *replace.Machine) { m.Failed, m.Preserved, m.Granted = true, true, true })},
 	} {
 		t.Run(row.name, func(t *testing.T) {

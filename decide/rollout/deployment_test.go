@@ -16,14 +16,14 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		in   rollout.Observed
 		want *rollout.Creation
 	}{
-		{"U2, I4: no set yet", rolling(0, 1, 0), &rollout.Creation{Revision: 1, Max: 0}},
+		{"no set yet", rolling(0, 1, 0), &rollout.Creation{Revision: 1, Max: 0}},
 		{"with machines", rolling(3, 1, 0), &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
-		{"U3, U5: invalid", invalid(rolling(3, 1, 0)), nil},
-		{"U9: RollingUpdate", rolling(3, 1, 0, old(1, 3, 3, 3)), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
-		{"U6: Recreate, old machines are there", by(rollout.Recreate, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"U6: Recreate, none is", by(rollout.Recreate, rolling(3, 1, 0, old(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
-		{"U26: in-place Auto has its surge", by(rollout.InPlaceAuto, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
-		{"U26: in-place Manual begins with none", by(rollout.InPlaceManual, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
+		{"invalid", invalid(rolling(3, 1, 0)), nil},
+		{"RollingUpdate", rolling(3, 1, 0, old(1, 3, 3, 3)), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
+		{"Recreate, old machines are there", by(rollout.Recreate, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
+		{"Recreate, none is", by(rollout.Recreate, rolling(3, 1, 0, old(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Auto has its surge", by(rollout.InPlaceAuto, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Manual begins with none", by(rollout.InPlaceManual, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
 		{"OnDelete begins with none", by(rollout.OnDelete, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
 		{"one that is being deleted is none", rolling(3, 1, 0, going(now(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
 		{"paused: none is made", paused(rolling(3, 1, 0, old(1, 3, 3, 3))), nil},
@@ -35,13 +35,13 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 			assert.Empty(t, d.Resize)
 		})
 	}
-	t.Run("U1: all as it should be", func(t *testing.T) {
+	t.Run("all as it should be", func(t *testing.T) {
 		d := rollout.Decide(rolling(3, 1, 0, now(1, 3, 3, 3)))
 		assert.False(t, d.Acts())
 		assert.True(t, d.Complete)
 		assert.Equal(t, "3 machines wanted and there, all of revision 1", d.Why)
 	})
-	t.Run("U15, I10: a deployment that is being deleted deletes its sets", func(t *testing.T) {
+	t.Run("a deployment that is being deleted deletes its sets", func(t *testing.T) {
 		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(2, 3, 3, 3), going(old(3, 0, 0, 0)))
 		o.Deleting = true
 		d := rollout.Decide(o)
@@ -90,7 +90,7 @@ func TestRecreate(t *testing.T) {
 	recreate := func(sets ...rollout.Set) rollout.Decision {
 		return rollout.Decide(by(rollout.Recreate, rolling(3, 1, 1, sets...)))
 	}
-	t.Run("U7: first the old set goes to 0", func(t *testing.T) {
+	t.Run("first the old set goes to 0", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms1": 0}, sizes(recreate(old(1, 3, 3, 3), now(2, 0, 0, 0))))
 	})
 	t.Run("it waits until the last old machine is gone", func(t *testing.T) {
@@ -99,10 +99,10 @@ func TestRecreate(t *testing.T) {
 		assert.Equal(t, "1 machine of old templates still there", d.Hold)
 		assert.True(t, d.Rolling)
 	})
-	t.Run("U8: then the new set gets its full size", func(t *testing.T) {
+	t.Run("then the new set gets its full size", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms2": 3}, sizes(recreate(old(1, 0, 0, 0), now(2, 0, 0, 0))))
 	})
-	t.Run("D7: without a block of bounds nothing is an error, and nothing may be missing", func(t *testing.T) {
+	t.Run("without a block of bounds nothing is an error, and nothing may be missing", func(t *testing.T) {
 		o := by(rollout.Recreate, rolling(3, 0, 0, now(1, 3, 3, 2)))
 		assert.Equal(t, rollout.Condition{
 			Type: "Available", Status: "False", Reason: "MinimumReplicasUnavailable", Message: "2 of 3 machines available, 3 needed",
@@ -145,13 +145,13 @@ func TestBounds(t *testing.T) {
 		in                 rollout.Observed
 		surge, unavailable int
 	}{
-		{"U25: Recreate", by(rollout.Recreate, rolling(5, 1, 1)), 0, 0},
-		{"U25: 0 replicas", rolling(0, 1, 1), 0, 0},
-		{"U25: 1 of 5", rolling(5, 1, 1), 1, 1},
-		{"U25: 10 of 5 is capped", rolling(5, 1, 10), 1, 5},
-		{"U25: in-place Manual has no surge", by(rollout.InPlaceManual, rolling(5, 1, 0)), 0, 1},
-		{"U25: in-place Auto", by(rollout.InPlaceAuto, rolling(5, 1, 0)), 1, 0},
-		{"U25: both zero", rolling(5, 0, 0), 0, 1},
+		{"Recreate", by(rollout.Recreate, rolling(5, 1, 1)), 0, 0},
+		{"0 replicas", rolling(0, 1, 1), 0, 0},
+		{"1 of 5", rolling(5, 1, 1), 1, 1},
+		{"10 of 5 is capped", rolling(5, 1, 10), 1, 5},
+		{"in-place Manual has no surge", by(rollout.InPlaceManual, rolling(5, 1, 0)), 0, 1},
+		{"in-place Auto", by(rollout.InPlaceAuto, rolling(5, 1, 0)), 1, 0},
+		{"both zero", rolling(5, 0, 0), 0, 1},
 		{"surge is rounded up, unavailable down", rollout.Observed{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percent(25), Unavailable: percent(25)}, 2, 1},
 		{"no number below zero", rolling(5, -3, 1), 0, 1},
 	} {
@@ -183,10 +183,10 @@ func TestScalingWhilePaused(t *testing.T) {
 		in   rollout.Decision
 		want map[string]int
 	}{
-		{"U12: sizes stay", frozen(10, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{}},
-		{"U20: out, to the new set only", frozen(14, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms2": 6}},
-		{"U22: in, with nothing left over", frozen(4, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms1": 4, "ms2": 2}},
-		{"U21: in, what is left over falls on the largest", frozen(5, 0, max10(old(1, 4, 4, 4)), max10(old(2, 3, 3, 3)), max10(now(3, 3, 3, 3))), map[string]int{"ms1": 1, "ms2": 2, "ms3": 2}},
+		{"sizes stay", frozen(10, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{}},
+		{"out, to the new set only", frozen(14, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms2": 6}},
+		{"in, with nothing left over", frozen(4, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms1": 4, "ms2": 2}},
+		{"in, what is left over falls on the largest", frozen(5, 0, max10(old(1, 4, 4, 4)), max10(old(2, 3, 3, 3)), max10(now(3, 3, 3, 3))), map[string]int{"ms1": 1, "ms2": 2, "ms3": 2}},
 		{"in to none", frozen(0, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 0}},
 		{"a single set takes it all", frozen(3, 2, max12(old(1, 8, 8, 8)), max12(now(2, 0, 0, 0))), map[string]int{"ms1": 3}},
 		{"out, single", frozen(9, 2, max12(old(1, 8, 8, 8)), max12(now(2, 0, 0, 0))), map[string]int{"ms1": 9}},
@@ -212,7 +212,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		assert.Equal(t, []string{"ms1"}, names(d.Open))
 		assert.Empty(t, sizes(d))
 	})
-	t.Run("U24: an outdated annotation is put right", func(t *testing.T) {
+	t.Run("an outdated annotation is put right", func(t *testing.T) {
 		o := rolling(3, 1, 0, now(1, 3, 3, 3), old(2, 0, 0, 0))
 		o.Sets[0].Desired = 7
 		o.Sets[0].Revision = 3
@@ -220,7 +220,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Equal(t, []rollout.Resize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, Desired: 3, Max: 4}}, d.Resize)
 	})
-	t.Run("N18: a rollback while scaling: both go on at once", func(t *testing.T) {
+	t.Run("a rollback while scaling: both go on at once", func(t *testing.T) {
 		o := rolling(6, 1, 0, now(1, 1, 1, 1), old(2, 3, 3, 3))
 		o.Sets[0].Revision = 3
 		assert.Equal(t, map[string]int{"ms1": 4}, sizes(rollout.Decide(o)))

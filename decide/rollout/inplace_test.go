@@ -21,21 +21,21 @@ func TestInPlaceSizes(t *testing.T) {
 		in   rollout.Observed
 		want map[string]int
 	}{
-		{"U30: handed machines raise the new set, the old set is lowered", inPlace(3, 0, 1, ready(old(1, 3, 2, 2)), with(now(2, 0, 1, 1), 0, handed)), map[string]int{"ms1": 2, "ms2": 1}},
-		{"U30: no more than the label says", inPlace(6, 0, 1, ready(old(1, 4, 4, 4)), with(now(2, 0, 2, 2), 0, handed)), map[string]int{"ms2": 1}},
+		{"handed machines raise the new set, the old set is lowered", inPlace(3, 0, 1, ready(old(1, 3, 2, 2)), with(now(2, 0, 1, 1), 0, handed)), map[string]int{"ms1": 2, "ms2": 1}},
+		{"no more than the label says", inPlace(6, 0, 1, ready(old(1, 4, 4, 4)), with(now(2, 0, 2, 2), 0, handed)), map[string]int{"ms2": 1}},
 		{"handed machines of a template that was changed meanwhile are not too many", inPlace(3, 0, 1, closed(with(with(old(1, 0, 2, 2), 0, handed), 1, handed)), now(2, 1, 1, 1)), map[string]int{"ms1": 2}},
 		{"and stay its when the strategy is another one meanwhile", rolling(3, 0, 1, closed(old(1, 2, 2, 2)), with(now(2, 0, 1, 1), 0, handed)), map[string]int{"ms2": 1}},
 		{"those of a former template, too", rolling(4, 0, 1, closed(with(old(1, 0, 1, 1), 0, handed)), old(2, 1, 1, 1), now(3, 2, 2, 2)), map[string]int{"ms1": 1}},
-		{"U31: equal", inPlace(3, 0, 1, now(2, 3, 3, 3)), map[string]int{}},
-		{"U31: lower", inPlace(2, 0, 1, now(2, 3, 3, 3)), map[string]int{"ms2": 2}},
-		{"U31: without old machines", inPlace(3, 0, 1, old(1, 0, 0, 0), now(2, 0, 0, 0)), map[string]int{"ms2": 3}},
-		{"U31: what is missing comes new", inPlace(5, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 1)), map[string]int{"ms2": 3}},
-		{"U31: without replicas", inPlace(0, 0, 1, ready(old(1, 2, 2, 2)), now(2, 0, 0, 0)), map[string]int{"ms1": 0}},
-		{"N1, D2: scaled out on the way", inPlace(6, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 1)), map[string]int{"ms2": 4}},
-		{"N1, D2: scaled in on the way", inPlace(2, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 1)), map[string]int{"ms1": 1}},
+		{"equal", inPlace(3, 0, 1, now(2, 3, 3, 3)), map[string]int{}},
+		{"lower", inPlace(2, 0, 1, now(2, 3, 3, 3)), map[string]int{"ms2": 2}},
+		{"without old machines", inPlace(3, 0, 1, old(1, 0, 0, 0), now(2, 0, 0, 0)), map[string]int{"ms2": 3}},
+		{"what is missing comes new", inPlace(5, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 1)), map[string]int{"ms2": 3}},
+		{"without replicas", inPlace(0, 0, 1, ready(old(1, 2, 2, 2)), now(2, 0, 0, 0)), map[string]int{"ms1": 0}},
+		{"scaled out on the way", inPlace(6, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 1)), map[string]int{"ms2": 4}},
+		{"scaled in on the way", inPlace(2, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 1)), map[string]int{"ms1": 1}},
 		{"the surge is the old set's end", inPlace(3, 1, 0, ready(old(1, 1, 1, 1)), now(2, 3, 3, 3)), map[string]int{"ms1": 0}},
-		{"U26: Auto, surge reached", inPlace(3, 1, 0, ready(old(1, 3, 3, 3)), now(2, 1, 1, 0)), map[string]int{}},
-		{"U26: Manual", by(rollout.InPlaceManual, inPlace(3, 1, 0, ready(old(1, 3, 3, 3)), now(2, 0, 0, 0))), map[string]int{}},
+		{"Auto, surge reached", inPlace(3, 1, 0, ready(old(1, 3, 3, 3)), now(2, 1, 1, 0)), map[string]int{}},
+		{"Manual", by(rollout.InPlaceManual, inPlace(3, 1, 0, ready(old(1, 3, 3, 3)), now(2, 0, 0, 0))), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, sizes(rollout.Decide(row.in)))
@@ -55,17 +55,17 @@ func TestInPlaceSelection(t *testing.T) {
 		in   rollout.Observed
 		want []string
 	}{
-		{"U32: one at a time", inPlace(3, 0, 1, ready(old(1, 3, 3, 3)), now(2, 0, 0, 0)), []string{"ms1-00"}},
-		{"U32: the new one is not available yet", inPlace(3, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 0)), nil},
-		{"U32, U33: those under way count", inPlace(6, 0, 3, ready(old(1, 6, 6, 6)), now(2, 0, 0, 0)), []string{"ms1-00", "ms1-01", "ms1-02"}},
-		{"U32, U33: two are under way", inPlace(6, 0, 3, busy(2, ready(old(1, 6, 6, 6))), now(2, 0, 0, 0)), []string{"ms1-02"}},
-		{"U33: all that may are under way", inPlace(6, 0, 3, busy(3, ready(old(1, 6, 6, 6))), now(2, 0, 0, 0)), nil},
-		{"U32: nothing to do", inPlace(3, 0, 1, now(2, 3, 3, 3)), nil},
-		{"U34: all", inPlace(2, 0, 2, ready(old(1, 2, 2, 2)), now(2, 0, 0, 0)), []string{"ms1-00", "ms1-01"}},
-		{"U34: the only one", inPlace(3, 0, 3, with(closed(old(1, 3, 3, 3)), 1, candidate), now(2, 0, 0, 0)), []string{"ms1-01"}},
-		{"U34: all are selected already", inPlace(2, 0, 2, busy(2, ready(old(1, 2, 2, 2))), now(2, 0, 0, 0)), nil},
-		{"U32: none is labelled", inPlace(3, 0, 1, closed(old(1, 3, 3, 3)), now(2, 0, 0, 0)), nil},
-		{"U34: no more than the new set wants", inPlace(3, 0, 3, ready(old(1, 1, 1, 1)), now(2, 2, 2, 2)), []string{"ms1-00"}},
+		{"one at a time", inPlace(3, 0, 1, ready(old(1, 3, 3, 3)), now(2, 0, 0, 0)), []string{"ms1-00"}},
+		{"the new one is not available yet", inPlace(3, 0, 1, ready(old(1, 2, 2, 2)), now(2, 1, 1, 0)), nil},
+		{"those under way count", inPlace(6, 0, 3, ready(old(1, 6, 6, 6)), now(2, 0, 0, 0)), []string{"ms1-00", "ms1-01", "ms1-02"}},
+		{"two are under way", inPlace(6, 0, 3, busy(2, ready(old(1, 6, 6, 6))), now(2, 0, 0, 0)), []string{"ms1-02"}},
+		{"all that may are under way", inPlace(6, 0, 3, busy(3, ready(old(1, 6, 6, 6))), now(2, 0, 0, 0)), nil},
+		{"nothing to do", inPlace(3, 0, 1, now(2, 3, 3, 3)), nil},
+		{"all", inPlace(2, 0, 2, ready(old(1, 2, 2, 2)), now(2, 0, 0, 0)), []string{"ms1-00", "ms1-01"}},
+		{"the only one", inPlace(3, 0, 3, with(closed(old(1, 3, 3, 3)), 1, candidate), now(2, 0, 0, 0)), []string{"ms1-01"}},
+		{"all are selected already", inPlace(2, 0, 2, busy(2, ready(old(1, 2, 2, 2))), now(2, 0, 0, 0)), nil},
+		{"none is labelled", inPlace(3, 0, 1, closed(old(1, 3, 3, 3)), now(2, 0, 0, 0)), nil},
+		{"no more than the new set wants", inPlace(3, 0, 3, ready(old(1, 1, 1, 1)), now(2, 2, 2, 2)), []string{"ms1-00"}},
 		{"the unhealthy first, they cost nothing", inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 2, unavailable), now(2, 0, 0, 0)), []string{"ms1-02"}},
 		{"Manual: a person does that", by(rollout.InPlaceManual, inPlace(3, 0, 1, ready(old(1, 3, 3, 3)), now(2, 0, 0, 0))), nil},
 		{"the oldest set first", inPlace(4, 0, 1, ready(old(1, 2, 2, 2)), ready(old(2, 2, 2, 2)), now(3, 0, 0, 0)), []string{"ms1-00"}},
@@ -122,19 +122,19 @@ func TestInPlaceSteps(t *testing.T) {
 		o.Sets[1] = now(2, 3, 3, 3)
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Accept), "there are others")
 	})
-	t.Run("N17: one that was handed over is no updated one for the template after", func(t *testing.T) {
+	t.Run("one that was handed over is no updated one for the template after", func(t *testing.T) {
 		d := rollout.Decide(inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 0, handed), now(2, 0, 0, 0)))
 		assert.Empty(t, d.Move)
 		assert.Equal(t, []string{"ms1-00"}, names(d.Settle))
 	})
-	t.Run("D22: a set that is the current one again may make machines, and its nodes are no candidates", func(t *testing.T) {
+	t.Run("a set that is the current one again may make machines, and its nodes are no candidates", func(t *testing.T) {
 		o := inPlace(3, 0, 1, ready(now(1, 3, 3, 3)), old(2, 0, 0, 0))
 		o.Sets[0].Revision = 3
 		assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Open))
 		o.Sets[0].NoScaleUp = false
 		assert.Len(t, rollout.Decide(o).Strip, 3)
 	})
-	t.Run("D22: it does not make again what it gave away", func(t *testing.T) {
+	t.Run("it does not make again what it gave away", func(t *testing.T) {
 		o := inPlace(3, 0, 1, ready(now(1, 3, 1, 1)), ready(old(2, 0, 2, 2)))
 		o.Sets[0].Revision = 3
 		d := rollout.Decide(o)

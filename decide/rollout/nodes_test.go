@@ -10,12 +10,12 @@ import (
 
 func TestTaints(t *testing.T) {
 	bare := func(m *rollout.Member) { m.Tainted = false }
-	t.Run("U27: nodes of old sets, also of those that joined late", func(t *testing.T) {
+	t.Run("nodes of old sets, also of those that joined late", func(t *testing.T) {
 		o := rolling(3, 1, 0, with(with(old(1, 3, 3, 3), 1, bare), 2, bare, nodeless), now(2, 1, 1, 0))
 		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Taint))
 		assert.Equal(t, "node-ms1-01", rollout.Decide(o).Taint[0].Node)
 	})
-	t.Run("P22: the taint goes when the set is the current one again", func(t *testing.T) {
+	t.Run("the taint goes when the set is the current one again", func(t *testing.T) {
 		o := rolling(3, 1, 0, with(now(1, 3, 3, 3), 1, tainted))
 		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Untaint))
 		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(paused(o)).Untaint))
@@ -39,11 +39,11 @@ func TestGuards(t *testing.T) {
 		in   rollout.Observed
 		want []string
 	}{
-		{"U28: no annotation yet", mixed(), []string{"ms2-00"}},
-		{"U28: the same is there", mixed(guarded), nil},
-		{"U28: the same is there, from somebody else", mixed(own("true")), nil},
-		{"U28: another value", mixed(own("false")), []string{"ms2-00"}},
-		{"U28: no node", mixed(nodeless), nil},
+		{"no annotation yet", mixed(), []string{"ms2-00"}},
+		{"the same is there", mixed(guarded), nil},
+		{"the same is there, from somebody else", mixed(own("true")), nil},
+		{"another value", mixed(own("false")), []string{"ms2-00"}},
+		{"no node", mixed(nodeless), nil},
 		{"paused", paused(mixed()), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestGuards(t *testing.T) {
 			assert.Empty(t, d.Unguard)
 		})
 	}
-	t.Run("U29: taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
+	t.Run("taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
 		s := with(with(with(now(1, 3, 3, 3), 0, guarded), 1, own("true")), 2, guarded, preserved)
 		o := rolling(3, 1, 0, s)
 		o.Guard = true
@@ -80,13 +80,13 @@ func TestScaler(t *testing.T) {
 		trigger *rollout.Trigger
 		unmark  []string
 	}{
-		{"U13: a named machine is marked", named("ms1-00~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
-		{"U16: nothing changed", named("ms1-00~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, nil},
-		{"U16: a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, drop("x"), nil},
-		{"U17: the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, drop(), nil},
+		{"a named machine is marked", named("ms1-00~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
+		{"nothing changed", named("ms1-00~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, nil},
+		{"a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, drop("x"), nil},
+		{"the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, drop(), nil},
 		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, now(1, 3, 3, 3)), map[string]string{}, drop(), nil},
 		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, with(with(now(1, 3, 3, 3), 0, failed), 1, deleting)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
-		{"N19: one that is not named any more is let off", named("", with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
+		{"one that is not named any more is let off", named("", with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
 		{"a time that stands is kept", named("ms1-00~"+at2, with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
 		{"a priority that a person gave is left alone", named("", with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
 	} {
@@ -100,7 +100,7 @@ func TestScaler(t *testing.T) {
 			assert.Equal(t, row.unmark, names(row.in.Unmark))
 		})
 	}
-	t.Run("U17: without such a time it is now", func(t *testing.T) {
+	t.Run("without such a time it is now", func(t *testing.T) {
 		o := rolling(3, 1, 0, now(1, 3, 3, 3))
 		o.Trigger = "ms1-00"
 		assert.Equal(t, "2026-01-01T00:00:00Z", rollout.Decide(o).Mark[0].At)
@@ -120,9 +120,9 @@ func TestTheListOfTheScaler(t *testing.T) {
 		name, list, want string
 		drop             []string
 	}{
-		{"U16: what is dropped goes", "a~" + at1 + ",b~" + at1, "b~" + at1, []string{"a", "c"}},
-		{"U16: nothing is left", "a~" + at1, "", []string{"a"}},
-		{"U17: the old form gets the time", "a,b~" + at1, "a~" + at2 + ",b~" + at1, nil},
+		{"what is dropped goes", "a~" + at1 + ",b~" + at1, "b~" + at1, []string{"a", "c"}},
+		{"nothing is left", "a~" + at1, "", []string{"a"}},
+		{"the old form gets the time", "a,b~" + at1, "a~" + at2 + ",b~" + at1, nil},
 		{"nonsense goes", "a~soon,,~" + at1 + ",b~" + at1 + ",b~" + at2, "b~" + at1, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestCounts(t *testing.T) {
 	status := rollout.Report(o)
 	assert.Equal(t, rollout.Counts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1}, status.Counts)
 	assert.Equal(t, []string{"ms2-01"}, status.Failed)
-	t.Run("D35: a change of one number alone is seen", func(t *testing.T) {
+	t.Run("a change of one number alone is seen", func(t *testing.T) {
 		before := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed)))
 		after := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed, preserved)))
 		before.Counts.PreservedFailed++

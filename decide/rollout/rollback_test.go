@@ -16,7 +16,7 @@ func TestRollback(t *testing.T) {
 		return rollout.Decide(o).Rollback
 	}
 	r := to(1, old(1, 0, 0, 0), old(2, 0, 0, 0), now(3, 3, 3, 3))
-	t.Run("U11: the set of the revision gives its template", func(t *testing.T) {
+	t.Run("the set of the revision gives its template", func(t *testing.T) {
 		assert.Equal(t, &rollout.Rollback{
 			Set:      &rollout.Target{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
 			Revision: 1, Reason: "DeploymentRollback", Why: "return to revision 1, set ms1",
@@ -223,7 +223,7 @@ func TestHistory(t *testing.T) {
 		assert.Equal(t, "7,1", d.Revise.History)
 		assert.Empty(t, d.Resize)
 	})
-	t.Run("D8: the history has an end, and no entry where the revision stays", func(t *testing.T) {
+	t.Run("the history has an end, and no entry where the revision stays", func(t *testing.T) {
 		o := rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3))
 		o.Sets[0].History = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"
 		assert.Equal(t, "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,1", rollout.Decide(o).Revise.History)

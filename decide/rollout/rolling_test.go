@@ -14,16 +14,16 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 		in   rollout.Observed
 		want map[string]int
 	}{
-		{"RU-new-01: 0 to 2", rolling(2, 2, 0, now(1, 0, 0, 0)), map[string]int{"ms1": 2}},
-		{"RU-new-02: 2 to 0", rolling(0, 2, 0, now(1, 2, 2, 2)), map[string]int{"ms1": 0}},
-		{"RU-new-03: not above 3 and 2", rolling(3, 2, 0, old(1, 3, 3, 3), now(2, 1, 0, 0)), map[string]int{"ms2": 2}},
+		{"0 to 2", rolling(2, 2, 0, now(1, 0, 0, 0)), map[string]int{"ms1": 2}},
+		{"2 to 0", rolling(0, 2, 0, now(1, 2, 2, 2)), map[string]int{"ms1": 0}},
+		{"not above 3 and 2", rolling(3, 2, 0, old(1, 3, 3, 3), now(2, 1, 0, 0)), map[string]int{"ms2": 2}},
 		{
-			"RU-new-04: machines on their way out count",
+			"machines on their way out count",
 			rolling(1, 0, 0, plus(old(1, 0, 0, 0), machine("out", deleting)), now(2, 0, 0, 0)),
 			map[string]int{},
 		},
 		{
-			"P14: unless they are not to",
+			"unless they are not to",
 			free(rolling(1, 0, 0, plus(old(1, 0, 0, 0), machine("out", deleting)), now(2, 0, 0, 0))),
 			map[string]int{"ms2": 1},
 		},
@@ -42,14 +42,14 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 			rolling(3, 1, 0, going(old(1, 0, 2, 2)), now(2, 0, 0, 0)),
 			map[string]int{"ms2": 2},
 		},
-		{"U20: scaling out goes to the new set only", rolling(8, 1, 0, old(1, 3, 3, 3), now(2, 1, 1, 1)), map[string]int{"ms2": 6}},
-		{"U23: the size is right", rolling(3, 1, 0, now(1, 3, 3, 3)), map[string]int{}},
+		{"scaling out goes to the new set only", rolling(8, 1, 0, old(1, 3, 3, 3), now(2, 1, 1, 1)), map[string]int{"ms2": 6}},
+		{"the size is right", rolling(3, 1, 0, now(1, 3, 3, 3)), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, sizes(rollout.Decide(row.in)))
 		})
 	}
-	t.Run("RU-new-05, D22: the mark that forbids creation goes, before anything else", func(t *testing.T) {
+	t.Run("the mark that forbids creation goes, before anything else", func(t *testing.T) {
 		d := rollout.Decide(rolling(2, 0, 0, closed(now(1, 2, 0, 0))))
 		assert.Equal(t, []string{"ms1"}, names(d.Open))
 		assert.Empty(t, d.Resize)
@@ -76,46 +76,46 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 		in   rollout.Observed
 		want map[string]int
 	}{
-		{"RU-old-01: no replicas", md(10, 1, 0, sets(old(1, 0, 0, 0), now(2, 10, 10, 10))), held},
-		{"RU-old-02: exactly as many available as needed", md(3, 1, 0, sets(old(1, 2, 2, 2), now(2, 2, 2, 1))), held},
-		{"RU-old-03: fewer available than needed", md(3, 1, 0, sets(old(1, 2, 2, 1), now(2, 2, 1, 1))), held},
-		{"RU-old-04: being scaled down already", md(3, 1, 0, sets(old(1, 2, 3, 3), now(2, 1, 1, 1))), held},
-		{"RU-old-05: a machine under in-place update", md(3, 1, 0, sets(old(1, 2, 2, 2), with(old(2, 1, 1, 1), 0, updating), now(3, 1, 1, 1))), held},
-		{"RU-old-06: another one is being scaled down", md(6, 3, 1, sets(old(1, 2, 3, 3), old(2, 3, 3, 3), now(3, 3, 0, 0))), held},
-		{"RU-old-07: all unavailable, surge 1", md(3, 1, 0, sets(old(1, 3, 3, 0), now(2, 1, 1, 0))), held},
-		{"RU-old-08: all unavailable, surge 0", md(3, 0, 1, sets(old(1, 2, 2, 0), now(2, 1, 1, 0))), held},
-		{"RU-old-09: this round takes from the new set", md(3, 1, 0, sets(old(1, 1, 1, 1), now(2, 4, 4, 3))), map[string]int{"ms2": 3}},
-		{"RU-old-10: this round takes from an old set", md(3, 1, 0, sets(old(1, 2, 2, 2), old(2, 1, 1, 1), now(3, 1, 1, 1))), map[string]int{"ms1": 1}},
-		{"RU-old-11: the new set has unavailable ones", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 1, 1, 0))), held},
-		{"RU-old-13: all available", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 1, 1, 1))), map[string]int{"ms1": 2}},
+		{"no replicas", md(10, 1, 0, sets(old(1, 0, 0, 0), now(2, 10, 10, 10))), held},
+		{"exactly as many available as needed", md(3, 1, 0, sets(old(1, 2, 2, 2), now(2, 2, 2, 1))), held},
+		{"fewer available than needed", md(3, 1, 0, sets(old(1, 2, 2, 1), now(2, 2, 1, 1))), held},
+		{"being scaled down already", md(3, 1, 0, sets(old(1, 2, 3, 3), now(2, 1, 1, 1))), held},
+		{"a machine under in-place update", md(3, 1, 0, sets(old(1, 2, 2, 2), with(old(2, 1, 1, 1), 0, updating), now(3, 1, 1, 1))), held},
+		{"another one is being scaled down", md(6, 3, 1, sets(old(1, 2, 3, 3), old(2, 3, 3, 3), now(3, 3, 0, 0))), held},
+		{"all unavailable, surge 1", md(3, 1, 0, sets(old(1, 3, 3, 0), now(2, 1, 1, 0))), held},
+		{"all unavailable, surge 0", md(3, 0, 1, sets(old(1, 2, 2, 0), now(2, 1, 1, 0))), held},
+		{"this round takes from the new set", md(3, 1, 0, sets(old(1, 1, 1, 1), now(2, 4, 4, 3))), map[string]int{"ms2": 3}},
+		{"this round takes from an old set", md(3, 1, 0, sets(old(1, 2, 2, 2), old(2, 1, 1, 1), now(3, 1, 1, 1))), map[string]int{"ms1": 1}},
+		{"the new set has unavailable ones", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 1, 1, 0))), held},
+		{"all available", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 1, 1, 1))), map[string]int{"ms1": 2}},
 		{
-			"RU-old-14: unavailable ones first",
+			"unavailable ones first",
 			md(3, 1, 0, sets(old(1, 2, 2, 2), old(2, 1, 1, 0), old(3, 2, 2, 0), now(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0},
 		},
 		{
-			"RU-old-15: then available ones",
+			"then available ones",
 			md(3, 1, 0, sets(old(1, 3, 3, 3), old(2, 1, 1, 0), old(3, 2, 2, 0), now(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
-			"RU-old-16: not misled by replicas without machine",
+			"not misled by replicas without machine",
 			md(3, 1, 0, sets(old(1, 4, 3, 3), old(2, 2, 1, 0), old(3, 5, 2, 0), now(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
-			"RU-old-17: stops before too few are available",
+			"stops before too few are available",
 			md(3, 1, 0, sets(old(1, 1, 1, 1), old(2, 1, 1, 0), old(3, 2, 2, 1), now(4, 1, 1, 1))),
 			map[string]int{"ms2": 0},
 		},
 		{
-			"RU-old-18: stops in time, not misled",
+			"stops in time, not misled",
 			md(3, 1, 0, sets(old(1, 2, 1, 1), old(2, 3, 1, 0), old(3, 3, 2, 1), now(4, 1, 1, 1))),
 			map[string]int{"ms1": 1, "ms2": 0, "ms3": 2},
 		},
-		{"RU-old-19: an earlier scale-down is counted", md(3, 1, 0, sets(old(1, 3, 4, 4), now(2, 2, 2, 2))), map[string]int{"ms1": 1}},
-		{"RU-old-20: a scale-down of the new set is counted", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
-		{"RU-old-21: a scale-down of an old set is counted", md(3, 1, 0, sets(old(1, 1, 1, 0), old(2, 3, 3, 3), now(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
+		{"an earlier scale-down is counted", md(3, 1, 0, sets(old(1, 3, 4, 4), now(2, 2, 2, 2))), map[string]int{"ms1": 1}},
+		{"a scale-down of the new set is counted", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
+		{"a scale-down of an old set is counted", md(3, 1, 0, sets(old(1, 1, 1, 0), old(2, 3, 3, 3), now(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
 		{
 			"a sick machine goes first for sure: nothing is risked",
 			md(3, 1, 0, sets(with(old(1, 3, 3, 3), 2, sick), now(2, 1, 1, 1))),
@@ -146,7 +146,7 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 			}
 		})
 	}
-	t.Run("RU-old-12: the old set has unavailable ones, and might take an available one: only to end a deadlock", func(t *testing.T) {
+	t.Run("the old set has unavailable ones, and might take an available one: only to end a deadlock", func(t *testing.T) {
 		d := rollout.Decide(rolling(3, 1, 0, old(1, 3, 3, 2), now(2, 1, 1, 1)))
 		assert.Equal(t, []string{"ms1"}, forced(d))
 		d = rollout.Decide(rolling(3, 1, 0, old(1, 3, 3, 2), plus(now(2, 1, 1, 1), machine("out", deleting))))
@@ -161,14 +161,14 @@ func TestADeadlockIsBroken(t *testing.T) {
 		in   rollout.Observed
 		want []string
 	}{
-		{"DL-01: no replicas in old sets", rolling(10, 1, 0, old(1, 0, 0, 0), now(2, 10, 10, 10)), none},
-		{"DL-02: all of old sets are available", rolling(9, 1, 0, old(1, 5, 5, 5), now(2, 5, 5, 5)), none},
-		{"DL-03: the new set is still scaling", rolling(10, 1, 0, old(1, 5, 5, 4), now(2, 6, 5, 5)), none},
-		{"DL-04: an old set is still scaling", rolling(10, 1, 0, old(1, 5, 6, 4), now(2, 5, 5, 5)), none},
-		{"DL-05: this round scales the new set", rolling(10, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), none},
-		{"DL-06: this round scales an old set", rolling(8, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), none},
-		{"DL-07: the new set has unavailable machines", rolling(9, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 3)), none},
-		{"DL-08: nothing else can move", rolling(9, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), []string{"ms1"}},
+		{"no replicas in old sets", rolling(10, 1, 0, old(1, 0, 0, 0), now(2, 10, 10, 10)), none},
+		{"all of old sets are available", rolling(9, 1, 0, old(1, 5, 5, 5), now(2, 5, 5, 5)), none},
+		{"the new set is still scaling", rolling(10, 1, 0, old(1, 5, 5, 4), now(2, 6, 5, 5)), none},
+		{"an old set is still scaling", rolling(10, 1, 0, old(1, 5, 6, 4), now(2, 5, 5, 5)), none},
+		{"this round scales the new set", rolling(10, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), none},
+		{"this round scales an old set", rolling(8, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), none},
+		{"the new set has unavailable machines", rolling(9, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 3)), none},
+		{"nothing else can move", rolling(9, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), []string{"ms1"}},
 		{"nor while a machine is under update", rolling(9, 1, 0, with(old(1, 5, 5, 5), 0, updating), now(2, 5, 5, 5)), none},
 		{"the oldest one that can", rolling(9, 1, 0, old(1, 2, 2, 2), old(2, 3, 3, 2), now(3, 5, 5, 5)), []string{"ms2"}},
 	} {

@@ -44,29 +44,29 @@ type sequence struct {
 func table() []sequence {
 	rolls, inPlace, onDelete := rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete
 	return []sequence{
-		{name: "SEQ-01: rolling, 3 replicas, surge 1, unavailable 0", strategy: rolls, replicas: 3, surge: 1},
-		{name: "SEQ-02: rolling, 3 replicas, surge 0, unavailable 1", strategy: rolls, replicas: 3, unavailable: 1},
-		{name: "SEQ-03: rolling, 6 replicas, surge 3, unavailable 1", strategy: rolls, replicas: 6, surge: 3, unavailable: 1},
-		{name: "SEQ-04: rolling, 6 replicas, surge 1, unavailable 3", strategy: rolls, replicas: 6, surge: 1, unavailable: 3},
-		{name: "SEQ-05: rolling, 6 replicas, surge 10, unavailable 0", strategy: rolls, replicas: 6, surge: 10},
-		{name: "SEQ-06: rolling, 6 replicas, surge 0, unavailable 10", strategy: rolls, replicas: 6, unavailable: 10},
-		{name: "SEQ-07: rolling, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way", strategy: rolls, replicas: 6, surge: 3, unavailable: 1, scale: 12},
-		{name: "SEQ-08: rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way", strategy: rolls, replicas: 12, surge: 3, unavailable: 1, scale: 6},
-		{name: "SEQ-09: rolling, 6 replicas, surge 3, unavailable 1, another template on the way", strategy: rolls, replicas: 6, surge: 3, unavailable: 1, edit: true},
-		{name: "SEQ-10: in place, 3 replicas, surge 1, unavailable 0", strategy: inPlace, replicas: 3, surge: 1},
-		{name: "SEQ-11: in place, 3 replicas, surge 0, unavailable 1", strategy: inPlace, replicas: 3, unavailable: 1},
-		{name: "SEQ-12: in place, 6 replicas, surge 3, unavailable 1", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1},
-		{name: "SEQ-13: in place, 6 replicas, surge 1, unavailable 3", strategy: inPlace, replicas: 6, surge: 1, unavailable: 3},
-		{name: "SEQ-14: in place, 6 replicas, surge 10, unavailable 0", strategy: inPlace, replicas: 6, surge: 10},
-		{name: "SEQ-15: in place, 6 replicas, surge 0, unavailable 10", strategy: inPlace, replicas: 6, unavailable: 10},
-		{name: "SEQ-16: in place, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1, scale: 12},
-		{name: "SEQ-17: in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way", strategy: inPlace, replicas: 12, surge: 3, unavailable: 1, scale: 6},
-		{name: "SEQ-18: in place, 6 replicas, surge 3, unavailable 1, another template on the way", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1, edit: true},
-		{name: "SEQ-19: OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, delete: 1},
-		{name: "SEQ-20: OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, delete: 2},
-		{name: "SEQ-21: OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way", strategy: onDelete, replicas: 6, delete: 1, scale: 9},
-		{name: "SEQ-22: OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way", strategy: onDelete, replicas: 12, delete: 1, scale: 6},
-		{name: "SEQ-23: OnDelete, 6 replicas, 1 deleted at a time, another template on the way", strategy: onDelete, replicas: 6, delete: 1, edit: true},
+		{name: "rolling, 3 replicas, surge 1, unavailable 0", strategy: rolls, replicas: 3, surge: 1},
+		{name: "rolling, 3 replicas, surge 0, unavailable 1", strategy: rolls, replicas: 3, unavailable: 1},
+		{name: "rolling, 6 replicas, surge 3, unavailable 1", strategy: rolls, replicas: 6, surge: 3, unavailable: 1},
+		{name: "rolling, 6 replicas, surge 1, unavailable 3", strategy: rolls, replicas: 6, surge: 1, unavailable: 3},
+		{name: "rolling, 6 replicas, surge 10, unavailable 0", strategy: rolls, replicas: 6, surge: 10},
+		{name: "rolling, 6 replicas, surge 0, unavailable 10", strategy: rolls, replicas: 6, unavailable: 10},
+		{name: "rolling, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way", strategy: rolls, replicas: 6, surge: 3, unavailable: 1, scale: 12},
+		{name: "rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way", strategy: rolls, replicas: 12, surge: 3, unavailable: 1, scale: 6},
+		{name: "rolling, 6 replicas, surge 3, unavailable 1, another template on the way", strategy: rolls, replicas: 6, surge: 3, unavailable: 1, edit: true},
+		{name: "in place, 3 replicas, surge 1, unavailable 0", strategy: inPlace, replicas: 3, surge: 1},
+		{name: "in place, 3 replicas, surge 0, unavailable 1", strategy: inPlace, replicas: 3, unavailable: 1},
+		{name: "in place, 6 replicas, surge 3, unavailable 1", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1},
+		{name: "in place, 6 replicas, surge 1, unavailable 3", strategy: inPlace, replicas: 6, surge: 1, unavailable: 3},
+		{name: "in place, 6 replicas, surge 10, unavailable 0", strategy: inPlace, replicas: 6, surge: 10},
+		{name: "in place, 6 replicas, surge 0, unavailable 10", strategy: inPlace, replicas: 6, unavailable: 10},
+		{name: "in place, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1, scale: 12},
+		{name: "in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way", strategy: inPlace, replicas: 12, surge: 3, unavailable: 1, scale: 6},
+		{name: "in place, 6 replicas, surge 3, unavailable 1, another template on the way", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1, edit: true},
+		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, delete: 1},
+		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, delete: 2},
+		{name: "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way", strategy: onDelete, replicas: 6, delete: 1, scale: 9},
+		{name: "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way", strategy: onDelete, replicas: 12, delete: 1, scale: 6},
+		{name: "OnDelete, 6 replicas, 1 deleted at a time, another template on the way", strategy: onDelete, replicas: 6, delete: 1, edit: true},
 	}
 }
 
@@ -132,7 +132,7 @@ func TestSequences(t *testing.T) {
 			w, trace := s.run(t, 1, false)
 			assert.Empty(t, w.broken)
 			assert.Zero(t, w.forced)
-			golden(t, s.name[:len("SEQ-01")], trace)
+			golden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
 			for seed := range uint64(20) {
 				w, _ := s.run(t, seed, true)
 				require.Empty(t, w.broken, "seed %d", seed)

@@ -135,7 +135,7 @@ func TestIdeal(t *testing.T) {
 		{"100 machines, surge 10: ten times a creation and a deletion", rolling(100, 10, 0, old(1, 100, 100, 100)), 30 * time.Second, true},
 		{"surge of all", rolling(100, 100, 0, old(1, 100, 100, 100)), 3 * time.Second, true},
 		{"no surge: each machine goes before one comes", rolling(3, 0, 1, old(1, 3, 3, 3)), 9 * time.Second, true},
-		{"P14: a machine on its way out holds no place", free(rolling(100, 10, 0, old(1, 100, 100, 100))), 21 * time.Second, true},
+		{"a machine on its way out holds no place", free(rolling(100, 10, 0, old(1, 100, 100, 100))), 21 * time.Second, true},
 		{"steps", inSteps(rolling(2, 1, 0, old(1, 2, 2, 2)), rollout.Step{Size: count(1), Wait: time.Minute}, rollout.Step{Size: count(2), Approve: true}), 65 * time.Second, true},
 		{"OnDelete never ends by itself", by(rollout.OnDelete, rolling(3, 0, 0, old(1, 3, 3, 3))), 0, false},
 	} {

@@ -66,12 +66,12 @@ func naming(template string, n int) scale.Observed {
 
 func TestNamesFollowTheTemplate(t *testing.T) {
 	for _, row := range []struct{ name, template, want string }{
-		{"MS-56: at the end", "c-pool-*", "^c-pool-" + random + "$"},
-		{"MS-56: in the middle", "c-*-pool", "^c-" + random + "-pool$"},
-		{"MS-56: at the start", "*-pool", "^" + random + "-pool$"},
-		{"MS-56: nothing else", "*", "^" + random + "$"},
-		{"MS-55: one part is no template", "c-pool", "^s-" + random + "$"},
-		{"MS-57: no part is none either", "", "^s-" + random + "$"},
+		{"at the end", "c-pool-*", "^c-pool-" + random + "$"},
+		{"in the middle", "c-*-pool", "^c-" + random + "-pool$"},
+		{"at the start", "*-pool", "^" + random + "-pool$"},
+		{"nothing else", "*", "^" + random + "$"},
+		{"one part is no template", "c-pool", "^s-" + random + "$"},
+		{"no part is none either", "", "^s-" + random + "$"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			created := scale.Decide(naming(row.template, 30)).Create
@@ -84,14 +84,14 @@ func TestNamesFollowTheTemplate(t *testing.T) {
 			}
 		})
 	}
-	t.Run("MS-56: the random characters of all places are the same", func(t *testing.T) {
+	t.Run("the random characters of all places are the same", func(t *testing.T) {
 		name := scale.Decide(naming("*-x-*", 1)).Create[0]
 		first, second, found := strings.Cut(name, "-x-")
 		require.True(t, found)
 		assert.Regexp(t, "^"+random+"$", first)
 		assert.Equal(t, first, second)
 	})
-	t.Run("MS-56: a name that is taken is not used again", func(t *testing.T) {
+	t.Run("a name that is taken is not used again", func(t *testing.T) {
 		o := naming("c-*-x", 2)
 		taken := scale.Decide(o).Create
 		o.Members = []scale.Member{member(taken[0], 0)}
@@ -107,10 +107,10 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 	for _, row := range []struct {
 		name, template, want string
 	}{
-		{"MS-59: as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + random + x(29) + "$"},
-		{"MS-59: one character more", x(29) + "*" + x(30), "^" + x(29) + random + x(24) + random + "$"},
-		{"MS-59: the place of the random characters is cut off", x(70) + "*", "^" + x(58) + random + "$"},
-		{"MS-59: a long end", "*" + x(70), "^" + random + x(53) + random + "$"},
+		{"as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + random + x(29) + "$"},
+		{"one character more", x(29) + "*" + x(30), "^" + x(29) + random + x(24) + random + "$"},
+		{"the place of the random characters is cut off", x(70) + "*", "^" + x(58) + random + "$"},
+		{"a long end", "*" + x(70), "^" + random + x(53) + random + "$"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			created := scale.Decide(naming(row.template, 2)).Create
@@ -134,11 +134,11 @@ func TestPostponed(t *testing.T) {
 		want     map[string]string // by name: why
 		outdated bool
 	}{
-		{"MS-11: none waits", set(2, sick(2)...), nil, false},
-		{"MS-11: one that the health check did not mark", set(1, running(1, unhealthy)...), nil, false},
-		{"MS-11: one that is healthy again", set(1, running(1, marked, checked)...), nil, false},
+		{"none waits", set(2, sick(2)...), nil, false},
+		{"one that the health check did not mark", set(1, running(1, unhealthy)...), nil, false},
+		{"one that is healthy again", set(1, running(1, marked, checked)...), nil, false},
 		{
-			"MS-12: preflight fails", with(set(2, sick(2)...), func(o *scale.Observed) { o.Preflight = upgrading() }),
+			"preflight fails", with(set(2, sick(2)...), func(o *scale.Observed) { o.Preflight = upgrading() }),
 			map[string]string{
 				"m-1": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 				"m-2": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
@@ -146,18 +146,18 @@ func TestPostponed(t *testing.T) {
 			false,
 		},
 		{
-			"MS-12: a template is missing", with(set(1, sick(1)...), func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }),
+			"a template is missing", with(set(1, sick(1)...), func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }),
 			map[string]string{"m-1": "DockerMachineTemplate does not exist"},
 			false,
 		},
 		{
-			"MS-13: a set of an old revision", with(set(1, sick(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }),
+			"a set of an old revision", with(set(1, sick(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }),
 			map[string]string{"m-1": "Machine won't be remediated because it is pending removal due to rollout"},
 			true,
 		},
-		{"MS-13: an old revision without a marked machine", with(set(1, running(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }), nil, true},
-		{"MS-14: one at a time, the newest first", with(set(3, sick(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
-		{"MS-14: one that is being deleted takes the place", with(set(1, append(sick(1), member("x", day, unhealthy, marked, deleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
+		{"an old revision without a marked machine", with(set(1, running(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }), nil, true},
+		{"one at a time, the newest first", with(set(3, sick(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
+		{"one that is being deleted takes the place", with(set(1, append(sick(1), member("x", day, unhealthy, marked, deleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.Look(row.o)

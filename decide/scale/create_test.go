@@ -18,27 +18,27 @@ func TestCreate(t *testing.T) {
 		create int
 		hold   string
 	}{
-		{name: "U40: what is missing is created", o: set(5, running(1)...), create: 4},
-		{name: "MS-19: too few", o: set(4, running(2)...), create: 2},
-		{name: "MS-18: as many as wanted", o: set(3, running(3)...)},
-		{name: "U43: none wanted and none there", o: set(0)},
-		{name: "U43: one that is fresh counts", o: set(1, running(1, fresh)...)},
+		{name: "what is missing is created", o: set(5, running(1)...), create: 4},
+		{name: "too few", o: set(4, running(2)...), create: 2},
+		{name: "as many as wanted", o: set(3, running(3)...)},
+		{name: "none wanted and none there", o: set(0)},
+		{name: "one that is fresh counts", o: set(1, running(1, fresh)...)},
 		{name: "one that failed and may not be replaced yet counts", o: set(1, running(1, failed, notGranted)...)},
 		{name: "one that is being deleted does not", o: set(2, append(running(1), member("z", 0, deleting))...), create: 1},
-		{name: "U42: at most one batch at a time", o: set(1000), create: scale.MaxCreate},
-		{name: "MS-04: members without any labels", o: set(2, running(1, func(m *scale.Member) { m.Labelled = false })...), create: 1},
-		{name: "MS-03: a set that is being deleted creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
-		{name: "MS-17: the machines could not be listed", o: with(set(3), func(o *scale.Observed) { o.ListFailed = true }), hold: "the machines could not be listed"},
-		{name: "U49: an invalid set changes nothing", o: with(set(3, running(1, failed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
-		{name: "U41: what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
-		{name: "U41: a size below zero wants none", o: set(-2)},
+		{name: "at most one batch at a time", o: set(1000), create: scale.MaxCreate},
+		{name: "members without any labels", o: set(2, running(1, func(m *scale.Member) { m.Labelled = false })...), create: 1},
+		{name: "a set that is being deleted creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
+		{name: "the machines could not be listed", o: with(set(3), func(o *scale.Observed) { o.ListFailed = true }), hold: "the machines could not be listed"},
+		{name: "an invalid set changes nothing", o: with(set(3, running(1, failed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
+		{name: "what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "a size below zero wants none", o: set(-2)},
 		{name: "paused", o: with(set(3), func(o *scale.Observed) { o.Paused = true }), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.OwnerPaused = "MachineDeployment" }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
 		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
-		{name: "MS-08: what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
-		{name: "MS-25: a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
-		{name: "MS-25: and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = upgrading() })},
+		{name: "what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
+		{name: "a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
+		{name: "and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = upgrading() })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)
@@ -64,11 +64,11 @@ func TestCreationsStartSlowly(t *testing.T) {
 		n    int
 		want []int
 	}{
-		{"U54: nothing to do", 0, nil},
-		{"U54: less than nothing", -1, nil},
-		{"U54: one", 1, []int{1}},
-		{"U54: twice as many each time", 7, []int{1, 2, 4}},
-		{"U54: and what is left", 50, []int{1, 2, 4, 8, 16, 19}},
+		{"nothing to do", 0, nil},
+		{"less than nothing", -1, nil},
+		{"one", 1, []int{1}},
+		{"twice as many each time", 7, []int{1, 2, 4}},
+		{"and what is left", 50, []int{1, 2, 4, 8, 16, 19}},
 		{"never more than 32", 100, []int{1, 2, 4, 8, 16, 32, 32, 5}},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, scale.Batches(row.n)) })
@@ -76,10 +76,10 @@ func TestCreationsStartSlowly(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	t.Run("MS-55: the set's name and a random end", func(t *testing.T) {
+	t.Run("the set's name and a random end", func(t *testing.T) {
 		assert.Regexp(t, `^s-[bcdfghjklmnpqrstvwxz2456789]{5}$`, scale.Decide(set(1)).Create[0])
 	})
-	t.Run("MS-26: each another one, and none that is taken", func(t *testing.T) {
+	t.Run("each another one, and none that is taken", func(t *testing.T) {
 		o := set(50)
 		all := scale.Decide(o).Create
 		seen := map[string]bool{}
@@ -97,10 +97,10 @@ func TestNames(t *testing.T) {
 			require.NotContains(t, again, name)
 		}
 	})
-	t.Run("D11: the same look gives the same names, so that a retry meets what it made", func(t *testing.T) {
+	t.Run("the same look gives the same names, so that a retry meets what it made", func(t *testing.T) {
 		assert.Equal(t, scale.Decide(set(50)), scale.Decide(set(50)))
 	})
-	t.Run("MS-59: too long, it is cut and keeps its random end", func(t *testing.T) {
+	t.Run("too long, it is cut and keeps its random end", func(t *testing.T) {
 		for _, length := range []int{57, 58, 200} {
 			o := set(2)
 			o.Set = strings.Repeat("x", length)
@@ -123,13 +123,13 @@ func TestTheTemplateReachesLiveMachines(t *testing.T) {
 		o    scale.Observed
 		sync []string
 	}{
-		{"MS-10: those that differ", set(2, member("a", 0), member("b", 0, stale)), []string{"b"}},
-		{"MS-10: no write without a difference", set(2, running(2)...), nil},
-		{"MS-10: one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
-		{"MS-10: creation comes before", set(2, member("a", 0, stale)), nil},
-		{"MS-10: what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Freeze.Label = true }), []string{"a"}},
-		{"MS-10: a set that is being deleted still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
-		{"MS-10: a paused one does not", with(set(1, member("a", 0, stale)), func(o *scale.Observed) { o.Paused = true }), nil},
+		{"those that differ", set(2, member("a", 0), member("b", 0, stale)), []string{"b"}},
+		{"no write without a difference", set(2, running(2)...), nil},
+		{"one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
+		{"creation comes before", set(2, member("a", 0, stale)), nil},
+		{"what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Freeze.Label = true }), []string{"a"}},
+		{"a set that is being deleted still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
+		{"a paused one does not", with(set(1, member("a", 0, stale)), func(o *scale.Observed) { o.Paused = true }), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targets(scale.Decide(row.o).Sync)) })
 	}

@@ -28,32 +28,32 @@ func TestDelete(t *testing.T) {
 		o    scale.Observed
 		want []string
 	}{
-		{"U44: one too many, and one failed", set(2, a, of(b, failed), c), []string{"b"}},
-		{"U44: one too many, and one failed that nobody may replace yet", set(2, a, of(b, failed, notGranted), c), []string{"b"}},
-		{"U44: failed ones go first, the surplus is counted afterwards", set(1, of(a, failed), of(b, failed), c), []string{"b", "a"}},
+		{"one too many, and one failed", set(2, a, of(b, failed), c), []string{"b"}},
+		{"one too many, and one failed that nobody may replace yet", set(2, a, of(b, failed, notGranted), c), []string{"b"}},
+		{"failed ones go first, the surplus is counted afterwards", set(1, of(a, failed), of(b, failed), c), []string{"b", "a"}},
 		{"failed ones go although the number is right", set(2, a, of(b, failed)), []string{"b"}},
 		{"and although it is too small", set(9, a, of(b, failed)), []string{"b"}},
-		{"U45: one too many", set(2, a, b, c), []string{"c"}},
-		{"MS-20: two too many", set(1, a, b, c), []string{"c", "b"}},
-		{"MS-28: in the order of deletion", set(0, a, of(b, annotated), c), []string{"b", "c", "a"}},
-		{"MS-29: enough are being deleted", set(1, a, of(b, deleting), of(c, deleting)), nil},
-		{"MS-30: some are being deleted: the difference", set(1, a, b, of(c, deleting)), []string{"b"}},
-		{"U46: marked by the autoscaler, the size stays", scaled(2, of(a, chosen(before)), b), []string{"a"}},
-		{"U46: the mark is not older than the last change of the size", scaled(2, of(a, chosen(after)), b), []string{"a"}},
-		{"U47: marked, and a smaller size", scaled(1, of(a, chosen(before)), b), []string{"a"}},
-		{"N19: marked without a new size: not yet meant", set(2, of(a, chosen(before)), b), nil},
-		{"N19: marked after the size was last changed: not yet meant", scaled(2, of(a, chosen(at(0))), b), nil},
-		{"N19: a mark without a time is a priority and no more", scaled(2, of(a, priority(1)), b), nil},
-		{"N19: marked, then scaled out: it goes, another is made afterwards", scaled(5, of(a, chosen(before)), b), []string{"a"}},
-		{"N19: marked, and gone already", scaled(1, of(a, chosen(before), deleting), b), nil},
-		{"N19: marked, and preserved since", scaled(2, of(a, chosen(before), preserved), b), nil},
-		{"U48: one that was updated in place is not too much", set(2, a, b, of(c, updated)), nil},
-		{"U48: nor does it hide a surplus", set(1, a, b, of(c, updated)), []string{"b"}},
-		{"U48: nor does the autoscaler take it", scaled(2, a, of(b, updated, chosen(before))), nil},
-		{"U56: a preserved one only when there is no other", set(1, a, of(b, preserved)), []string{"a"}},
-		{"U56: also when the others are dearer by priority", set(1, of(a, priority(9)), of(b, preserved, priority(1))), []string{"a"}},
-		{"U56: and then it goes", set(0, of(b, preserved)), []string{"b"}},
-		{"U51: one that failed and is preserved stays", set(2, a, of(b, failed, preserved)), nil},
+		{"one too many", set(2, a, b, c), []string{"c"}},
+		{"two too many", set(1, a, b, c), []string{"c", "b"}},
+		{"in the order of deletion", set(0, a, of(b, annotated), c), []string{"b", "c", "a"}},
+		{"enough are being deleted", set(1, a, of(b, deleting), of(c, deleting)), nil},
+		{"some are being deleted: the difference", set(1, a, b, of(c, deleting)), []string{"b"}},
+		{"marked by the autoscaler, the size stays", scaled(2, of(a, chosen(before)), b), []string{"a"}},
+		{"the mark is not older than the last change of the size", scaled(2, of(a, chosen(after)), b), []string{"a"}},
+		{"marked, and a smaller size", scaled(1, of(a, chosen(before)), b), []string{"a"}},
+		{"marked without a new size: not yet meant", set(2, of(a, chosen(before)), b), nil},
+		{"marked after the size was last changed: not yet meant", scaled(2, of(a, chosen(at(0))), b), nil},
+		{"a mark without a time is a priority and no more", scaled(2, of(a, priority(1)), b), nil},
+		{"marked, then scaled out: it goes, another is made afterwards", scaled(5, of(a, chosen(before)), b), []string{"a"}},
+		{"marked, and gone already", scaled(1, of(a, chosen(before), deleting), b), nil},
+		{"marked, and preserved since", scaled(2, of(a, chosen(before), preserved), b), nil},
+		{"one that was updated in place is not too much", set(2, a, b, of(c, updated)), nil},
+		{"nor does it hide a surplus", set(1, a, b, of(c, updated)), []string{"b"}},
+		{"nor does the autoscaler take it", scaled(2, a, of(b, updated, chosen(before))), nil},
+		{"a preserved one only when there is no other", set(1, a, of(b, preserved)), []string{"a"}},
+		{"also when the others are dearer by priority", set(1, of(a, priority(9)), of(b, preserved, priority(1))), []string{"a"}},
+		{"and then it goes", set(0, of(b, preserved)), []string{"b"}},
+		{"one that failed and is preserved stays", set(2, a, of(b, failed, preserved)), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)
@@ -79,14 +79,14 @@ func TestASetThatGoesDeletesItsMachines(t *testing.T) {
 		assert.True(t, idle(d))
 		assert.False(t, d.Done)
 	})
-	t.Run("MS-63: its finalizer stays while machines are left", func(t *testing.T) {
+	t.Run("its finalizer stays while machines are left", func(t *testing.T) {
 		o.Members = []scale.Member{member("z", 0, deleting)}
 		d := scale.Decide(o)
 		assert.True(t, idle(d))
 		assert.False(t, d.Done)
 		assert.Equal(t, "the set is being deleted, 1 machine left", d.Why)
 	})
-	t.Run("MS-62: and goes with the last of them", func(t *testing.T) {
+	t.Run("and goes with the last of them", func(t *testing.T) {
 		o.Members = nil
 		assert.True(t, scale.Decide(o).Done)
 	})
@@ -113,13 +113,13 @@ func TestFailedMachinesAreKept(t *testing.T) {
 		keep    []string
 		remove  []string
 	}{
-		{"U58: 1 of 1", 1, []scale.Member{old}, []string{"old"}, nil},
-		{"U58: none may be kept", 0, []scale.Member{old}, nil, []string{"old"}},
-		{"U58: as many as may be are kept already", 1, []scale.Member{member("kept", time.Hour, failed, kept), young}, nil, []string{"young"}},
-		{"U58: 2 of 2", 2, []scale.Member{young, old}, []string{"old", "young"}, nil},
-		{"U58: one more", 2, []scale.Member{member("kept", time.Hour, failed, kept), young}, []string{"young"}, nil},
-		{"U58: somebody does not want it kept", 1, []scale.Member{member("old", time.Hour, failed, dismissed)}, nil, []string{"old"}},
-		{"U58: fewer may be kept now: those that are stay", 0, []scale.Member{member("kept", time.Hour, failed, kept)}, nil, nil},
+		{"1 of 1", 1, []scale.Member{old}, []string{"old"}, nil},
+		{"none may be kept", 0, []scale.Member{old}, nil, []string{"old"}},
+		{"as many as may be are kept already", 1, []scale.Member{member("kept", time.Hour, failed, kept), young}, nil, []string{"young"}},
+		{"2 of 2", 2, []scale.Member{young, old}, []string{"old", "young"}, nil},
+		{"one more", 2, []scale.Member{member("kept", time.Hour, failed, kept), young}, []string{"young"}, nil},
+		{"somebody does not want it kept", 1, []scale.Member{member("old", time.Hour, failed, dismissed)}, nil, []string{"old"}},
+		{"fewer may be kept now: those that are stay", 0, []scale.Member{member("kept", time.Hour, failed, kept)}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(len(row.members), row.members...)
@@ -139,11 +139,11 @@ func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 		changes []change
 		gone    bool
 	}{
-		{"U59: its time has not come", []change{failed, preservedUntil(at(time.Hour))}, false},
-		{"U59: kept on purpose, and its time is not on record yet", []change{failed, preserved}, false},
-		{"U59: its time is over, or nobody wants it", []change{failed}, true},
-		{"U59: nobody wants it kept", []change{failed, dismissed}, true},
-		{"U59: preserved and allowed to go: it stays", []change{failed, preserved, func(m *scale.Member) { m.Replace = true }}, false},
+		{"its time has not come", []change{failed, preservedUntil(at(time.Hour))}, false},
+		{"kept on purpose, and its time is not on record yet", []change{failed, preserved}, false},
+		{"its time is over, or nobody wants it", []change{failed}, true},
+		{"nobody wants it kept", []change{failed, dismissed}, true},
+		{"preserved and allowed to go: it stays", []change{failed, preserved, func(m *scale.Member) { m.Replace = true }}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(set(1, running(1, row.changes...)...))

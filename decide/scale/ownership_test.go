@@ -23,30 +23,30 @@ func TestOwnership(t *testing.T) {
 		adopt, release []string
 		create         int
 	}{
-		{name: "U52: an orphan that matches", replicas: 3, orphans: []scale.Orphan{orphan("b"), orphan("a")}, adopt: []string{"a", "b"}},
-		{name: "U52: one that does not match is left alone, and one is made", replicas: 1, orphans: []scale.Orphan{foreign}, create: 1},
-		{name: "MS-07: the controller is put on an orphan before any is made", replicas: 2, members: running(1), orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
-		{name: "MS-07: an orphan that is being deleted is left alone", replicas: 1, orphans: []scale.Orphan{going}, create: 1},
+		{name: "an orphan that matches", replicas: 3, orphans: []scale.Orphan{orphan("b"), orphan("a")}, adopt: []string{"a", "b"}},
+		{name: "one that does not match is left alone, and one is made", replicas: 1, orphans: []scale.Orphan{foreign}, create: 1},
+		{name: "the controller is put on an orphan before any is made", replicas: 2, members: running(1), orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
+		{name: "an orphan that is being deleted is left alone", replicas: 1, orphans: []scale.Orphan{going}, create: 1},
 		{name: "more than wanted are adopted all the same", replicas: 0, orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
 		{
-			name: "D40: an empty selector adopts nothing", replicas: 1, orphans: []scale.Orphan{orphan("a")}, create: 1,
+			name: "an empty selector adopts nothing", replicas: 1, orphans: []scale.Orphan{orphan("a")}, create: 1,
 			change: func(o *scale.Observed) { o.SelectsAll = true },
 		},
 		{
-			name: "D40: nor does a set whose selector is refused, and it makes none", replicas: 1, orphans: []scale.Orphan{orphan("a")},
+			name: "nor does a set whose selector is refused, and it makes none", replicas: 1, orphans: []scale.Orphan{orphan("a")},
 			change: func(o *scale.Observed) { o.SelectsAll, o.Invalid = true, "the selector is empty" },
 		},
 		{
 			name: "a set that is being deleted adopts nothing", orphans: []scale.Orphan{orphan("a")},
 			change: func(o *scale.Observed) { o.Deleting = true },
 		},
-		{name: "U53: one that does not match any more", replicas: 1, members: running(1, stray), release: []string{"m-1"}},
-		{name: "D10: release comes first, also before what is adopted", replicas: 1, members: running(2, stray), orphans: []scale.Orphan{orphan("a")}, release: []string{"m-1", "m-2"}},
+		{name: "one that does not match any more", replicas: 1, members: running(1, stray), release: []string{"m-1"}},
+		{name: "release comes first, also before what is adopted", replicas: 1, members: running(2, stray), orphans: []scale.Orphan{orphan("a")}, release: []string{"m-1", "m-2"}},
 		{
-			name: "D40: an empty selector lets go of nothing", replicas: 1, members: running(1, stray),
+			name: "an empty selector lets go of nothing", replicas: 1, members: running(1, stray),
 			change: func(o *scale.Observed) { o.SelectsAll = true },
 		},
-		{name: "MS-06: own ones count, those that go and do not match any more are let be", replicas: 2, members: append(running(2), member("z", 0, stray, deleting))},
+		{name: "own ones count, those that go and do not match any more are let be", replicas: 2, members: append(running(2), member("z", 0, stray, deleting))},
 		{
 			name: "a set that is being deleted lets go of none", replicas: 1, members: append(running(1), member("z", 0, stray)),
 			change: func(o *scale.Observed) { o.Deleting = true },

@@ -43,7 +43,7 @@ func TestPending(t *testing.T) {
 		need attention.Need
 		why  string
 	}{
-		{"U43: as many as wanted", pendingOf(), attention.Nothing, "3 machines wanted, 3 there"},
+		{"as many as wanted", pendingOf(), attention.Nothing, "3 machines wanted, 3 there"},
 		{"what is missing cannot be made now", told(pendingOf(busy, func(o *scale.Observed) { o.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
 		{"no finalizer", pendingOf(bare), attention.Scale, "new: our finalizer is missing"},
 		{"no finalizer comes before all else", pendingOf(bare, unseen, busy, unwritten), attention.Scale, "new: our finalizer is missing"},
@@ -54,11 +54,11 @@ func TestPending(t *testing.T) {
 		{"something to do comes before what is to be told", pendingOf(busy, unwritten), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
 		{"status late", pendingOf(unwritten), attention.Scale, "status is out of date"},
 		{"status late comes before the clock", pendingOf(rechecked), attention.Scale, "status is out of date"},
-		{"D12: the clock will say something else", told(pendingOf(rechecked)), attention.Scale, "3 machines wanted, 3 there; it waits for the time to pass"},
-		{"U50: to be deleted", pendingOf(goes), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"U50: to be deleted, whatever else there is", pendingOf(goes, unseen, busy, unwritten), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"MS-61: released", pendingOf(goes, bare), attention.Nothing, "released: the API server removes it"},
-		{"MS-61: released, whatever else there is", pendingOf(goes, bare, unseen, busy, unwritten), attention.Nothing, "released: the API server removes it"},
+		{"the clock will say something else", told(pendingOf(rechecked)), attention.Scale, "3 machines wanted, 3 there; it waits for the time to pass"},
+		{"to be deleted", pendingOf(goes), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"to be deleted, whatever else there is", pendingOf(goes, unseen, busy, unwritten), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released", pendingOf(goes, bare), attention.Nothing, "released: the API server removes it"},
+		{"released, whatever else there is", pendingOf(goes, bare, unseen, busy, unwritten), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.Look(row.o)

@@ -26,36 +26,36 @@ func TestRemediation(t *testing.T) {
 		want    []string
 		says    string
 	}{
-		{"MS-11: unhealthy and marked", append(running(2), member("x", day, unhealthy, marked)), nil, []string{"x"}, "* Machine x: Machine is deleting"},
-		{"MS-11: unhealthy and not marked is not for the set", running(1, unhealthy), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
-		{"MS-11: marked and being deleted", sick(1, deleting), nil, nil, "* Machine m-1: Machine is deleting"},
-		{"MS-11: marked and preserved", sick(1, preserved), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
+		{"unhealthy and marked", append(running(2), member("x", day, unhealthy, marked)), nil, []string{"x"}, "* Machine x: Machine is deleting"},
+		{"unhealthy and not marked is not for the set", running(1, unhealthy), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
+		{"marked and being deleted", sick(1, deleting), nil, nil, "* Machine m-1: Machine is deleting"},
+		{"marked and preserved", sick(1, preserved), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
 		{
-			"MS-12: preflight fails", sick(2),
+			"preflight fails", sick(2),
 			func(o *scale.Observed) { o.Preflight = upgrading() },
 			nil, `* Machines m-1, m-2: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
-			"MS-12: blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.Freeze.Label = true }, nil,
+			"blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.Freeze.Label = true }, nil,
 			"* Machines m-1, m-2: Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)\n* Machine m-3: MachineSet is frozen",
 		},
-		{"MS-12: a frozen set makes no other", sick(1), func(o *scale.Observed) { o.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
+		{"a frozen set makes no other", sick(1), func(o *scale.Observed) { o.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
 		{
-			"MS-13: a set of an old revision", sick(2), func(o *scale.Observed) { o.Remediation.Outdated = true }, nil,
+			"a set of an old revision", sick(2), func(o *scale.Observed) { o.Remediation.Outdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",
 		},
-		{"MS-13: the current one", sick(2), nil, []string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting"},
+		{"the current one", sick(2), nil, []string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting"},
 		{
-			"MS-14: 3 of 8", sick(8), limit(3),
+			"3 of 8", sick(8), limit(3),
 			[]string{"m-8", "m-7", "m-6"},
 			"* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting",
 		},
-		{"MS-14: while these are not gone none follows", append(sick(5), sick(8, deleting)[5:]...), limit(3), nil, "* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting"},
-		{"MS-14: then the next three", sick(5), limit(3), []string{"m-5", "m-4", "m-3"}, ""},
-		{"MS-14: none at all", sick(1), limit(0), nil, ""},
-		{"MS-15: the newest first", sick(3), limit(1), []string{"m-3"}, ""},
-		{"MS-15: of the same age by name", []scale.Member{member("b", day, unhealthy, marked), member("a", day, unhealthy, marked)}, limit(1), []string{"a"}, ""},
-		{"MS-16: the one that a person asked for", append(sick(3)[1:], member("m-1", 9*day, unhealthy, marked, urgent)), limit(1), []string{"m-1"}, ""},
+		{"while these are not gone none follows", append(sick(5), sick(8, deleting)[5:]...), limit(3), nil, "* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting"},
+		{"then the next three", sick(5), limit(3), []string{"m-5", "m-4", "m-3"}, ""},
+		{"none at all", sick(1), limit(0), nil, ""},
+		{"the newest first", sick(3), limit(1), []string{"m-3"}, ""},
+		{"of the same age by name", []scale.Member{member("b", day, unhealthy, marked), member("a", day, unhealthy, marked)}, limit(1), []string{"a"}, ""},
+		{"the one that a person asked for", append(sick(3)[1:], member("m-1", 9*day, unhealthy, marked, urgent)), limit(1), []string{"m-1"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(len(row.members), row.members...)

@@ -36,34 +36,34 @@ func TestCounts(t *testing.T) {
 		members []scale.Member
 		want    scale.Counts
 	}{
-		{"ST-02: no machines", nil, scale.Counts{}},
+		{"no machines", nil, scale.Counts{}},
 		{
-			"ST-03: ready ones only",
+			"ready ones only",
 			[]scale.Member{member("a", day, outdated), member("b", day, outdated, notReady), member("c", day, outdated, unknown), member("d", day, outdated, notReported)},
 			scale.Counts{Replicas: 4, Labelled: 4, Ready: 1, Available: 1},
 		},
 		{
-			"ST-04: available ones only",
+			"available ones only",
 			[]scale.Member{member("a", day, outdated, pending, serves), member("b", day, outdated, notReady), member("c", day, outdated, unknown)},
 			scale.Counts{Replicas: 3, Labelled: 3, Available: 1},
 		},
 		{
-			"ST-05: up-to-date ones only",
+			"up-to-date ones only",
 			[]scale.Member{member("a", day, notReady), member("b", day, notReady, outdated), member("c", day, notReady, untold)},
 			scale.Counts{Replicas: 3, Labelled: 3, UpToDate: 1},
 		},
-		{"ST-06: all together", running(1), scale.Counts{Replicas: 1, Labelled: 1, Ready: 1, Available: 1, UpToDate: 1}},
-		{"ST-08: under update in place", append(running(1), member("u", day, updating)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 1}},
+		{"all together", running(1), scale.Counts{Replicas: 1, Labelled: 1, Ready: 1, Available: 1, UpToDate: 1}},
+		{"under update in place", append(running(1), member("u", day, updating)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 1}},
 		{"one that is being deleted is a replica and no more", running(1, deleting), scale.Counts{Replicas: 1, Labelled: 1}},
 		{"labels of the template are counted by themselves", running(2, func(m *scale.Member) { m.Labelled = false }), scale.Counts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
-		{"U51: failed and preserved", append(running(1, failed, preserved), member("x", day, failed)), scale.Counts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
-		{"U51: and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
+		{"failed and preserved", append(running(1, failed, preserved), member("x", day, failed)), scale.Counts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
+		{"and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, &row.want, scale.Look(set(1, row.members...)).Status.Counts)
 		})
 	}
-	t.Run("ST-01: listing failed", func(t *testing.T) {
+	t.Run("listing failed", func(t *testing.T) {
 		o := set(1)
 		o.ListFailed, o.Reported.Peak = true, 5
 		s := scale.Look(o).Status
@@ -81,12 +81,12 @@ func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 		available int
 		recheck   time.Time
 	}{
-		{"D12: ready is available when nothing else is asked for", 0, []scale.Member{member("a", day, readyFor(0))}, 1, time.Time{}},
-		{"D12: not ready for long enough", time.Minute, []scale.Member{member("a", day, readyFor(59*time.Second))}, 0, at(time.Second)},
-		{"D12: to the second", time.Minute, []scale.Member{member("a", day, readyFor(time.Minute))}, 1, time.Time{}},
-		{"D12: the first of them wakes the set", time.Minute, []scale.Member{member("a", day, readyFor(10*time.Second)), member("b", day, readyFor(40*time.Second)), member("c", day)}, 1, at(20 * time.Second)},
-		{"D12: one that is not ready wakes nobody", time.Minute, []scale.Member{member("a", day, nodeUnhealthy, readyFor(0))}, 0, time.Time{}},
-		{"D12: nor does one that is being deleted for long", time.Minute, []scale.Member{member("a", day, deletingFor(time.Hour), readyFor(0))}, 0, time.Time{}},
+		{"ready is available when nothing else is asked for", 0, []scale.Member{member("a", day, readyFor(0))}, 1, time.Time{}},
+		{"not ready for long enough", time.Minute, []scale.Member{member("a", day, readyFor(59*time.Second))}, 0, at(time.Second)},
+		{"to the second", time.Minute, []scale.Member{member("a", day, readyFor(time.Minute))}, 1, time.Time{}},
+		{"the first of them wakes the set", time.Minute, []scale.Member{member("a", day, readyFor(10*time.Second)), member("b", day, readyFor(40*time.Second)), member("c", day)}, 1, at(20 * time.Second)},
+		{"one that is not ready wakes nobody", time.Minute, []scale.Member{member("a", day, nodeUnhealthy, readyFor(0))}, 0, time.Time{}},
+		{"nor does one that is being deleted for long", time.Minute, []scale.Member{member("a", day, deletingFor(time.Hour), readyFor(0))}, 0, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(len(row.members), row.members...)
@@ -120,9 +120,9 @@ func TestOvershoot(t *testing.T) {
 		members      []scale.Member
 		next, beyond int
 	}{
-		{"D32: an ordinary scale-down is none", 6, 2, running(6), 6, 0},
-		{"D32: nor is it while machines go", 6, 2, append(running(3), sick(6, deleting)[3:]...), 6, 0},
-		{"D32: when it is done, a smaller number is the peak", 6, 2, running(2), 2, 0},
+		{"an ordinary scale-down is none", 6, 2, running(6), 6, 0},
+		{"nor is it while machines go", 6, 2, append(running(3), sick(6, deleting)[3:]...), 6, 0},
+		{"when it is done, a smaller number is the peak", 6, 2, running(2), 2, 0},
 		{"a larger size raises it", 2, 6, running(2), 6, 0},
 		{"two more than were ever wanted", 6, 6, running(8), 6, 2},
 		{"and while they go", 6, 6, append(running(7), member("z", 0, deleting)), 6, 1},

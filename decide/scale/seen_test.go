@@ -63,7 +63,7 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
-	t.Run("ST-01: listing failed", func(t *testing.T) {
+	t.Run("listing failed", func(t *testing.T) {
 		o := unlisted()
 		o.Replicas, o.Reported.Seen = 3, 7
 		assert.Equal(t, 7, scale.Look(o).Status.Seen)

@@ -231,20 +231,20 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		{"the Cluster's status", capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }), never},
 		{"another Cluster", capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }), never},
 
-		{"MS-13: the revision of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }), atOnce},
-		{"MS-14: maxInFlight of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(2)) }), atOnce},
-		{"MS-14: the size of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }), atOnce},
+		{"the revision of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }), atOnce},
+		{"maxInFlight of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(2)) }), atOnce},
+		{"the size of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }), atOnce},
 		{"the template of the deployment reaches the set as its own", capitest.Deployment(func(d *clusterv1.MachineDeployment) { newer(d); d.Spec.Template.Spec.Version = "v1.0.0" }), never},
 		{"another deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) {
 			d.Name, d.UID, d.Spec.Replicas = "other", "uid-other", new(int32(5))
 		}), never},
 
 		{"the template", infrastructure(func(o *unstructured.Unstructured) { newer(o) }), atOnce},
-		{"PF-05: an annotation of the template", infrastructure(capitest.Annotated[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All")), atOnce},
+		{"an annotation of the template", infrastructure(capitest.Annotated[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All")), atOnce},
 		{"the owner of the template", infrastructure(capitest.Unowned[*unstructured.Unstructured]), atOnce},
 		{"another template", infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }), never},
 		{"a template in another namespace", infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }), never},
-		{"PF-07: the status of the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), atOnce},
+		{"the status of the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), atOnce},
 		{"another control plane", capitest.ControlPlane(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }), never},
 	})
 }
@@ -280,11 +280,11 @@ func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 		o    *clusterv1.Machine
 		want []string
 	}{
-		{"MS-05: owned: its owner", owned, []string{awakeCAPI("a")}},
-		{"MS-05: an orphan: the sets that match it", orphan("a"), []string{awakeCAPI("a"), awakeCAPI("twin")}},
-		{"MS-05: an orphan of others", orphan("b"), []string{awakeCAPI("b")}},
-		{"MS-05: an orphan that nobody matches", orphan("c"), []string{}},
-		{"MS-05: of a controller that is no set of Cluster API", foreigner, []string{}},
+		{"owned: its owner", owned, []string{awakeCAPI("a")}},
+		{"an orphan: the sets that match it", orphan("a"), []string{awakeCAPI("a"), awakeCAPI("twin")}},
+		{"an orphan of others", orphan("b"), []string{awakeCAPI("b")}},
+		{"an orphan that nobody matches", orphan("c"), []string{}},
+		{"of a controller that is no set of Cluster API", foreigner, []string{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inCAPIWorld(t, append(sets, capiStack()[2:]...), func(w *world) { // without the set s

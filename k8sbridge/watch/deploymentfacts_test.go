@@ -101,7 +101,7 @@ func sayRows() []factRow {
 				Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted",
 			})
 		}),
-		{name: "I8: frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		{name: "frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 		})},
 	}

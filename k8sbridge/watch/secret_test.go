@@ -49,7 +49,7 @@ func TestSecretFingerprints(t *testing.T) {
 }
 
 func TestASecretAndItsClasses(t *testing.T) {
-	t.Run("D34: one that only credentialsSecretRef names wakes its class and who waits for it", func(t *testing.T) {
+	t.Run("one that only credentialsSecretRef names wakes its class and who waits for it", func(t *testing.T) {
 		waiting := changed(machineNamed("waiting"), uncreated)
 		inWorld(t, []runtime.Object{changed(aClass(), refersTo("other")), waiting}, func(w *world) {
 			w.took()
@@ -65,7 +65,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 			assert.NotContains(t, calls[idOf(waiting)].changed.Versions, cache.Secrets, "machines read Secrets live")
 		})
 	})
-	t.Run("U170: one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
+	t.Run("one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
 		inWorld(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *world) {
 			w.pass(aResync)
 			assert.Empty(t, w.asked())
@@ -74,7 +74,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 			assert.Equal(t, []string{awake(aClass())}, w.asked())
 		})
 	})
-	t.Run("U170: one in another namespace is left alone", func(t *testing.T) {
+	t.Run("one in another namespace is left alone", func(t *testing.T) {
 		elsewhere := secretNamed("credentials")
 		elsewhere.Namespace = "keys"
 		class := changed(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })

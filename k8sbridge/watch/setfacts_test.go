@@ -102,7 +102,7 @@ func setRows() []factRow {
 		{name: "one more", fact: "Members", change: replace(machineNamed("second"))},
 		{name: "gone", fact: "Members", change: func(w *world) { w.remove(aMachine()) }},
 		{name: "given away", fact: "Members", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil })},
-		{name: "D12: its node was not ready for a moment", fact: "Recheck", before: objects(slow), change: replace(aMachine(), readyNow)},
+		{name: "its node was not ready for a moment", fact: "Recheck", before: objects(slow), change: replace(aMachine(), readyNow)},
 		{name: "one goes", fact: "Recheck", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) })},
 	}
 }
@@ -149,19 +149,19 @@ func statusRows() []factRow {
 			m.Status.CurrentStatus.PreserveExpiryTime = &born
 		})},
 		{name: "kept", fact: "Unreported", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto))},
-		{name: "D12: ready since a moment", fact: "Unreported", before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())), change: replace(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "ready since a moment", fact: "Unreported", before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())), change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Status.Conditions[0].LastTransitionTime = metav1.Now()
 		})},
 		{name: "its deployment has another template", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" })},
 		{name: "its deployment is paused", fact: "Unreported", change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))},
-		{name: "I8: its deployment is frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		{name: "its deployment is frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 		})},
-		{name: "MS-08: its class is gone", fact: "Unreported", change: func(w *world) { w.remove(aClass()) }},
-		{name: "MS-08: the template names a class that does not exist", fact: "Unreported", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
+		{name: "its class is gone", fact: "Unreported", change: func(w *world) { w.remove(aClass()) }},
+		{name: "the template names a class that does not exist", fact: "Unreported", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Spec.Class.Name = "none"
 		})},
-		{name: "U59: the node of a failed machine asks for it", fact: "Unreported", before: failedBefore(), change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
+		{name: "the node of a failed machine asks for it", fact: "Unreported", before: failedBefore(), change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
 		{name: "paused", fact: "Unreported", change: replace(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))},
 	}
 }

@@ -47,18 +47,18 @@ func nextRows() []factRow {
 	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return sizedSet(1, nil, m) }
 	failedOne, failedGranted := machineWith(failed), machineWith(failed, granted)
 	return []factRow{
-		{name: "U40: one is gone", fact: "Next", change: func(w *world) { w.remove(aMachine()) }},
-		{name: "U40: one goes", fact: "Next", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
-		{name: "U45: one too many", fact: "Next", change: replace(second)},
+		{name: "one is gone", fact: "Next", change: func(w *world) { w.remove(aMachine()) }},
+		{name: "one goes", fact: "Next", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
+		{name: "one too many", fact: "Next", change: replace(second)},
 		{name: "the size", fact: "Next", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 })},
-		{name: "U48: no longer just updated", fact: "Next", before: objects(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)), change: replace(aMachine())},
+		{name: "no longer just updated", fact: "Next", before: objects(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)), change: replace(aMachine())},
 
-		{name: "U52: a new orphan", fact: "Next", change: replace(anOrphan())},
-		{name: "U52: an orphan's labels match now", fact: "Next", before: objects(anOrphan(inOtherPool)), change: replace(anOrphan())},
-		{name: "U52: an orphan has lost its owner", fact: "Next", before: objects(anOrphan(func(m *v1alpha1.Machine) {
+		{name: "a new orphan", fact: "Next", change: replace(anOrphan())},
+		{name: "an orphan's labels match now", fact: "Next", before: objects(anOrphan(inOtherPool)), change: replace(anOrphan())},
+		{name: "an orphan has lost its owner", fact: "Next", before: objects(anOrphan(func(m *v1alpha1.Machine) {
 			m.OwnerReferences = ownedBy(aClass(), "Stranger")
 		})), change: replace(anOrphan())},
-		{name: "U53: its labels do not match", fact: "Next", change: replace(aMachine(), inOtherPool)},
+		{name: "its labels do not match", fact: "Next", change: replace(aMachine(), inOtherPool)},
 		{name: "the selector matches another one", fact: "Next", before: objects(anOrphan(inOtherPool)), change: replace(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelMachineTemplateHash: "h"}}
 		})},
@@ -67,27 +67,27 @@ func nextRows() []factRow {
 		{name: "granted before it failed", fact: "Next", before: objects(machineWith(granted)), change: replace(aMachine(), granted, failed)},
 		{name: "granted after it failed", fact: "Next", before: objects(failedOne, setWith(failedOne)), change: replace(failedOne, granted)},
 		{name: "its deployment is not above it any more", fact: "Next", before: objects(failedOne, setWith(failedOne)), change: replace(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })},
-		{name: "U58: to be kept", fact: "Next", before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine())), change: replace(aMachine(), failed)},
-		{name: "U59: its time is over", fact: "Next", before: objects(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))), change: replace(aMachine(), failed, granted)},
-		{name: "U59: nobody wants it kept", fact: "Next", before: objects(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))), change: replace(aMachine(), failed, granted)},
+		{name: "to be kept", fact: "Next", before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine())), change: replace(aMachine(), failed)},
+		{name: "its time is over", fact: "Next", before: objects(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))), change: replace(aMachine(), failed, granted)},
+		{name: "nobody wants it kept", fact: "Next", before: objects(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))), change: replace(aMachine(), failed, granted)},
 
-		{name: "MS-11: marked by a person", fact: "Next", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""))},
-		{name: "MS-11: marked by a health check", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "marked by a person", fact: "Next", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""))},
+		{name: "marked by a health check", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			for _, kind := range []corev1.NodeConditionType{v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated} {
 				m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse})
 			}
 		})},
-		{name: "U46: marked by the autoscaler", fact: "Next", before: objects(sizedSet(1, scaled, aMachine()), machineWith(chosen)), change: replace(aMachine(), chosen, marked)},
-		{name: "U46: given the priority that goes with it", fact: "Next", before: objects(sizedSet(1, scaled, aMachine()), machineWith(marked)), change: replace(aMachine(), chosen, marked)},
-		{name: "U47: the size changed after that", fact: "Next", before: objects(machineWith(chosen, marked)), change: replace(aSet(), scaled)},
+		{name: "marked by the autoscaler", fact: "Next", before: objects(sizedSet(1, scaled, aMachine()), machineWith(chosen)), change: replace(aMachine(), chosen, marked)},
+		{name: "given the priority that goes with it", fact: "Next", before: objects(sizedSet(1, scaled, aMachine()), machineWith(marked)), change: replace(aMachine(), chosen, marked)},
+		{name: "the size changed after that", fact: "Next", before: objects(machineWith(chosen, marked)), change: replace(aSet(), scaled)},
 
 		{name: "frozen", fact: "Next", before: objects(short(nil)), change: replace(short(nil), labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))},
 		{name: "not frozen any more", fact: "Next", before: objects(frozen), change: lacks(frozen, v1alpha1.LabelFreeze)},
 		{name: "a person ends the freeze", fact: "Next", before: objects(frozen), change: replace(frozen, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""))},
-		{name: "I8: its deployment is not frozen any more", fact: "Next", before: objects(freezing, frozenBelow), change: replace(aDeployment())},
-		{name: "I8: a person ends the freeze of its deployment", fact: "Next", before: objects(freezing, frozenBelow), change: replace(freezing, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""))},
-		{name: "MS-08: its class comes", fact: "Next", before: objects(classless), change: replace(classNamed("large"))},
-		{name: "U59: the node of a failed machine asks for it no more", fact: "Next", before: objects(failedGranted, askingNode, setWith(failedGranted)), change: replace(aNode())},
+		{name: "its deployment is not frozen any more", fact: "Next", before: objects(freezing, frozenBelow), change: replace(aDeployment())},
+		{name: "a person ends the freeze of its deployment", fact: "Next", before: objects(freezing, frozenBelow), change: replace(freezing, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""))},
+		{name: "its class comes", fact: "Next", before: objects(classless), change: replace(classNamed("large"))},
+		{name: "the node of a failed machine asks for it no more", fact: "Next", before: objects(failedGranted, askingNode, setWith(failedGranted)), change: replace(aNode())},
 		{name: "current once more", fact: "Next", before: objects(closed), change: lacks(closed, v1alpha1.LabelScaleUpDisabled)},
 		{name: "not paused any more", fact: "Next", before: objects(paused), change: lacks(paused, v1alpha1.AnnotationPaused)},
 		{name: "its deployment is no longer paused", fact: "Next", before: objects(pausing, pausedBelow), change: replace(aDeployment())},
@@ -95,18 +95,18 @@ func nextRows() []factRow {
 		{name: "what it released is gone", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: func(w *world) { w.remove(machineNamed("r-0")) }},
 		{name: "what it released is being deleted", fact: "Next", before: append(releasedOnes(), sizedSetAround(2, releasedOnes())), change: replace(released("r-0"), toBeDeleted[*v1alpha1.Machine])},
 
-		{name: "MS-10: the template has another timeout", fact: "Next", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
+		{name: "the template has another timeout", fact: "Next", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: time.Minute}}
 		})},
-		{name: "MS-10: the machine has", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "the machine has", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: time.Minute}}
 		})},
-		{name: "MS-10: the machine has another node template", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "the machine has another node template", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "a"}
 		})},
-		{name: "MS-10: the class's kind", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" })},
-		{name: "MS-10: the machine has lost a label", fact: "Next", before: objects(withSelector(richer), rich), change: lacks(rich, "tier")},
-		{name: "MS-10: the machine has lost an annotation", fact: "Next", before: objects(withSelector(richer), rich), change: lacks(rich, "team")},
+		{name: "the class's kind", fact: "Next", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" })},
+		{name: "the machine has lost a label", fact: "Next", before: objects(withSelector(richer), rich), change: lacks(rich, "tier")},
+		{name: "the machine has lost an annotation", fact: "Next", before: objects(withSelector(richer), rich), change: lacks(rich, "team")},
 	}
 }
 

@@ -34,7 +34,7 @@ func TestWhoHearsOfAMachine(t *testing.T) {
 	}{
 		{"owned: its owner", replace(machineNamed("second")), []string{awake(aSet())}},
 		{"an orphan: the sets that match it", replace(anOrphan()), []string{awake(aSet()), awake(twin)}},
-		{"D40: not the one that selects everything", replace(anOrphan(inOtherPool)), []string{awake(apart)}},
+		{"not the one that selects everything", replace(anOrphan(inOtherPool)), []string{awake(apart)}},
 		{"an orphan that nobody matches", replace(anOrphan(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

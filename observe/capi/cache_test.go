@@ -282,11 +282,11 @@ func TestSelects(t *testing.T) {
 		change capitest.OnSet
 		want   bool
 	}{
-		{"MS-05: its labels", func(*clusterv1.MachineSet) {}, true},
-		{"MS-05: other labels", selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
-		{"MS-05: an empty selector", selecting(metav1.LabelSelector{}), false},
-		{"MS-05: an unreadable one", selecting(*observetest.Unreadable()), false},
-		{"MS-05: by an expression", selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
+		{"its labels", func(*clusterv1.MachineSet) {}, true},
+		{"other labels", selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
+		{"an empty selector", selecting(metav1.LabelSelector{}), false},
+		{"an unreadable one", selecting(*observetest.Unreadable()), false},
+		{"by an expression", selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
 	} {
 		assert.Equal(t, row.want, capi.Selects(capitest.Set("s", 1, row.change), m), row.name)
 	}
@@ -395,12 +395,12 @@ func TestUnremarked(t *testing.T) {
 		machine  capitest.OnMachine
 		want     []string // reason, why
 	}{
-		{"MS-13: an old revision", "0", capitest.Unhealthy, []string{"CannotBeRemediated", pending}},
-		{"MS-13: it is said already", "0", saying("CannotBeRemediated", pending), nil},
-		{"MS-12: another reason", "1", saying("CannotBeRemediated", tooMany), []string{"RemediationDeferred", tooMany}},
-		{"MS-12: another message", "1", saying("RemediationDeferred", pending), []string{"RemediationDeferred", tooMany}},
-		{"MS-12: it is said already", "1", saying("RemediationDeferred", tooMany), nil},
-		{"MS-12: not marked", "1", func(*clusterv1.Machine) {}, nil},
+		{"an old revision", "0", capitest.Unhealthy, []string{"CannotBeRemediated", pending}},
+		{"that it cannot be remediated is said already", "0", saying("CannotBeRemediated", pending), nil},
+		{"another reason", "1", saying("CannotBeRemediated", tooMany), []string{"RemediationDeferred", tooMany}},
+		{"another message", "1", saying("RemediationDeferred", pending), []string{"RemediationDeferred", tooMany}},
+		{"that it is deferred is said already", "1", saying("RemediationDeferred", tooMany), nil},
+		{"not marked", "1", func(*clusterv1.Machine) {}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			a := capitest.Around(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))

@@ -123,7 +123,7 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	assert.Equal(t, drain.Ladder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"}, ladder)
 	for _, seconds := range []*int32{nil, new(int32(0))} {
 		m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
-		assert.True(t, observedrain.Ladder(capi.AsMachine(m), nil, node, 0, capitest.Noon).Endless, "DR-30")
+		assert.True(t, observedrain.Ladder(capi.AsMachine(m), nil, node, 0, capitest.Noon).Endless)
 	}
 
 	v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: capitest.Ago(3), Means: "Evict"}
@@ -176,24 +176,24 @@ func TestTheHookOfAMachine(t *testing.T) {
 			capitest.Machine("m", set, capitest.AtTheHook, capitest.Annotated[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), around(capitest.Cluster()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "the machine has the annotation cluster.x-k8s.io/paused"},
 		},
-		"DR-25: the infrastructure is gone": {
+		"the infrastructure is gone": {
 			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
-		"DR-26: the infrastructure is being deleted": {
+		"the infrastructure is being deleted": {
 			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster(), infrastructure(capitest.Going)),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
-		"ND-05: the Cluster is being deleted": {
+		"the Cluster is being deleted": {
 			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster(capitest.Going), infrastructure()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
 		},
-		"DR-27: past its drain": {
+		"past its drain": {
 			capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) { m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.Ago(1) }),
 			around(capitest.Cluster(), infrastructure()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
 		},
-		"ND-01: without a node, and skipped": {
+		"without a node, and skipped": {
 			capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
 			around(capitest.Cluster(), infrastructure()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, Skip: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
@@ -233,17 +233,17 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		rules []runtime.Object
 		want  string // name of the rule
 	}{
-		"none":                                     {nil, ""},
-		"DR-13: of all machines and all pods":      {[]runtime.Object{rule("a")}, "a"},
-		"DR-12: the first by name":                 {[]runtime.Object{rule("b"), rule("a")}, "a"},
-		"of another namespace":                     {[]runtime.Object{rule("a", elsewhere)}, ""},
-		"DR-14: machine and Cluster":               {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: web, ClusterSelector: web}))}, "a"},
-		"DR-14: the Cluster does not match":        {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: web, ClusterSelector: other}))}, ""},
-		"DR-14: the machine does not match":        {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: other, ClusterSelector: web}))}, ""},
-		"DR-15: one of several entries":            {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: other}, clusterv1.MachineDrainRuleMachineSelector{ClusterSelector: web}))}, "a"},
-		"DR-16: pod and namespace":                 {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: web, NamespaceSelector: web}))}, "a"},
-		"DR-16: the namespace does not match":      {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: web, NamespaceSelector: other}))}, ""},
-		"DR-16: one of several entries about pods": {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: other}, clusterv1.MachineDrainRulePodSelector{NamespaceSelector: web}))}, "a"},
+		"none":                              {nil, ""},
+		"of all machines and all pods":      {[]runtime.Object{rule("a")}, "a"},
+		"the first by name":                 {[]runtime.Object{rule("b"), rule("a")}, "a"},
+		"of another namespace":              {[]runtime.Object{rule("a", elsewhere)}, ""},
+		"machine and Cluster":               {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: web, ClusterSelector: web}))}, "a"},
+		"the Cluster does not match":        {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: web, ClusterSelector: other}))}, ""},
+		"the machine does not match":        {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: other, ClusterSelector: web}))}, ""},
+		"one of several entries":            {[]runtime.Object{rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: other}, clusterv1.MachineDrainRuleMachineSelector{ClusterSelector: web}))}, "a"},
+		"pod and namespace":                 {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: web, NamespaceSelector: web}))}, "a"},
+		"the namespace does not match":      {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: web, NamespaceSelector: other}))}, ""},
+		"one of several entries about pods": {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: other}, clusterv1.MachineDrainRulePodSelector{NamespaceSelector: web}))}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, err := drainCache(t, nil, nil, append(row.rules, cluster)...).DrainRules(m)
@@ -269,7 +269,7 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		"of pods":       rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: bad})),
 		"of namespaces": rule("a", pods(clusterv1.MachineDrainRulePodSelector{NamespaceSelector: bad})),
 	} {
-		t.Run("DR-11: an invalid selector "+name, func(t *testing.T) {
+		t.Run("an invalid selector "+name, func(t *testing.T) {
 			_, err := drainCache(t, nil, nil, r, cluster).DrainRules(m)
 			assert.ErrorContains(t, err, "read MachineDrainRule shop/a")
 		})

@@ -83,11 +83,11 @@ func TestMember(t *testing.T) {
 			bare(m)
 			capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
 		}, want: true},
-		{name: "DO-H01: without a node", fact: "Node", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
-		{name: "DO-H02: NodeHealthy is False", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
-		{name: "DO-H03: NodeHealthy is Unknown", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
-		{name: "DO-H03: NodeHealthy is not reported", fact: "Node", change: capitest.Without(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
-		{name: "DO-H04: NodeHealthy is True", fact: "Node", want: scale.NodeHealthy},
+		{name: "without a node", fact: "Node", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
+		{name: "NodeHealthy is False", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
+		{name: "NodeHealthy is Unknown", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
+		{name: "NodeHealthy is not reported", fact: "Node", change: capitest.Without(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
+		{name: "NodeHealthy is True", fact: "Node", want: scale.NodeHealthy},
 		{fact: "Ready", want: scale.True},
 		{name: "no", fact: "Ready", change: capitest.Says(ready, no), want: scale.False},
 		{name: "unknown", fact: "Ready", change: capitest.Says(ready, unknown), want: scale.Unknown},
@@ -100,16 +100,16 @@ func TestMember(t *testing.T) {
 		{fact: "UpToDateWhy", change: capitest.SaysWhy(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
 		{fact: "HealthCheck", change: capitest.Says(healthCheck, no), want: scale.False},
 		{name: "unknown", fact: "HealthCheck", change: capitest.Says(healthCheck, unknown), want: scale.Unknown},
-		{name: "MS-11: asked for", fact: "Marked", change: capitest.Says(remediated, no), want: true},
+		{name: "asked for", fact: "Marked", change: capitest.Says(remediated, no), want: true},
 		{fact: "MarkedWhy", change: capitest.SaysWhy(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
 		{name: "while it is not asked for", fact: "MarkedWhy", change: capitest.SaysWhy(remediated, yes, "Remediated", "done"), want: ""},
-		{name: "MS-11: done", fact: "Marked", change: capitest.Says(remediated, yes), want: false},
-		{name: "MS-11: unknown", fact: "Marked", change: capitest.Says(remediated, unknown), want: false},
-		{name: "MS-16: a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {
+		{name: "done", fact: "Marked", change: capitest.Says(remediated, yes), want: false},
+		{name: "unknown", fact: "Marked", change: capitest.Says(remediated, unknown), want: false},
+		{name: "a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {
 			capitest.Unhealthy(m)
 			annotated(clusterv1.RemediateMachineAnnotation)(m)
 		}, want: true},
-		{name: "MS-16: before the health check saw it", fact: "Urgent", change: annotated(clusterv1.RemediateMachineAnnotation), want: false},
+		{name: "before the health check saw it", fact: "Urgent", change: annotated(clusterv1.RemediateMachineAnnotation), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			m := capitest.Machine("m", set)
@@ -134,12 +134,12 @@ func TestWhoIsUnhealthyForTheDeletionOrder(t *testing.T) {
 		change capitest.OnMachine
 		want   bool
 	}{
-		{"DO-H01: no node", bare, true},
-		{"DO-H02: NodeHealthy is False", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionFalse), true},
-		{"DO-H02: HealthCheckSucceeded is False", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse), true},
-		{"DO-H03: NodeHealthy is Unknown", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionUnknown), false},
-		{"DO-H03: HealthCheckSucceeded is Unknown", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionUnknown), false},
-		{"DO-H04: all fine", func(*clusterv1.Machine) {}, false},
+		{"no node", bare, true},
+		{"NodeHealthy is False", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionFalse), true},
+		{"HealthCheckSucceeded is False", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse), true},
+		{"NodeHealthy is Unknown", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionUnknown), false},
+		{"HealthCheckSucceeded is Unknown", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionUnknown), false},
+		{"all fine", func(*clusterv1.Machine) {}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, member(capitest.Machine("m", capitest.Set("s", 1), row.change)).Unhealthy())
@@ -226,7 +226,7 @@ func TestDesiredMachine(t *testing.T) {
 		s.Spec.Template.Spec.ClusterName = "" // the webhook fills it; the set's counts
 	})
 	before := set.DeepCopy()
-	t.Run("MS-26: a new one", func(t *testing.T) {
+	t.Run("a new one", func(t *testing.T) {
 		m := facts().Desired(set, "s-x", nil)
 		assert.Equal(t, metav1.ObjectMeta{
 			Name: "s-x", Namespace: capitest.Shop, Labels: facts().MachineLabels(set), Annotations: map[string]string{"team": "web"},
@@ -240,7 +240,7 @@ func TestDesiredMachine(t *testing.T) {
 		assert.Equal(t, "v1.31.2", m.Spec.Version)
 		assert.Equal(t, "zone-a", m.Spec.FailureDomain)
 	})
-	t.Run("MS-60: one that exists keeps what does not change in place", func(t *testing.T) {
+	t.Run("one that exists keeps what does not change in place", func(t *testing.T) {
 		existing := capitest.Machine("s-x", set, func(m *clusterv1.Machine) {
 			m.Finalizers = append(m.Finalizers, "example.com/theirs")
 			m.Spec.Version, m.Spec.FailureDomain, m.Spec.MinReadySeconds = "v1.30.0", "zone-b", nil
@@ -291,29 +291,29 @@ func TestWhatDriftsInPlace(t *testing.T) {
 		alive  string
 		going  string // what differs while the machine is being deleted
 	}{
-		{"MS-10: nothing", func(*clusterv1.Machine) {}, "", ""},
-		{"MS-10: a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
-		{"MS-10: a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
-		{"MS-10: a label of others", label, "", ""},
-		{"MS-10: a label that Millwright applied and that is wanted no more", all(label, applied(capi.FieldManager, "theirs", "team")), "labels", ""},
-		{"MS-10: a label that another manager applied", all(label, applied("other", "theirs", "theirs")), "", ""},
-		{"MS-10: such a label that is gone already", applied(capi.FieldManager, "theirs", "team"), "", ""},
-		{"MS-10: an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
-		{"MS-10: an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
-		{"MS-10: an annotation of others", annotation, "", ""},
-		{"MS-10: an annotation that Millwright applied and that is wanted no more", all(annotation, applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
-		{"MS-10: readiness gates", gate, "readinessGates", "readinessGates"},
-		{"MS-10: drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
-		{"MS-10: no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
-		{"MS-10: detach timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeVolumeDetachTimeoutSeconds = new(int32(7)) }), "nodeVolumeDetachTimeoutSeconds", "nodeVolumeDetachTimeoutSeconds"},
-		{"MS-10: deletion timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(7)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
-		{"MS-10: a deletion timeout of 0 is unlimited", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(0)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
-		{"MS-10: the default of the webhook", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(10)) }), "", ""},
-		{"MS-10: minReadySeconds", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) }, "minReadySeconds", "minReadySeconds"},
-		{"MS-10: no minReadySeconds is 0", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }, "", ""},
-		{"MS-10: taints", taint, "taints", "taints"},
-		{"MS-10: several", all(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
-		{"MS-60: what does not change in place", func(m *clusterv1.Machine) {
+		{"nothing", func(*clusterv1.Machine) {}, "", ""},
+		{"a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
+		{"a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
+		{"a label of others", label, "", ""},
+		{"a label that Millwright applied and that is wanted no more", all(label, applied(capi.FieldManager, "theirs", "team")), "labels", ""},
+		{"a label that another manager applied", all(label, applied("other", "theirs", "theirs")), "", ""},
+		{"such a label that is gone already", applied(capi.FieldManager, "theirs", "team"), "", ""},
+		{"an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
+		{"an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
+		{"an annotation of others", annotation, "", ""},
+		{"an annotation that Millwright applied and that is wanted no more", all(annotation, applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
+		{"readiness gates", gate, "readinessGates", "readinessGates"},
+		{"drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
+		{"no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
+		{"detach timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeVolumeDetachTimeoutSeconds = new(int32(7)) }), "nodeVolumeDetachTimeoutSeconds", "nodeVolumeDetachTimeoutSeconds"},
+		{"deletion timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(7)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
+		{"a deletion timeout of 0 is unlimited", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(0)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
+		{"the default of the webhook", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(10)) }), "", ""},
+		{"minReadySeconds", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) }, "minReadySeconds", "minReadySeconds"},
+		{"no minReadySeconds is 0", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }, "", ""},
+		{"taints", taint, "taints", "taints"},
+		{"several", all(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
+		{"what does not change in place", func(m *clusterv1.Machine) {
 			m.Spec.Version, m.Spec.FailureDomain, m.Spec.ProviderID = "v1.0.0", "elsewhere", "x://y"
 			m.Spec.Bootstrap.DataSecretName = new("data")
 			m.Finalizers = nil

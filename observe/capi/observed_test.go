@@ -118,8 +118,8 @@ func TestObserved(t *testing.T) {
 			s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 		}, want: "another controller reconciles this MachineSet: it has added the finalizer cluster.x-k8s.io/machineset; install the admission policy of Millwright, then remove this finalizer"},
 		{name: "another controller before Millwright", fact: "Invalid", set: func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} }, want: ""},
-		{name: "MS-57: no random characters", fact: "Invalid", set: named("{{ .machineSet.name }}"), want: "spec.machineNaming.template cannot be used: it has no {{ .random }}"},
-		{name: "MS-58: it cannot be parsed", fact: "Invalid", set: named("{{ .random"), want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action"},
+		{name: "no random characters", fact: "Invalid", set: named("{{ .machineSet.name }}"), want: "spec.machineNaming.template cannot be used: it has no {{ .random }}"},
+		{name: "it cannot be parsed", fact: "Invalid", set: named("{{ .random"), want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action"},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
 			noReplicas(s)
 			selecting(*observetest.Unreadable())(s)
@@ -127,14 +127,14 @@ func TestObserved(t *testing.T) {
 		{fact: "SelectsAll", set: selecting(metav1.LabelSelector{}), want: true},
 		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(*observetest.Unreadable()), want: false},
 
-		{name: "MS-55: the default", fact: "Naming", want: []string(nil)},
-		{name: "MS-56: its variables", fact: "Naming", set: named("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"), want: []string{"c-s-", ""}},
-		{name: "MS-56: in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
-		{name: "MS-56: twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
-		{name: "MS-58: one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
+		{name: "the default", fact: "Naming", want: []string(nil)},
+		{name: "its variables", fact: "Naming", set: named("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"), want: []string{"c-s-", ""}},
+		{name: "in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
+		{name: "twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
+		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
 
 		{name: "of all whether they match", fact: "Orphans", around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}}},
-		{name: "MS-07: and those that are being deleted", fact: "Orphans", around: orphan(nil, capitest.Going), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}}},
+		{name: "and those that are being deleted", fact: "Orphans", around: orphan(nil, capitest.Going), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}}},
 		{name: "not one that is being deleted, nor one of another set", fact: "Released", around: orphan(wanted, released("uid-s"), capitest.Going), want: 0},
 		{name: "of another set", fact: "Released", around: orphan(wanted, released("uid-x")), want: 0},
 		{fact: "Released", around: orphan(wanted, released("uid-s")), want: 1},
@@ -158,24 +158,24 @@ func TestObserved(t *testing.T) {
 		{fact: "NoMove", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "it does not exist"},
 
 		{name: "none", fact: "Missing", want: []string(nil)},
-		{name: "MS-08: one", fact: "Missing", around: func(a *capi.Around) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: []string{"ExampleMachineTemplate"}},
-		{name: "MS-08: both", fact: "Missing", around: func(a *capi.Around) {
+		{name: "one", fact: "Missing", around: func(a *capi.Around) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: []string{"ExampleMachineTemplate"}},
+		{name: "both", fact: "Missing", around: func(a *capi.Around) {
 			a.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
-		{name: "MS-08: not before it was looked for", fact: "Missing", around: func(a *capi.Around) { a.Templates[0].Object, a.Templates[0].Read = nil, false }, want: []string(nil)},
+		{name: "not before it was looked for", fact: "Missing", around: func(a *capi.Around) { a.Templates[0].Object, a.Templates[0].Read = nil, false }, want: []string(nil)},
 
 		{name: "no deployment", fact: "Remediation.Limited", want: false},
 		{name: "a deployment without a limit", fact: "Remediation.Limited", around: deployment(), want: false},
-		{name: "MS-14", fact: "Remediation.Limited", around: atMost(intstr.FromInt32(2)), want: true},
-		{name: "MS-14", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromInt32(2)), want: 2},
-		{name: "MS-14: rounded up", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("21%")), want: 2},
-		{name: "MS-14: without a rest", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("40%")), want: 2},
-		{name: "MS-14: neither number nor percentage", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("many")), want: 0},
-		{name: "MS-14: which is a limit, too", fact: "Remediation.Limited", around: atMost(intstr.FromString("many")), want: true},
-		{name: "MS-13: another revision", fact: "Remediation.Outdated", set: outdated, around: deployment(), want: true},
-		{name: "MS-13: no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, around: deployment(), want: true},
-		{name: "MS-13: the current one", fact: "Remediation.Outdated", set: current, around: deployment(), want: false},
-		{name: "MS-13: alone", fact: "Remediation.Outdated", set: note(clusterv1.RevisionAnnotation, "0"), want: false},
+		{name: "the limit of the deployment", fact: "Remediation.Limited", around: atMost(intstr.FromInt32(2)), want: true},
+		{name: "the limit of the deployment", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromInt32(2)), want: 2},
+		{name: "rounded up", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("21%")), want: 2},
+		{name: "without a rest", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("40%")), want: 2},
+		{name: "neither number nor percentage", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("many")), want: 0},
+		{name: "which is a limit, too", fact: "Remediation.Limited", around: atMost(intstr.FromString("many")), want: true},
+		{name: "another revision", fact: "Remediation.Outdated", set: outdated, around: deployment(), want: true},
+		{name: "no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, around: deployment(), want: true},
+		{name: "the current one", fact: "Remediation.Outdated", set: current, around: deployment(), want: false},
+		{name: "alone", fact: "Remediation.Outdated", set: note(clusterv1.RevisionAnnotation, "0"), want: false},
 
 		{name: "not written yet", fact: "Reported.Counts", want: (*scale.Counts)(nil)},
 		{fact: "Reported.Counts", set: func(s *clusterv1.MachineSet) {
@@ -282,19 +282,19 @@ func TestPreflight(t *testing.T) {
 		around onAround
 		want   *preflight.ControlPlane
 	}{
-		{"PF-11: in order", foreign(), &fine},
-		{"PF-01: none", func(a *capi.Around) { a.ControlPlane = nil }, nil},
-		{"PF-02: without a version", foreign(capitest.Field(nil, "spec", "version")), nil},
+		{"in order", foreign(), &fine},
+		{"none", func(a *capi.Around) { a.ControlPlane = nil }, nil},
+		{"without a version", foreign(capitest.Field(nil, "spec", "version")), nil},
 		{"not there", func(a *capi.Around) { a.ControlPlane = new(capitest.Gone(capitest.ControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
 		{"not read yet", func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
 
-		{"PF-06: no version reported", foreign(capitest.Field(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
-		{"PF-06: an empty list of versions", foreign(capitest.Field([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
-		{"PF-07: a part has the old version", foreign(capitest.Field(versions("v1.30.0", "v1.31.2"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
-		{"PF-07: all have the old version", foreign(capitest.Field(versions("v1.30.0"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
-		{"PF-07: by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.30.0", "status", "version")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
-		{"PF-11: by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.31.2", "status", "version")), &fine},
-		{"PF-11: the list of versions goes before status.version", foreign(capitest.Field("v1.30.0", "status", "version")), &fine},
+		{"no version reported", foreign(capitest.Field(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
+		{"an empty list of versions", foreign(capitest.Field([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
+		{"a part has the old version", foreign(capitest.Field(versions("v1.30.0", "v1.31.2"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"all have the old version", foreign(capitest.Field(versions("v1.30.0"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"upgrading, by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.30.0", "status", "version")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"in order, by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.31.2", "status", "version")), &fine},
+		{"the list of versions goes before status.version", foreign(capitest.Field("v1.30.0", "status", "version")), &fine},
 
 		{"replicas: of the contract", foreign(capitest.Field(int64(2), "status", "availableReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
 		{"replicas: of the former contract", foreign(capitest.Field(nil, "status", "availableReplicas"), capitest.Field(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 1 })},
@@ -302,11 +302,11 @@ func TestPreflight(t *testing.T) {
 		{"replicas: not counted", foreign(capitest.Field(nil, "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
 		{"replicas: no number", foreign(capitest.Field("three", "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
 
-		{"PF-26: the version of the topology", topology("v1.31.2", nil), but(func(c *preflight.ControlPlane) { c.Topology = true })},
-		{"PF-08: another version of the topology", topology("v1.33.0", nil), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.33.0" })},
-		{"PF-09: the step of the upgrade", topology("v1.33.0", step("v1.32.0")), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.32.0" })},
-		{"PF-12: the step is reached", topology("v1.33.0", step("v1.31.2")), but(func(c *preflight.ControlPlane) { c.Topology = true })},
-		{"PF-24: an annotation without a topology", func(a *capi.Around) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
+		{"the version of the topology", topology("v1.31.2", nil), but(func(c *preflight.ControlPlane) { c.Topology = true })},
+		{"another version of the topology", topology("v1.33.0", nil), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.33.0" })},
+		{"the step of the upgrade", topology("v1.33.0", step("v1.32.0")), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.32.0" })},
+		{"the step is reached", topology("v1.33.0", step("v1.31.2")), but(func(c *preflight.ControlPlane) { c.Topology = true })},
+		{"an annotation without a topology", func(a *capi.Around) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			around := capitest.Around()
@@ -314,7 +314,7 @@ func TestPreflight(t *testing.T) {
 			assert.Equal(t, row.want, facts().Observed(capitest.Set("s", 1), around, capitest.Noon, 0).Preflight.ControlPlane)
 		})
 	}
-	t.Run("PF-09: the failure names the step", func(t *testing.T) {
+	t.Run("the failure names the step", func(t *testing.T) {
 		around := capitest.Around()
 		topology("v1.33.0", step("v1.32.0"))(&around)
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: true})
@@ -340,17 +340,17 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 		version string
 		kubeadm bool
 	}{
-		{name: "PF-22: kubeadm", version: "v1.31.2", kubeadm: true},
-		{name: "PF-20: another bootstrap provider of that kind", set: func(s *clusterv1.MachineSet) {
+		{name: "kubeadm", version: "v1.31.2", kubeadm: true},
+		{name: "another bootstrap provider of that kind", set: func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.Bootstrap.ConfigRef.APIGroup = "bootstrap.example.com"
 		}, version: "v1.31.2"},
-		{name: "PF-20: another kind", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Bootstrap.ConfigRef.Kind = "OtherTemplate" }, version: "v1.31.2"},
-		{name: "PF-13: no version", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "" }, kubeadm: true},
-		{name: "PF-04: by the set", set: note(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
-		{name: "PF-05: by the bootstrap template", around: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
-		{name: "PF-05: not by the infrastructure template", around: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
-		{name: "PF-05: the set goes before the template", set: note(skip, "KubeadmVersionSkew"), around: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
-		{name: "PF-05: a template that does not exist", around: func(a *capi.Around) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
+		{name: "another kind", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Bootstrap.ConfigRef.Kind = "OtherTemplate" }, version: "v1.31.2"},
+		{name: "no version", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "" }, kubeadm: true},
+		{name: "by the set", set: note(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "by the bootstrap template", around: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "not by the infrastructure template", around: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
+		{name: "the set goes before the template", set: note(skip, "KubeadmVersionSkew"), around: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
+		{name: "a template that does not exist", around: func(a *capi.Around) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s, around := capitest.Set("s", 1), capitest.Around()

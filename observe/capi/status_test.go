@@ -221,15 +221,15 @@ func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 		machines []capitest.OnMachine
 		want     counts
 	}{
-		{"ST-02: none", nil, counts{}},
-		{"ST-03: ready alone", []capitest.OnMachine{func(m *clusterv1.Machine) {
+		{"none", nil, counts{}},
+		{"ready alone", []capitest.OnMachine{func(m *clusterv1.Machine) {
 			no(upToDate)(m)
 			m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(capitest.Noon)
 		}}, counts{1, 1, 0, 0}},
-		{"ST-04: ready for long enough", []capitest.OnMachine{no(upToDate)}, counts{1, 1, 1, 0}},
-		{"ST-05: up to date alone", []capitest.OnMachine{no(ready)}, counts{1, 0, 0, 1}},
-		{"ST-06: several", []capitest.OnMachine{no(ready), no(upToDate), func(*clusterv1.Machine) {}}, counts{3, 2, 2, 2}},
-		{"ST-08: updated in place, it counts for the size alone", []capitest.OnMachine{annotated(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
+		{"ready for long enough", []capitest.OnMachine{no(upToDate)}, counts{1, 1, 1, 0}},
+		{"up to date alone", []capitest.OnMachine{no(ready)}, counts{1, 0, 0, 1}},
+		{"several", []capitest.OnMachine{no(ready), no(upToDate), func(*clusterv1.Machine) {}}, counts{3, 2, 2, 2}},
+		{"updated in place, it counts for the size alone", []capitest.OnMachine{annotated(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
 		{"being deleted, it counts as up to date, too, as Cluster API counts it", []capitest.OnMachine{capitest.Going[*clusterv1.Machine]}, counts{1, 0, 0, 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 			assert.Equal(t, row.want, counts{*got.Replicas, *got.ReadyReplicas, *got.AvailableReplicas, *got.UpToDateReplicas})
 		})
 	}
-	t.Run("ST-01: the machines could not be listed", func(t *testing.T) {
+	t.Run("the machines could not be listed", func(t *testing.T) {
 		s := capitest.Set("s", 1)
 		s.Status.Replicas, s.Status.Versions = new(int32(7)), []clusterv1.StatusVersion{{Version: "v1.0.0", Replicas: 7}}
 		o := facts().Observed(s, capitest.Around(), capitest.Noon, 0)

@@ -85,15 +85,15 @@ func TestClassFacts(t *testing.T) {
 		want  attention.ClassFacts
 	}{
 		{"in order", small, class.Neighbours{Secrets: secrets{secret("keys", guarded)}}, attention.ClassFacts{Finalizer: true}},
-		{"U171: without finalizer", observetest.Class("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.Neighbours{}, attention.ClassFacts{}},
-		{"U171: its Secret is missing", small, class.Neighbours{}, attention.ClassFacts{Finalizer: true}},
-		{"U170: machines that refer to it, terminating ones included", going, class.Neighbours{Machines: []*v1alpha1.Machine{
+		{"without finalizer", observetest.Class("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.Neighbours{}, attention.ClassFacts{}},
+		{"its Secret is missing", small, class.Neighbours{}, attention.ClassFacts{Finalizer: true}},
+		{"machines that refer to it, terminating ones included", going, class.Neighbours{Machines: []*v1alpha1.Machine{
 			user, observetest.Machine("going", observetest.GoingMachine), observetest.Machine("large", ofClass("MachineClass", "large")), observetest.Machine("old", ofClass("AWSMachineClass", "small")),
 		}}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 3}},
-		{"U170: its Secret lacks our finalizer", small, class.Neighbours{Secrets: secrets{
+		{"its Secret lacks our finalizer", small, class.Neighbours{Secrets: secrets{
 			secret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), secret("other"),
 		}}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"U170, D34: so does that of its credentials alone", observetest.Class("small", withCredentials("", "keys")), class.Neighbours{
+		{"so does that of its credentials alone", observetest.Class("small", withCredentials("", "keys")), class.Neighbours{
 			Secrets: secrets{secret("keys")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
 		{"one Secret for both", observetest.Class("small", naming("", "keys"), withCredentials("shop", "keys")), class.Neighbours{
@@ -102,17 +102,17 @@ func TestClassFacts(t *testing.T) {
 		{"two Secrets", observetest.Class("small", naming("", "keys"), withCredentials("shop", "more")), class.Neighbours{
 			Secrets: secrets{secret("keys"), secret("more")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 2}},
-		{"U170: a Secret of another namespace is not ours, whatever lies here under its name", observetest.Class("small", naming("keys", "keys"), withCredentials("keys", "more")), class.Neighbours{
+		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.Class("small", naming("keys", "keys"), withCredentials("keys", "more")), class.Neighbours{
 			Secrets: secrets{secret("keys"), secret("more", guarded)},
 		}, attention.ClassFacts{Finalizer: true, Unused: 1}},
 		{"a Secret that goes gets no finalizer any more", small, class.Neighbours{Secrets: secrets{secret("keys", goingSecret)}}, attention.ClassFacts{Finalizer: true}},
-		{"U170: a Secret that goes is kept while the class needs it", small, class.Neighbours{Secrets: secrets{secret("keys", guarded, goingSecret)}}, attention.ClassFacts{Finalizer: true}},
-		{"N11: a class that goes needs its Secret while a machine refers to it", going, class.Neighbours{
+		{"a Secret that goes is kept while the class needs it", small, class.Neighbours{Secrets: secrets{secret("keys", guarded, goingSecret)}}, attention.ClassFacts{Finalizer: true}},
+		{"a class that goes needs its Secret while a machine refers to it", going, class.Neighbours{
 			Machines: []*v1alpha1.Machine{observetest.Machine("going", observetest.GoingMachine)}, Secrets: secrets{secret("keys")},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1, Unguarded: 1}},
-		{"U170: then no more", going, class.Neighbours{Secrets: secrets{secret("keys", guarded)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
+		{"then no more", going, class.Neighbours{Secrets: secrets{secret("keys", guarded)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
 		{"nor gets its Secret the finalizer back", going, class.Neighbours{Secrets: secrets{secret("keys")}}, attention.ClassFacts{Deleting: true, Finalizer: true}},
-		{"U170: unless another class needs it", going, class.Neighbours{
+		{"unless another class needs it", going, class.Neighbours{
 			Classes: []*v1alpha1.MachineClass{observetest.Class("large", withCredentials("", "keys"))}, Secrets: secrets{secret("keys", guarded)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
 		{"one that goes with its machines", going, class.Neighbours{
@@ -124,7 +124,7 @@ func TestClassFacts(t *testing.T) {
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
 		{"a worker serves its provider", served(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Said: true}},
 		{"no worker does", served(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Said: true, SaidSo: true}},
-		{"U170: a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", guarded), secret("former", guarded)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
+		{"a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", guarded), secret("former", guarded)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.n.Classes = append(row.n.Classes, row.class)

@@ -250,15 +250,15 @@ func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 		deployment observetest.OnDeployment
 		invalid    string
 	}{
-		"U172: as it should be":                       {func(*v1alpha1.MachineDeployment) {}, ""},
-		"U172: selector mismatch":                     {selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), "the selector does not match the labels of the template"},
-		"U172: an empty selector":                     {selecting(&metav1.LabelSelector{}), "the selector is empty: it would match every machine"},
-		"U172: no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
-		"U172: one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
-		"U172: no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
-		"U172: in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
-		"U172: no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
-		"U172: the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
+		"as it should be":                       {func(*v1alpha1.MachineDeployment) {}, ""},
+		"selector mismatch":                     {selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), "the selector does not match the labels of the template"},
+		"an empty selector":                     {selecting(&metav1.LabelSelector{}), "the selector is empty: it would match every machine"},
+		"no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
+		"one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
+		"no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
+		"in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
+		"no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
+		"the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := observetest.Deployment("d", row.deployment)

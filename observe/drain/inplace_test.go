@@ -58,11 +58,11 @@ func TestInPlace(t *testing.T) {
 		want    inplace.Step
 		reason  string
 	}{
-		{"U126: the node is missing", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
-		{"U126: it has no labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), observetest.Node(observetest.Condition("Ready", "True")), inplace.Nothing, ""},
-		{"U126: it has labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), chosenNode(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
-		{"U127: it is selected", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), chosenNode(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
-		{"U127: it is selected, and its machine has not joined", observetest.Machine("m", observetest.Phase(v1alpha1.MachinePending)), chosenNode(), inplace.Nothing, ""},
+		{"the node is missing", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
+		{"it has no labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), observetest.Node(observetest.Condition("Ready", "True")), inplace.Nothing, ""},
+		{"it has labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), chosenNode(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
+		{"it is selected", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), chosenNode(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
+		{"it is selected, and its machine has not joined", observetest.Machine("m", observetest.Phase(v1alpha1.MachinePending)), chosenNode(), inplace.Nothing, ""},
 		{"the machine is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.GoingMachine), chosenNode(bare), inplace.Nothing, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

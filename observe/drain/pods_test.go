@@ -57,27 +57,27 @@ func TestPodFacts(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want func(*drain.Pod) // beside what all have
 	}{
-		"D1: no priority is zero":             {func(*corev1.Pod) {}, func(*drain.Pod) {}},
-		"its priority":                        {func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) }, func(f *drain.Pod) { f.Priority = 7 }},
-		"its grace period":                    {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(90)) }, func(f *drain.Pod) { f.Grace = 90 * time.Second }},
-		"none at all":                         {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64) }, func(f *drain.Pod) { f.Grace = 0 }},
-		"DR-04: it has succeeded":             {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, func(f *drain.Pod) { f.Finished = true }},
-		"DR-04: it has failed":                {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, func(f *drain.Pod) { f.Finished = true }},
-		"U151: it is pending":                 {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(f *drain.Pod) { f.Pending = true }},
-		"U151: it is ready":                   {says("Ready", "True"), func(f *drain.Pod) { f.Ready = true }},
-		"U151: it is not":                     {says("Ready", "False"), func(*drain.Pod) {}},
-		"U151: it is something else":          {says("Initialized", "True"), func(*drain.Pod) {}},
-		"DR-03: it terminates":                {func(p *corev1.Pod) { p.DeletionTimestamp = &ends }, func(f *drain.Pod) { f.DeletedAt = ends.Time }},
-		"it has started":                      {func(p *corev1.Pod) { p.Status.StartTime = &started }, func(f *drain.Pod) { f.Started = started.Time }},
-		"DR-05: it mirrors a static pod":      {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, func(f *drain.Pod) { f.Mirror = true }},
-		"DR-04: a DaemonSet controls it":      {controlledBy("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
-		"DR-04: a DaemonSet merely owns it":   {controlledBy("DaemonSet", "x", false), func(*drain.Pod) {}},
-		"a StatefulSet controls it":           {controlledBy("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
-		"a StatefulSet merely owns it":        {controlledBy("StatefulSet", "db", false), func(*drain.Pod) {}},
-		"something else controls it":          {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
-		"DR-09: its label":                    {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
-		"the annotation that protects it":     {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
-		"U150: its volumes are for the asker": {claims("data"), func(*drain.Pod) {}},
+		"no priority is zero":             {func(*corev1.Pod) {}, func(*drain.Pod) {}},
+		"its priority":                    {func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) }, func(f *drain.Pod) { f.Priority = 7 }},
+		"its grace period":                {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(90)) }, func(f *drain.Pod) { f.Grace = 90 * time.Second }},
+		"none at all":                     {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64) }, func(f *drain.Pod) { f.Grace = 0 }},
+		"it has succeeded":                {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, func(f *drain.Pod) { f.Finished = true }},
+		"it has failed":                   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, func(f *drain.Pod) { f.Finished = true }},
+		"it is pending":                   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(f *drain.Pod) { f.Pending = true }},
+		"it is ready":                     {says("Ready", "True"), func(f *drain.Pod) { f.Ready = true }},
+		"it is not":                       {says("Ready", "False"), func(*drain.Pod) {}},
+		"it is something else":            {says("Initialized", "True"), func(*drain.Pod) {}},
+		"it terminates":                   {func(p *corev1.Pod) { p.DeletionTimestamp = &ends }, func(f *drain.Pod) { f.DeletedAt = ends.Time }},
+		"it has started":                  {func(p *corev1.Pod) { p.Status.StartTime = &started }, func(f *drain.Pod) { f.Started = started.Time }},
+		"it mirrors a static pod":         {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, func(f *drain.Pod) { f.Mirror = true }},
+		"a DaemonSet controls it":         {controlledBy("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
+		"a DaemonSet merely owns it":      {controlledBy("DaemonSet", "x", false), func(*drain.Pod) {}},
+		"a StatefulSet controls it":       {controlledBy("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
+		"a StatefulSet merely owns it":    {controlledBy("StatefulSet", "db", false), func(*drain.Pod) {}},
+		"something else controls it":      {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
+		"its label":                       {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
+		"the annotation that protects it": {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
+		"its volumes are for the asker":   {claims("data"), func(*drain.Pod) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod(row.pod)
@@ -121,10 +121,10 @@ func TestBudgetsOf(t *testing.T) {
 		pod  *corev1.Pod
 		want []string
 	}{
-		"U151: by its labels, and by none": {pod(), []string{"shop/all", "shop/web"}},
-		"U151: an empty selector is all":   {pod(func(p *corev1.Pod) { p.Labels = nil }), []string{"shop/all"}},
-		"U151: those of its namespace":     {pod(func(p *corev1.Pod) { p.Namespace = "other" }), []string{"other/all-of-another", "other/web"}},
-		"U151: no selector is nothing":     {pod(func(p *corev1.Pod) { p.Namespace = "empty" }), nil},
+		"by its labels, and by none": {pod(), []string{"shop/all", "shop/web"}},
+		"an empty selector is all":   {pod(func(p *corev1.Pod) { p.Labels = nil }), []string{"shop/all"}},
+		"those of its namespace":     {pod(func(p *corev1.Pod) { p.Namespace = "other" }), []string{"other/all-of-another", "other/web"}},
+		"no selector is nothing":     {pod(func(p *corev1.Pod) { p.Namespace = "empty" }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys []string

@@ -69,20 +69,20 @@ func TestDrainRules(t *testing.T) {
 		asks    bool   // a rule selects by labels of namespaces
 	}{
 		{"no rule", nil, "", false},
-		{"DR-13: no selector matches everything", []runtime.Object{rule("all")}, "all", false},
-		{"DR-13: an empty selector matches everything", []runtime.Object{
+		{"no selector matches everything", []runtime.Object{rule("all")}, "all", false},
+		{"an empty selector matches everything", []runtime.Object{
 			rule("all", forMachines(&metav1.LabelSelector{}), forPods(pods(&metav1.LabelSelector{}, nil))),
 		}, "all", false},
-		{"DR-13: an entry without selectors matches everything", []runtime.Object{rule("all", forMachines(nil), forPods(pods(nil, nil)))}, "all", false},
+		{"an entry without selectors matches everything", []runtime.Object{rule("all", forMachines(nil), forPods(pods(nil, nil)))}, "all", false},
 		{"a rule of another namespace", []runtime.Object{elsewhere}, "", false},
-		{"DR-12: the first by name decides", []runtime.Object{rule("c"), rule("b"), rule("a", forPods(pods(other, nil)))}, "b", false},
-		{"DR-14: labels of the pod and of its namespace", []runtime.Object{rule("r", forPods(pods(web, mine)))}, "r", true},
-		{"DR-14: labels of the pod alone are not enough", []runtime.Object{rule("r", forPods(pods(web, theirs)))}, "", true},
-		{"DR-14: those of its namespace alone are not enough", []runtime.Object{rule("r", forPods(pods(other, mine)))}, "", true},
-		{"DR-15: one of several entries for machines", []runtime.Object{rule("r", forMachines(other, web))}, "r", false},
-		{"DR-15: none of several entries for machines", []runtime.Object{rule("r", forMachines(other, theirs))}, "", false},
-		{"DR-16: one of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, mine)))}, "r", true},
-		{"DR-16: none of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, theirs)))}, "", true},
+		{"the first by name decides", []runtime.Object{rule("c"), rule("b"), rule("a", forPods(pods(other, nil)))}, "b", false},
+		{"labels of the pod and of its namespace", []runtime.Object{rule("r", forPods(pods(web, mine)))}, "r", true},
+		{"labels of the pod alone are not enough", []runtime.Object{rule("r", forPods(pods(web, theirs)))}, "", true},
+		{"those of its namespace alone are not enough", []runtime.Object{rule("r", forPods(pods(other, mine)))}, "", true},
+		{"one of several entries for machines", []runtime.Object{rule("r", forMachines(other, web))}, "r", false},
+		{"none of several entries for machines", []runtime.Object{rule("r", forMachines(other, theirs))}, "", false},
+		{"one of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, mine)))}, "r", true},
+		{"none of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, theirs)))}, "", true},
 		{"a rule for other machines is none of ours", []runtime.Object{rule("r", forMachines(other), forPods(pods(nil, mine)))}, "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestWhatADrainRuleSays(t *testing.T) {
 			if order != nil {
 				want.Order = *order
 			}
-			assert.Equal(t, want, *says, "DR-10")
+			assert.Equal(t, want, *says)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
 		"of pods":       forPods(v1alpha1.MachineDrainRulePods{Selector: wrong}),
 		"of namespaces": forPods(v1alpha1.MachineDrainRulePods{NamespaceSelector: wrong}),
 	} {
-		t.Run("DR-11: an invalid selector "+name, func(t *testing.T) {
+		t.Run("an invalid selector "+name, func(t *testing.T) {
 			cluster, err := cache.NewCluster(fake.NewSimpleClientset(rule("r", change)), kubefake.NewClientset(), nil)
 			require.NoError(t, err)
 			require.NoError(t, cluster.WatchDrains())

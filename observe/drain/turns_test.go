@@ -41,7 +41,7 @@ func TestWhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
 		{"one that is held before its drain began", observetest.Machine("m", inStage(draining, nil), observetest.Noted(v1alpha1.AnnotationHold, "")), false},
 		{"one that is held in its drain", observetest.Machine("m", inStage(draining, begun), observetest.Noted(v1alpha1.AnnotationHold, "")), true},
 	} {
-		t.Run("N13: "+row.name, func(t *testing.T) { assert.Equal(t, row.in, observe.InDrain(row.machine)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.in, observe.InDrain(row.machine)) })
 	}
 
 	queued := func(m *v1alpha1.Machine) { m.Status.Deletion.Queued = true }

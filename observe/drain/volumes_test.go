@@ -55,9 +55,9 @@ func TestAttachedTo(t *testing.T) {
 		node string
 		want []string
 	}{
-		"VD-13, VD-14: by their volumes, those included that come or go": {"n", []string{"inline", "pv-1", "pv-2", "pv-3"}},
-		"those of another node": {"other", []string{"pv-4"}},
-		"VD-18: none":           {"third", nil},
+		"by their volumes, those included that come or go": {"n", []string{"inline", "pv-1", "pv-2", "pv-3"}},
+		"those of another node":                            {"other", []string{"pv-4"}},
+		"none":                                             {"third", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.want, cluster.AttachedTo(row.node))
@@ -71,10 +71,10 @@ func TestClaimsOf(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want []string
 	}{
-		"U150: none":             {func(*corev1.Pod) {}, nil},
-		"U150: its own":          {claims("data", "logs"), []string{"data", "logs"}},
-		"U150: an ephemeral one": {mounts(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), []string{"p-scratch"}},
-		"U150: other volumes":    {mounts(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
+		"none":             {func(*corev1.Pod) {}, nil},
+		"its own":          {claims("data", "logs"), []string{"data", "logs"}},
+		"an ephemeral one": {mounts(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), []string{"p-scratch"}},
+		"other volumes":    {mounts(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.want, observe.ClaimsOf(pod(row.pod)))

@@ -45,7 +45,7 @@ func TestDeletionFacts(t *testing.T) {
 			observetest.At("Instance", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Result: "Forced"}),
 			with(func(f *deletion.Facts) { f.Recorded, f.Result = deletion.Instance, "Forced" }),
 		},
-		"D14: whatever its last operation says": {
+		"whatever its last operation says": {
 			func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "Initiate VM deletion" }, bare,
 		},
 		"a hook without a name":        {observetest.Annotated(preDrain), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain} })},
@@ -53,13 +53,13 @@ func TestDeletionFacts(t *testing.T) {
 		"a hook before its instance":   {observetest.Annotated(preTerminate + "/etcd"), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate + "/etcd"} })},
 		"another one without a name":   {observetest.Annotated(preTerminate), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate} })},
 		"a key that only begins alike": {observetest.Annotated(preDrain+"s", preDrain+".example.com/a", preTerminate+"-x", "x/"+preDrain), bare},
-		"DR-23: excluded from draining": {observetest.Annotated(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
+		"excluded from draining": {observetest.Annotated(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
 			f.Skip = "annotation " + v1alpha1.AnnotationExcludeDraining + " is set"
 		})},
-		"VD-01: excluded from the wait": {observetest.Annotated(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
+		"excluded from the wait": {observetest.Annotated(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
 			f.SkipDetach = "annotation " + v1alpha1.AnnotationExcludeDetach + " is set"
 		})},
-		"DR-23: a person wants no drain, and says why": {
+		"a person wants no drain, and says why": {
 			func(m *v1alpha1.Machine) {
 				m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "alice: it is empty", v1alpha1.AnnotationExcludeDraining: "true"}
 			},
@@ -71,8 +71,8 @@ func TestDeletionFacts(t *testing.T) {
 		"a person abandons it": {observetest.Annotated(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
 			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
 		})},
-		"U84: a machine without a node": {observetest.OnNode(""), deletion.Facts{}},
-		"a node without volumes":        {observetest.OnNode("empty"), deletion.Facts{NodeName: "empty"}},
+		"a machine without a node": {observetest.OnNode(""), deletion.Facts{}},
+		"a node without volumes":   {observetest.OnNode("empty"), deletion.Facts{NodeName: "empty"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"), row.machine)
@@ -91,7 +91,7 @@ func TestDeletionFacts(t *testing.T) {
 			assert.Equal(t, before, m)
 		})
 	}
-	t.Run("U98: without a target nothing is attached", func(t *testing.T) {
+	t.Run("without a target nothing is attached", func(t *testing.T) {
 		alone, err := cache.NewCluster(cluster.Client(), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, alone.WatchDrains())
@@ -129,11 +129,11 @@ func TestLadderFacts(t *testing.T) {
 		machine func(*v1alpha1.Machine)
 		want    drain.Ladder
 	}{
-		"D39: by default no retries limit it": {observetest.Phase(v1alpha1.MachineTerminating), common},
-		"D39: more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.Ladder) { l.Timeout = 5 * time.Hour })},
-		"its own retries":                     {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.Ladder) { l.Retries = &three })},
-		"N2: none of them":                    {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.Ladder) { l.Retries = new(int32) })},
-		"a deletion without a drain":          {observetest.At("PreDrainHooks", nil), common},
+		"by default no retries limit it": {observetest.Phase(v1alpha1.MachineTerminating), common},
+		"more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.Ladder) { l.Timeout = 5 * time.Hour })},
+		"its own retries":                {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.Ladder) { l.Retries = &three })},
+		"none of them":                   {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.Ladder) { l.Retries = new(int32) })},
+		"a deletion without a drain":     {observetest.At("PreDrainHooks", nil), common},
 		"a drain that has begun": {
 			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: began, Means: "Delete", MeansSince: &climbed}),
 			with(func(l *drain.Ladder) {
@@ -143,10 +143,10 @@ func TestLadderFacts(t *testing.T) {
 		"one that has just begun": {
 			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: began}), with(func(l *drain.Ladder) { l.Started = noon.Add(-time.Hour) }),
 		},
-		"U90: the label: true": {label("true"), forced},
-		"U90: the label: True": {label("True"), forced},
-		"U90: the label: 1":    {label("1"), forced},
-		"U90: an annotation, with words": {
+		"the label: true": {label("true"), forced},
+		"the label: True": {label("True"), forced},
+		"the label: 1":    {label("1"), forced},
+		"an annotation, with words": {
 			observetest.Noted(v1alpha1.AnnotationForce, "bob: now"),
 			with(func(l *drain.Ladder) { l.Force = "annotation " + v1alpha1.AnnotationForce + ": bob: now" }),
 		},
@@ -181,20 +181,20 @@ func TestWhatMakesANodeUnusable(t *testing.T) {
 		minutes    int
 		means      drain.Means
 	}{
-		"U83: a node that is well":                         {[]corev1.NodeCondition{since("Ready", "True", 60)}, "", 0, drain.Evict},
-		"U83: one that says nothing":                       {nil, "", 0, drain.Evict},
-		"U85: not ready for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "False", 6)}, notReady, 6, drain.Kill},
-		"U85: not heard of for more than 5 minutes":        {[]corev1.NodeCondition{since("Ready", "Unknown", 6)}, notReady, 6, drain.Kill},
-		"U85: not ready for less":                          {[]corev1.NodeCondition{since("Ready", "Unknown", 4)}, notReady, 4, drain.Evict},
-		"U86: read-only for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 6)}, readonly, 6, drain.Kill},
-		"U86: that cannot be told for more than 5 minutes": {[]corev1.NodeCondition{since("ReadonlyFilesystem", "Unknown", 6)}, readonly, 6, drain.Kill},
-		"U87: both, not ready first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 6), since("Ready", "False", 8)}, notReady, 8, drain.Kill},
-		"U87: both, read-only first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 8), since("Ready", "False", 6)}, readonly, 8, drain.Kill},
-		"U87: in another order":                            {[]corev1.NodeCondition{since("Ready", "False", 6), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
-		"one of both for long enough":                      {[]corev1.NodeCondition{since("Ready", "False", 1), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
-		"U88: read-only for less than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 4)}, readonly, 4, drain.Evict},
-		"U89: ReadonlyFilesystem is False":                 {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "False", 60)}, "", 0, drain.Evict},
-		"a condition of another name":                      {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
+		"a node that is well":                         {[]corev1.NodeCondition{since("Ready", "True", 60)}, "", 0, drain.Evict},
+		"one that says nothing":                       {nil, "", 0, drain.Evict},
+		"not ready for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "False", 6)}, notReady, 6, drain.Kill},
+		"not heard of for more than 5 minutes":        {[]corev1.NodeCondition{since("Ready", "Unknown", 6)}, notReady, 6, drain.Kill},
+		"not ready for less":                          {[]corev1.NodeCondition{since("Ready", "Unknown", 4)}, notReady, 4, drain.Evict},
+		"read-only for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 6)}, readonly, 6, drain.Kill},
+		"that cannot be told for more than 5 minutes": {[]corev1.NodeCondition{since("ReadonlyFilesystem", "Unknown", 6)}, readonly, 6, drain.Kill},
+		"both, not ready first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 6), since("Ready", "False", 8)}, notReady, 8, drain.Kill},
+		"both, read-only first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 8), since("Ready", "False", 6)}, readonly, 8, drain.Kill},
+		"in another order":                            {[]corev1.NodeCondition{since("Ready", "False", 6), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
+		"one of both for long enough":                 {[]corev1.NodeCondition{since("Ready", "False", 1), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
+		"read-only for less than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 4)}, readonly, 4, drain.Evict},
+		"ReadonlyFilesystem is False":                 {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "False", 60)}, "", 0, drain.Evict},
+		"a condition of another name":                 {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := observedrain.Ladder(observetest.Machine("m", observetest.OnNode("n")), nil, observetest.Node(row.conditions...), 0, noon)

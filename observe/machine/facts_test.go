@@ -153,16 +153,16 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 		node     []corev1.NodeCondition
 		uncopied bool
 	}{
-		{"D43: the same", []corev1.NodeCondition{whole}, false},
-		{"D43: only the heartbeat differs", with(func(c *corev1.NodeCondition) { c.LastHeartbeatTime = later }), false},
-		{"D43: only the message differs", with(func(c *corev1.NodeCondition) { c.Message = "kubelet has disk pressure" }), true},
-		{"D43: only the reason differs", with(func(c *corev1.NodeCondition) { c.Reason = "Other" }), true},
-		{"D43: only the transition differs", with(func(c *corev1.NodeCondition) { c.LastTransitionTime = later }), true},
-		{"D43: the status differs", with(func(c *corev1.NodeCondition) { c.Status = "False" }), true},
-		{"D43: the type differs", with(func(c *corev1.NodeCondition) { c.Type = "DiskPressure" }), true},
-		{"D43: one more", []corev1.NodeCondition{whole, observetest.Condition("DiskPressure", "False")}, true},
-		{"D43: one less", nil, true},
-		{"D43: one of ours, on a node by mistake", []corev1.NodeCondition{whole, {Type: v1alpha1.MachineReplacementDue, Status: "True"}}, false},
+		{"the same", []corev1.NodeCondition{whole}, false},
+		{"only the heartbeat differs", with(func(c *corev1.NodeCondition) { c.LastHeartbeatTime = later }), false},
+		{"only the message differs", with(func(c *corev1.NodeCondition) { c.Message = "kubelet has disk pressure" }), true},
+		{"only the reason differs", with(func(c *corev1.NodeCondition) { c.Reason = "Other" }), true},
+		{"only the transition differs", with(func(c *corev1.NodeCondition) { c.LastTransitionTime = later }), true},
+		{"the status differs", with(func(c *corev1.NodeCondition) { c.Status = "False" }), true},
+		{"the type differs", with(func(c *corev1.NodeCondition) { c.Type = "DiskPressure" }), true},
+		{"one more", []corev1.NodeCondition{whole, observetest.Condition("DiskPressure", "False")}, true},
+		{"one less", nil, true},
+		{"one of ours, on a node by mistake", []corev1.NodeCondition{whole, {Type: v1alpha1.MachineReplacementDue, Status: "True"}}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"))
@@ -179,7 +179,7 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 			assert.Equal(t, before, n, "the node of the cache stays as it is")
 		})
 	}
-	t.Run("D43: without a node the last copy stays", func(t *testing.T) {
+	t.Run("without a node the last copy stays", func(t *testing.T) {
 		m := observetest.Machine("m", observetest.OnNode("n"))
 		m.Status.Conditions = []corev1.NodeCondition{whole}
 		assert.False(t, machine.Facts(m, machine.Around{}, time.Time{}).Uncopied)

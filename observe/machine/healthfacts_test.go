@@ -69,14 +69,14 @@ func TestCreateBy(t *testing.T) {
 		stopped    *v1alpha1.CreationStopped
 		end        time.Time
 	}{
-		{"U111: the default, from the creation of the object on", nil, "", nil, observetest.Noon.Add(-40 * time.Minute)},
-		{"U111: as the spec says", &metav1.Duration{Duration: time.Hour}, "", nil, observetest.Noon},
-		{"U111: at once", &metav1.Duration{}, "", nil, observetest.Noon.Add(-time.Hour)},
-		{"U111: the annotation comes first", &metav1.Duration{Duration: time.Hour}, "90m", nil, observetest.Noon.Add(30 * time.Minute)},
-		{"N16: it waited before", nil, "", &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: 15 * time.Minute}}, observetest.Noon.Add(-25 * time.Minute)},
-		{"N16: it waits for ten minutes", nil, "", &v1alpha1.CreationStopped{Since: &since}, observetest.Noon.Add(-30 * time.Minute)},
-		{"N16: it waits again", nil, "", &v1alpha1.CreationStopped{Since: &since, Total: metav1.Duration{Duration: 15 * time.Minute}}, observetest.Noon.Add(-15 * time.Minute)},
-		{"N16: it waits since a moment that our clock has not reached", nil, "", &v1alpha1.CreationStopped{Since: &future}, observetest.Noon.Add(-40 * time.Minute)},
+		{"the default, from the creation of the object on", nil, "", nil, observetest.Noon.Add(-40 * time.Minute)},
+		{"as the spec says", &metav1.Duration{Duration: time.Hour}, "", nil, observetest.Noon},
+		{"at once", &metav1.Duration{}, "", nil, observetest.Noon.Add(-time.Hour)},
+		{"the annotation comes first", &metav1.Duration{Duration: time.Hour}, "90m", nil, observetest.Noon.Add(30 * time.Minute)},
+		{"it waited before", nil, "", &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: 15 * time.Minute}}, observetest.Noon.Add(-25 * time.Minute)},
+		{"it waits for ten minutes", nil, "", &v1alpha1.CreationStopped{Since: &since}, observetest.Noon.Add(-30 * time.Minute)},
+		{"it waits again", nil, "", &v1alpha1.CreationStopped{Since: &since, Total: metav1.Duration{Duration: 15 * time.Minute}}, observetest.Noon.Add(-15 * time.Minute)},
+		{"it waits since a moment that our clock has not reached", nil, "", &v1alpha1.CreationStopped{Since: &future}, observetest.Noon.Add(-40 * time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := observetest.Machine("m", joined)
@@ -87,7 +87,7 @@ func TestCreateBy(t *testing.T) {
 			assert.Equal(t, row.end, machine.CreateBy(m, nil, observetest.Noon))
 		})
 	}
-	t.Run("N16: a clock that stands still never comes to its end", func(t *testing.T) {
+	t.Run("a clock that stands still never comes to its end", func(t *testing.T) {
 		m := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineCrashLoopBackOff))
 		since := observetest.Ago(41) // with a minute left
 		m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
@@ -178,7 +178,7 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 			require.True(t, v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for: %s", what)
 		}
 		if facts.Phase == "Failed" {
-			require.True(t, d.Calm() && v == health.Verdict{}, "D27: %s", what)
+			require.True(t, d.Calm() && v == health.Verdict{}, "%s", what)
 		}
 	})
 }

@@ -48,19 +48,19 @@ func TestJoinedNodes(t *testing.T) {
 		nodes   replace.Nodes
 	}{
 		{"well", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("well")), replace.Nodes{Joined: 1}},
-		{"D24: well, and not yet told", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("well")), replace.Nodes{Joined: 1, Recovered: []time.Time{moment}}},
+		{"well, and not yet told", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("well")), replace.Nodes{Joined: 1, Recovered: []time.Time{moment}}},
 		{"recovered", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("well"), recovered), replace.Nodes{Joined: 1, Recovered: []time.Time{back.Time}}},
 		{"recovered, and silent again", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("silent"), recovered), replace.Nodes{Joined: 1, Dead: 1}},
 		{"well, and held by its critical components", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("held"), recovered), replace.Nodes{Joined: 1}},
 		{"silent", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("silent")), replace.Nodes{Joined: 1, Dead: 1}},
-		{"D24: silent, and not yet told", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("silent")), replace.Nodes{Joined: 1, Dead: 1}},
+		{"silent, and not yet told", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("silent")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"a node without conditions", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("mute")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"a bad condition", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("full")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"a condition that the machine does not watch", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("full"), watchesNothing), replace.Nodes{Joined: 1}},
 		{"silent, and its health clock runs", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("silent"), onceSick), replace.Nodes{Joined: 1, Dead: 1}},
 		{"no such node", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("missing")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"no node", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown)), replace.Nodes{Joined: 1, Dead: 1}},
-		{"N15: a node that is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("going")), replace.Nodes{Joined: 1, Dead: 1}},
+		{"a node that is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("going")), replace.Nodes{Joined: 1, Dead: 1}},
 		{"of another namespace: there is one target", elsewhere, replace.Nodes{Joined: 1, Dead: 1}},
 		{"its instance is gone: that is not the network", observetest.Machine("m", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("missing"), instanceGone), replace.Nodes{}},
 		{"a machine that is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("silent"), observetest.GoingMachine), replace.Nodes{Joined: 1, Dead: 1}},
@@ -99,7 +99,7 @@ func TestFailureDomain(t *testing.T) {
 		domain  string
 	}{
 		{"nothing tells", observetest.Machine("m"), nil, ""},
-		{"D6: a class without a node template", observetest.Machine("m"), observetest.Class("small"), ""},
+		{"a class without a node template", observetest.Machine("m"), observetest.Class("small"), ""},
 		{"the class tells", observetest.Machine("m"), inZone, "a"},
 		{"the machine's node template comes first", labelled, inZone, "b"},
 		{"the machine's node template alone", labelled, nil, "b"},

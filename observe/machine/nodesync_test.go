@@ -75,9 +75,9 @@ func TestNodeSync(t *testing.T) {
 		{"nothing to do; when a taint was added is no difference", observetest.Machine("m", observetest.Templated), withDongles("2"), inSync(), ""},
 		{"the same amount in other words", observetest.Machine("m", observetest.Templated), withDongles("2000m"), inSync(), ""},
 		{"no class: the capacity stays", observetest.Machine("m", observetest.Templated), nil, inSync(), ""},
-		{"D6: a class without a node template: the capacity stays", observetest.Machine("m", observetest.Templated), withDongles(""), inSync(), ""},
+		{"a class without a node template: the capacity stays", observetest.Machine("m", observetest.Templated), withDongles(""), inSync(), ""},
 		{
-			"U123: a class without virtual capacity", observetest.Machine("m", observetest.Templated), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, inSync(),
+			"a class without virtual capacity", observetest.Machine("m", observetest.Templated), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, inSync(),
 			"node has capacity example.com/dongle that left the class, has no current record of the virtual capacity",
 		},
 		{"marked as a node without a machine", observetest.Machine("m", observetest.Templated), nil, inSync(marked), "node is marked as a node without a machine"},
@@ -86,7 +86,7 @@ func TestNodeSync(t *testing.T) {
 		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, inSync(), "node has another value of label " + v1alpha1.LabelMachineName},
 		{"a taint that was taken off by hand", observetest.Machine("m", observetest.Templated), nil, inSync(ripe), "node lacks taint only:NoExecute"},
 		{
-			"U117: the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, inSync(ripe, func(n *corev1.Node) {
+			"the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, inSync(ripe, func(n *corev1.Node) {
 				n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
 					`"spec":{"taints":[{"key":"` + v1alpha1.TaintCriticalComponentsNotReady + `","value":"web","effect":"NoExecute"}]}}`
 			}), "",
@@ -95,7 +95,7 @@ func TestNodeSync(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m, class, n := row.machine.DeepCopy(), row.class.DeepCopy(), row.node.DeepCopy()
 			assert.Equal(t, row.why, nodesync.Decide(machine.NodeSyncFacts(row.machine, row.class, row.node)).Why())
-			assert.Equal(t, m, row.machine, "D21: what it is given stays as it is")
+			assert.Equal(t, m, row.machine, "what it is given stays as it is")
 			assert.Equal(t, class, row.class)
 			assert.Equal(t, n, row.node)
 		})

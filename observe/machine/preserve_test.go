@@ -52,7 +52,7 @@ func TestPreserveFacts(t *testing.T) {
 	}
 	before, nodeBefore := m.DeepCopy(), n.DeepCopy()
 	assert.Equal(t, want, machine.PreserveFacts(m, n, observetest.KeptFrom))
-	assert.Equal(t, before, m, "D21: what it is given stays as it is")
+	assert.Equal(t, before, m, "what it is given stays as it is")
 	assert.Equal(t, nodeBefore, n)
 
 	assert.Equal(t, preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout}, machine.PreserveFacts(observetest.Machine("m"), observetest.Node(), time.Time{}))
@@ -75,12 +75,12 @@ func TestPreservation(t *testing.T) {
 		{"nobody asks", observetest.Machine("m"), observetest.Node(), observetest.KeptFrom, false, true},
 		{"asked for", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow)), observetest.Node(), observetest.KeptFrom, true, false},
 		{"asked for, without a node", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow), observetest.Until(observetest.KeptUntil)), nil, observetest.KeptFrom, true, true},
-		{"U132: complete", kept(), keptNode(), observetest.KeptFrom, true, true},
-		{"U132: complete, whatever the time", kept(), keptNode(), time.Time{}, true, true},
-		{"U132: a cordon by somebody is not looked at", kept(), keptNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.KeptFrom, true, true},
-		{"U132: the taint with another effect is another taint", kept(), keptNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.KeptFrom, true, false},
-		{"U131: its time is over", kept(), keptNode(), observetest.KeptUntil.Time, false, false},
-		{"N20: to go", observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveNow), observetest.GoingMachine), keptNode(), observetest.KeptFrom, false, true},
+		{"complete", kept(), keptNode(), observetest.KeptFrom, true, true},
+		{"complete, whatever the time", kept(), keptNode(), time.Time{}, true, true},
+		{"a cordon by somebody is not looked at", kept(), keptNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.KeptFrom, true, true},
+		{"the taint with another effect is another taint", kept(), keptNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.KeptFrom, true, false},
+		{"its time is over", kept(), keptNode(), observetest.KeptUntil.Time, false, false},
+		{"to go", observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveNow), observetest.GoingMachine), keptNode(), observetest.KeptFrom, false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := decidePreservation(row.machine, row.node, row.now)

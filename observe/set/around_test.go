@@ -149,7 +149,7 @@ func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
 
 // A set with an empty or unreadable selector adopts nothing. Its machines are found by the template's labels.
 func TestLiveAroundASetWithoutASelector(t *testing.T) {
-	for name, selector := range map[string]*metav1.LabelSelector{"D40: empty": {}, "U49: unreadable": observetest.Unreadable()} {
+	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.Unreadable()} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 			cluster, asked := behind(t,
@@ -195,7 +195,7 @@ func TestSetsSelecting(t *testing.T) {
 	far.Namespace = "other"
 	cluster, _ := observetest.Start(t, nil, observetest.Set("s"), observetest.Set("going", observetest.GoingSet), selecting("whatever", whatever), selecting("api", api), selecting("everything", &metav1.LabelSelector{}),
 		selecting("nothing", nil), selecting("unreadable", observetest.Unreadable()), far)
-	assert.Equal(t, []string{"going", "s", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m"))), "D40: an empty selector matches nothing")
+	assert.Equal(t, []string{"going", "s", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m"))), "an empty selector matches nothing")
 	assert.Equal(t, []string{"api", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("api")))))
 	assert.Equal(t, []string{"whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db")))))
 	assert.Equal(t, []string{"s", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db"), releasedBy("uid-s")))), "it counts those that it let go of")

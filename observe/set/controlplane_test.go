@@ -52,9 +52,9 @@ func TestPreflightOfASet(t *testing.T) {
 		strict bool
 		failed []string
 	}{
-		"PF-01: there is none":                          {nil, versioned("v1.31.2", ""), true, nil},
-		"it is stable":                                  {aPlane(spec, stable), versioned("v1.31.2", "kubeadm"), true, nil},
-		"one replica is missing":                        {aPlane(spec, map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)}), versioned("", ""), false, []string{"ControlPlaneIsStable"}},
+		"there is none":          {nil, versioned("v1.31.2", ""), true, nil},
+		"it is stable":           {aPlane(spec, stable), versioned("v1.31.2", "kubeadm"), true, nil},
+		"one replica is missing": {aPlane(spec, map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)}), versioned("", ""), false, []string{"ControlPlaneIsStable"}},
 		"an older contract counts those that are ready": {aPlane(spec, map[string]any{"version": "v1.31.2", "readyReplicas": int64(3)}), versioned("", ""), true, nil},
 		"it does not count replicas":                    {aPlane(map[string]any{"version": "v1.31.2"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), true, nil},
 		"it is provisioned":                             {aPlane(map[string]any{"version": "v1.31.2"}, nil), versioned("", ""), true, []string{"ControlPlaneIsStable"}},

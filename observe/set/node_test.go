@@ -31,11 +31,11 @@ func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 		machine        *v1alpha1.Machine
 		kept, replaced bool
 	}{
-		{"U59: when-failed on the node", saying(v1alpha1.ValuePreserveWhenFailed), running("a", on, failed), true, false},
-		{"U59: now on the node", saying(v1alpha1.ValuePreserveNow), running("a", on, failed), true, false},
-		{"U59: false on the node", saying(v1alpha1.ValuePreserveFalse), running("a", on, failed), false, true},
-		{"U59: the node says nothing", saying(""), running("a", on, failed), false, true},
-		{"U59: its annotation was removed", saying(""), running("a", on, failed, observetest.Note(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
+		{"when-failed on the node", saying(v1alpha1.ValuePreserveWhenFailed), running("a", on, failed), true, false},
+		{"now on the node", saying(v1alpha1.ValuePreserveNow), running("a", on, failed), true, false},
+		{"false on the node", saying(v1alpha1.ValuePreserveFalse), running("a", on, failed), false, true},
+		{"the node says nothing", saying(""), running("a", on, failed), false, true},
+		{"its annotation was removed", saying(""), running("a", on, failed, observetest.Note(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
 		{"a word that nobody knows", saying("perhaps"), running("a", on, failed), false, true},
 		{"another node", saying(v1alpha1.ValuePreserveNow), running("a", observetest.OnNode("other"), failed), false, true},
 		{"no node", saying(v1alpha1.ValuePreserveNow), running("a", failed), false, true},

@@ -62,19 +62,19 @@ func TestWhatASetHasPending(t *testing.T) {
 		now    time.Time
 		want   attention.Decision
 	}{
-		{"U43: as many as wanted", reporting(caredFor(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
+		{"as many as wanted", reporting(caredFor(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
 		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: our finalizer is missing")},
 		{"a generation that was not seen", func() *v1alpha1.MachineSet {
 			s := reporting(caredFor(2), two)
 			s.Generation = 7
 			return s
 		}(), two, observetest.Noon, scales("generation 7 was not seen yet (last seen: 1)")},
-		{"U40: one is missing", reporting(caredFor(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
-		{"U45: one too many", reporting(caredFor(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
+		{"one is missing", reporting(caredFor(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
+		{"one too many", reporting(caredFor(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
 		{"one goes: it is looked at again when that takes long", reporting(caredFor(1), one), one, observetest.Noon, scales("1 machine wanted, 2 there; it waits for the time to pass")},
 		{"it takes long, and is told", reporting(caredFor(1), long), long, observetest.Noon, calm("1 machine wanted, 2 there")},
-		{"D12: one is not ready for long enough", reporting(caredFor(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
-		{"D12: now it is", reporting(caredFor(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
+		{"one is not ready for long enough", reporting(caredFor(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
+		{"now it is", reporting(caredFor(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
 		{"the status is of another time", caredFor(2), two, observetest.Noon, scales(late)},
 		{"that its class is missing was not told yet", reporting(caredFor(3, observetest.FrozenSet), two), missingClass(two), observetest.Noon, scales(late)},
 		{"its class is missing, and that is told", reporting(caredFor(3), missingClass(two)), missingClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
@@ -82,9 +82,9 @@ func TestWhatASetHasPending(t *testing.T) {
 		{"only a record to change", reporting(caredFor(2, func(s *v1alpha1.MachineSet) {
 			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.Ago(90)}
 		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},
-		{"U50: it goes", reporting(caredFor(2, observetest.GoingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
+		{"it goes", reporting(caredFor(2, observetest.GoingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
 		{
-			"MS-61: gone but for others' finalizers", reporting(caredFor(2, observetest.GoingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.Members()),
+			"gone but for others' finalizers", reporting(caredFor(2, observetest.GoingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.Members()),
 			observetest.Members(), observetest.Noon, calm("released: the API server removes it"),
 		},
 	} {
@@ -185,32 +185,32 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 		around set.Around
 		want   string
 	}{
-		{"U40: one is missing", caredFor(1), observetest.Members(), "create"},
-		{"U41: fields that make no sense", caredFor(2, nonsense), senseless(observetest.Members(running("a"), chosen("b", "soon"))), ""},
-		{"U43: as many as wanted", caredFor(1), observetest.Members(running("a")), ""},
-		{"U44: the failed one goes", caredFor(1), observetest.Members(running("a"), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
-		{"U46: chosen before the size last changed", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
-		{"U46: chosen after it", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
-		{"U47: and the size is smaller", caredFor(1, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
-		{"U48: handed over by an update", caredFor(1), observetest.Members(running("a", updated), running("b")), ""},
-		{"U49: a selector that does not match the template", caredFor(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(orphans(observetest.Machine("o", observetest.Labelled("api"))), running("a")), ""},
-		{"U49: a selector that cannot be read", caredFor(3, selecting(observetest.Unreadable())), with(orphans(observetest.Machine("o")), running("a")), ""},
-		{"U49: no selector", caredFor(3, selecting(nil)), with(orphans(observetest.Machine("o")), running("a")), ""},
-		{"U50: an invalid set can be deleted", caredFor(3, selecting(observetest.Unreadable()), observetest.GoingSet), observetest.Members(running("a")), "delete a"},
-		{"U52: an orphan that matches", caredFor(1), with(orphans(observetest.Machine("o"), observetest.Machine("p", observetest.Labelled("api")), observetest.Machine("q", observetest.GoingMachine))), "adopt o"},
-		{"U53: one that does not match", caredFor(1), observetest.Members(running("a", observetest.Labelled("api"))), "release a"},
-		{"D10: until it is released no other is made", caredFor(2), observetest.Members(running("a"), running("b", observetest.Labelled("api"))), "release b"},
-		{"D10: nor is it deleted, though there are too many", caredFor(1), observetest.Members(running("a"), running("b", observetest.Labelled("api"))), "release b"},
-		{"D40: an empty selector", caredFor(1, selecting(&metav1.LabelSelector{})), with(orphans(observetest.Machine("o")), running("a"), running("b", observetest.Labelled("api"), observetest.GoingMachine)), ""},
-		{"D40: and it makes what is missing", caredFor(2, selecting(&metav1.LabelSelector{})), with(orphans(observetest.Machine("o")), running("a")), "create"},
+		{"one is missing", caredFor(1), observetest.Members(), "create"},
+		{"fields that make no sense", caredFor(2, nonsense), senseless(observetest.Members(running("a"), chosen("b", "soon"))), ""},
+		{"as many as wanted", caredFor(1), observetest.Members(running("a")), ""},
+		{"the failed one goes", caredFor(1), observetest.Members(running("a"), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
+		{"chosen before the size last changed", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"chosen after it", caredFor(2, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
+		{"and the size is smaller", caredFor(1, scaled), observetest.Members(running("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"handed over by an update", caredFor(1), observetest.Members(running("a", updated), running("b")), ""},
+		{"a selector that does not match the template", caredFor(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(orphans(observetest.Machine("o", observetest.Labelled("api"))), running("a")), ""},
+		{"a selector that cannot be read", caredFor(3, selecting(observetest.Unreadable())), with(orphans(observetest.Machine("o")), running("a")), ""},
+		{"no selector", caredFor(3, selecting(nil)), with(orphans(observetest.Machine("o")), running("a")), ""},
+		{"an invalid set can be deleted", caredFor(3, selecting(observetest.Unreadable()), observetest.GoingSet), observetest.Members(running("a")), "delete a"},
+		{"an orphan that matches", caredFor(1), with(orphans(observetest.Machine("o"), observetest.Machine("p", observetest.Labelled("api")), observetest.Machine("q", observetest.GoingMachine))), "adopt o"},
+		{"one that does not match", caredFor(1), observetest.Members(running("a", observetest.Labelled("api"))), "release a"},
+		{"until it is released no other is made", caredFor(2), observetest.Members(running("a"), running("b", observetest.Labelled("api"))), "release b"},
+		{"nor is it deleted, though there are too many", caredFor(1), observetest.Members(running("a"), running("b", observetest.Labelled("api"))), "release b"},
+		{"an empty selector", caredFor(1, selecting(&metav1.LabelSelector{})), with(orphans(observetest.Machine("o")), running("a"), running("b", observetest.Labelled("api"), observetest.GoingMachine)), ""},
+		{"and it makes what is missing", caredFor(2, selecting(&metav1.LabelSelector{})), with(orphans(observetest.Machine("o")), running("a")), "create"},
 		{"what it releases again and again is not made again and again", caredFor(1), with(orphans(observetest.Machine("o", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("p", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("q", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("r", observetest.Labelled("api"), releasedBy("uid-s")))), ""},
-		{"U58: 1 of 1 is kept", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed))), "keep a"},
-		{"U58: max 0", caredFor(1), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed))), "delete a"},
-		{"U58: max reached", caredFor(2, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
-		{"U58: the value false", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
-		{"U58: it was kept, and that is over", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
-		{"MS-11: a person wants another", caredFor(1), below(), "remediate a"},
-		{"MS-13: the rollout removes it", caredFor(1), below(observetest.RolledOut), ""},
+		{"1 of 1 is kept", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed))), "keep a"},
+		{"max 0", caredFor(1), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed))), "delete a"},
+		{"max reached", caredFor(2, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), running("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
+		{"the value false", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
+		{"it was kept, and that is over", caredFor(1, keeps(1)), observetest.Members(running("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
+		{"a person wants another", caredFor(1), below(), "remediate a"},
+		{"the rollout removes it", caredFor(1), below(observetest.RolledOut), ""},
 		{"a person says which goes first", caredFor(1), observetest.Members(running("a", createdAt(observetest.Ago(1))), running("b", observetest.Note(v1alpha1.AnnotationDeleteMachine, ""))), "delete b"},
 		{"paused", caredFor(5, observetest.NoteSet(v1alpha1.AnnotationPaused, "")), observetest.Members(running("a")), ""},
 		{"paused and going", caredFor(5, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet), observetest.Members(running("a")), ""},
@@ -220,7 +220,7 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 		{"its class is missing", caredFor(5), missingClass(observetest.Members(running("a"))), ""},
 		{"its class is missing, and there are too many", caredFor(0), missingClass(observetest.Members(running("a"))), "delete a"},
 		{"others took its place", caredFor(5, observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true")), observetest.Members(running("a")), ""},
-		{"MS-10: the template has another timeout", caredFor(1, func(s *v1alpha1.MachineSet) {
+		{"the template has another timeout", caredFor(1, func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
 		}), observetest.Members(running("a")), "sync a"},
 	} {

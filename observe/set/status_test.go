@@ -47,7 +47,7 @@ func TestApplySetStatus(t *testing.T) {
 	set.ApplyStatus(&s, scale.Status{Peak: 1}, at)
 	assert.Equal(t, []int32{1, 2, 3, 4, 5, 6, 7}, []int32{
 		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UpToDateReplicas, s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount,
-	}, "ST-01: what could not be counted stays")
+	}, "what could not be counted stays")
 	assert.Equal(t, []int32{1, 0}, []int32{s.PeakReplicas, s.Overshoot})
 	assert.Empty(t, s.Conditions)
 }

@@ -28,7 +28,7 @@ func TestDeadlineOfEvictions(t *testing.T) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32(60))}
 		}), begun.Add(20 * time.Minute)},
 		"extended":                        {going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
-		"U140: deleting in order":         {going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Second)), begun.Add(2 * time.Hour)},
+		"deleting in order":               {going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Second)), begun.Add(2 * time.Hour)},
 		"the status is older than that":   {going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Second)), begun.Add(2 * time.Hour)},
 		"the node is not ready":           {going(by("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
 		"the node was not ready long ago": {going(by("Evict"), unready(time.Hour)), begun.Add(2 * time.Hour)},

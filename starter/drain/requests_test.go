@@ -105,13 +105,13 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			[]string{"Next: pods are evicted until 16:51:07 UTC (in 2h45m), and the remaining pods are deleted then.\n"},
 		},
 		{
-			"U140: extend by, where pods are deleted in order", going(by("DeleteInOrder")),
+			"extend by, where pods are deleted in order", going(by("DeleteInOrder")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
 			[]string{"Next: pods are deleted in order until 16:51:07 UTC (in 2h45m), and the remaining pods are deleted then.\n"},
 		},
 		{
-			"U140: hold, where pods are deleted in order", going(by("DeleteInOrder")),
+			"hold, where pods are deleted in order", going(by("DeleteInOrder")),
 			[]string{"hold", "--reason", "look"},
 			v1alpha1.AnnotationHold, "ann: look",
 			[]string{"the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods"},

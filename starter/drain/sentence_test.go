@@ -92,12 +92,12 @@ func TestSentence(t *testing.T) {
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
-			"U140: deleting in order, and the status has an older deadline", going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
+			"deleting in order, and the status has an older deadline", going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are deleted in order, because the cluster cannot evict, and at 18:00:00 UTC (in 3h53m) the remaining pods are deleted all at once, whatever blocks them;",
 			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
 		},
 		{
-			"U140: held while deleting in order", going(by("DeleteInOrder"), doing("held", "Hold"), wished(v1alpha1.AnnotationHold, "ann: looking")),
+			"held while deleting in order", going(by("DeleteInOrder"), doing("held", "Hold"), wished(v1alpha1.AnnotationHold, "ann: looking")),
 			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
 			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
 		},

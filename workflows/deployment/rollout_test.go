@@ -98,8 +98,8 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 		outcome string
 		why     string
 	}{
-		{"N17: the template changed, and the set of the new one is there", func(d *deployment.Decision) { d.Rollout.Revision = 8 }, workflows.OutcomeSuperseded, "the template changed"},
-		{"N17: the template changed, and has no set yet", func(d *deployment.Decision) {
+		{"the template changed, and the set of the new one is there", func(d *deployment.Decision) { d.Rollout.Revision = 8 }, workflows.OutcomeSuperseded, "the template changed"},
+		{"the template changed, and has no set yet", func(d *deployment.Decision) {
 			d.Rollout.Revision, d.Rollout.Create = 0, &rollout.Creation{Revision: 8}
 		}, workflows.OutcomeSuperseded, "the template changed"},
 		{"the template changed, and gets no set now", func(d *deployment.Decision) { d.Rollout.Revision, d.Rollout.NoSet = 0, true }, workflows.OutcomeSuperseded, "the template changed"},

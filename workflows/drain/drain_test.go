@@ -37,7 +37,7 @@ func TestTheLadderIsClimbedByDeadlines(t *testing.T) {
 	e.Answer(left, left, left)
 	result := e.Run(t)
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
-	require.Equal(t, []string{"shop/web"}, result.LeftBehind, "D3: what still runs is not taken for drained")
+	require.Equal(t, []string{"shop/web"}, result.LeftBehind, "what still runs is not taken for drained")
 	start := e.Ladder.Started
 	var means []drain.Means
 	for i, until := range []time.Duration{time.Hour, time.Hour + 90*time.Second, time.Hour + 2*time.Minute} {

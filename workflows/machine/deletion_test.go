@@ -131,7 +131,7 @@ func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
 func TestRecordedStageIsNotLeftBackwards(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
 	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
-		t.Run("N5: it begins again in stage "+string(stage), func(t *testing.T) {
+		t.Run("it begins again in stage "+string(stage), func(t *testing.T) {
 			w := newGoing(t)
 			w.going.Recorded, w.going.Attached = stage, 1
 			if i > 0 {

@@ -120,7 +120,7 @@ func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 				return refusal("Unauthenticated", kube.UntilCredential), nil
 			}
 		},
-		"N11: the class is missing": func(w *world) {
+		"the class is missing": func(w *world) {
 			w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
 		},
 	} {

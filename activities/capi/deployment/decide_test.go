@@ -83,9 +83,9 @@ func TestDecideWhoseDeployment(t *testing.T) {
 		{name: "handed over", has: []runtime.Object{capitest.Pool(0, theirs), set()}, release: true},
 		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.Pool(0, theirs, bare)}, gone: true},
 		{name: "new", has: []runtime.Object{capitest.Pool(0, bare)}, prepare: true},
-		{name: "MD-04: being deleted, and no set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment])}, release: true},
-		{name: "MD-04: being deleted, and a set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set()}, deletes: 1},
-		{name: "MD-04: being deleted, and so is its set", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set(capitest.Going[*clusterv1.MachineSet])}},
+		{name: "being deleted, and no set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment])}, release: true},
+		{name: "being deleted, and a set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set()}, deletes: 1},
+		{name: "being deleted, and so is its set", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set(capitest.Going[*clusterv1.MachineSet])}},
 		{name: "being deleted while it is paused", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment], capitest.Annotated[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

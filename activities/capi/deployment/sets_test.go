@@ -138,7 +138,7 @@ func TestChangeSets(t *testing.T) {
 			[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: because"},
 		},
 		{
-			"RU-new: open", capitest.Annotated[*clusterv1.MachineSet](clusterv1.DisableMachineCreateAnnotation, "true"),
+			"open", capitest.Annotated[*clusterv1.MachineSet](clusterv1.DisableMachineCreateAnnotation, "true"),
 			func(in *activities.SetChanges, s rollout.Target) { in.Open = []rollout.Target{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.NotContains(t, s.Annotations, clusterv1.DisableMachineCreateAnnotation)
@@ -147,7 +147,7 @@ func TestChangeSets(t *testing.T) {
 			nil,
 		},
 		{
-			"OD: close", nil,
+			"close", nil,
 			func(in *activities.SetChanges, s rollout.Target) { in.Close = []rollout.Target{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.Equal(t, "true", s.Annotations[clusterv1.DisableMachineCreateAnnotation])

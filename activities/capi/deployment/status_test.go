@@ -96,14 +96,14 @@ func TestFinalize(t *testing.T) {
 		assert.Equal(t, []string{capi.Finalizer}, after.Finalizers)
 		assert.Equal(t, capitest.Pool(3).OwnerReferences, after.OwnerReferences)
 	})
-	t.Run("MD-04: one that is being deleted keeps it while a set is left", func(t *testing.T) {
+	t.Run("one that is being deleted keeps it while a set is left", func(t *testing.T) {
 		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
 		w, _ := world(t, d, capitest.SetOf(d, "s", 0, 1))
 		_, err := finalize(w, d)
 		require.NoError(t, err)
 		assert.Empty(t, w.Writes())
 	})
-	t.Run("MD-04: and loses it then", func(t *testing.T) {
+	t.Run("and loses it then", func(t *testing.T) {
 		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
 		w, _ := world(t, d)
 		_, err := finalize(w, d)

@@ -158,7 +158,7 @@ func TestObserved(t *testing.T) {
 		{name: "another revision", fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), around: revised, want: ""},
 		{fact: "Approved", change: noted(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), around: revised, want: 3},
 		{fact: "RolledBackTo", change: noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
-		{name: "MD-03: without a controller", fact: "Orphans", around: func(f *deployment.Family) {
+		{name: "without a controller", fact: "Orphans", around: func(f *deployment.Family) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},

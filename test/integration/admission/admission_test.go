@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write testdata/bad.golden instead of co
 
 func TestAdmission(t *testing.T) {
 	api := startAPI(t)
-	t.Run("D19: bad objects are refused with an answer that helps", func(t *testing.T) { testBad(t, api) })
+	t.Run("bad objects are refused with an answer that helps", func(t *testing.T) { testBad(t, api) })
 	t.Run("bad node templates are refused", func(t *testing.T) { testNodeTemplates(t, api) })
 	t.Run("good objects are taken as they are", func(t *testing.T) { testGood(t, api) })
 	t.Run("replicas are scaled through the scale subresource", func(t *testing.T) { testScale(t, api) })
@@ -65,8 +65,8 @@ func testBad(t *testing.T, api *api) {
 // Each field of a node template that is wrong is named, whatever the golden file says.
 func testNodeTemplates(t *testing.T, api *api) {
 	for name, row := range map[string]struct{ file, field string }{
-		"U171: node template with a bad capacity": {"machineclass-capacity-no-quantity.yaml", "nodeTemplate.capacity.cpu"},
-		"U171: node template without a region":    {"machineclass-node-template-empty.yaml", "nodeTemplate.region"},
+		"node template with a bad capacity": {"machineclass-capacity-no-quantity.yaml", "nodeTemplate.capacity.cpu"},
+		"node template without a region":    {"machineclass-node-template-empty.yaml", "nodeTemplate.region"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := api.create(t.Context(), read(t, filepath.Join("testdata/bad", row.file)))

@@ -26,7 +26,7 @@ func TestWhatASetDoesWhenItsClusterChanges(t *testing.T) {
 	p := s.newPool(t, "changing", 1)
 	p.awaitStatus(t, 1, 60*time.Second)
 
-	t.Run("PF-07: the control plane is being upgraded", func(t *testing.T) {
+	t.Run("the control plane is being upgraded", func(t *testing.T) {
 		s.merge(t, controlPlanes, s.name, `{"spec":{"version":"v1.36.4"}}`)
 		rig.Eventually(t, 20*time.Second, "the upgrade has begun", func() (bool, any) {
 			_, _, message := conditionOf(t, s.get(t, controlPlanes, s.name), "RollingOut")

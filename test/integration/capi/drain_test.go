@@ -191,7 +191,7 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	assert.Contains(t, message, drainHook)
 	cordoned, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.True(t, cordoned.Spec.Unschedulable, "DR-01")
+	assert.True(t, cordoned.Spec.Unschedulable)
 
 	crash(t, component.Worker)
 	text := strings.Join(r.Starter(t, "drain", "explain", p.name+"/"+name), "\n")
@@ -229,7 +229,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		})
 	}
 
-	t.Run("DR-10, DR-18: rules of Cluster API order pods, keep them, and wait for their work", func(t *testing.T) {
+	t.Run("rules of Cluster API order pods, keep them, and wait for their work", func(t *testing.T) {
 		name, node := next(t)
 		for rule, spec := range map[string]string{
 			"late": `{"drain":{"behavior":"Drain","order":10},"pods":[{"selector":{"matchLabels":{"app":"late"}}}]}`,
@@ -274,7 +274,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.awaitMachineGone(t, name)
 		p.stays(t, "blocked")
 	})
-	t.Run("DR-28: the timeout ends the evictions, and the ladder goes on", func(t *testing.T) {
+	t.Run("the timeout ends the evictions, and the ladder goes on", func(t *testing.T) {
 		name, node := next(t)
 		p.place(t, "slow", node, map[string]string{"app": "slow"})
 		p.budget(t, "slow")

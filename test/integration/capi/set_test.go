@@ -199,7 +199,7 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 	}
 	set := p.get(t, machineSets, p.set)
 	assert.Equal(t, []string{"machine.sapcloud.io/cluster-api"}, set.GetFinalizers())
-	require.Len(t, set.GetOwnerReferences(), 1, "MS-02: it stands alone, so the Cluster owns it")
+	require.Len(t, set.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
 	assert.Equal(t, "Cluster", set.GetOwnerReferences()[0].Kind)
 	template := p.get(t, devTemplates, p.name)
 	assert.Equal(t, p.name, template.GetLabels()[clusterLabel])

@@ -65,7 +65,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	}
 	before := nodes()
 
-	t.Run("I1: create a machine", func(t *testing.T) {
+	t.Run("create a machine", func(t *testing.T) {
 		_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.Spec()}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		rig.Eventually(t, 20*time.Second, "machine runs and its node is there", func() (bool, any) {
@@ -88,27 +88,27 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 		require.Equal(t, v1alpha1.MachineStateSuccessful, m.Status.LastOperation.State)
 		require.Nil(t, m.Status.CurrentOperation, "a calm machine has no operation")
 	})
-	t.Run("I2: delete the machine", func(t *testing.T) {
+	t.Run("delete the machine", func(t *testing.T) {
 		require.NoError(t, machines.Delete(t.Context(), "lone-machine", metav1.DeleteOptions{}))
 		rig.Eventually(t, 20*time.Second, "machine and node are gone", func() (bool, any) {
 			_, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
 			return apierrors.IsNotFound(err) && nodes() == before, err
 		})
 	})
-	t.Run("I3: delete a machine that is not there", func(t *testing.T) {
+	t.Run("delete a machine that is not there", func(t *testing.T) {
 		require.True(t, apierrors.IsNotFound(machines.Delete(t.Context(), "lone-machine", metav1.DeleteOptions{})))
 		require.Equal(t, before, nodes())
 	})
 
 	pool := r.Pool(t, namespace, "pool", 0)
-	t.Run("I4: a deployment of none makes one set", func(t *testing.T) {
+	t.Run("a deployment of none makes one set", func(t *testing.T) {
 		rig.Eventually(t, 10*time.Second, "one set, seen by the deployment", func() (bool, any) {
 			d := pool.Deployment(t)
 			return len(pool.Sets(t)) == 1 && d.Status.ObservedGeneration == d.Generation, d.Status
 		})
 		require.Empty(t, pool.Machines(t))
 	})
-	t.Run("I5: scale to 1", func(t *testing.T) {
+	t.Run("scale to 1", func(t *testing.T) {
 		pool.Scale(t, 1)
 		pool.AwaitRunning(t, 1, 20*time.Second)
 		d := pool.Deployment(t)
@@ -124,18 +124,18 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 		}, reasons)
 		require.Equal(t, before+1, nodes())
 	})
-	t.Run("I6: scale to 6", func(t *testing.T) {
+	t.Run("scale to 6", func(t *testing.T) {
 		pool.Scale(t, 6)
 		pool.AwaitRunning(t, 6, 20*time.Second)
 		require.Equal(t, before+6, nodes())
 	})
-	t.Run("I7: scale to 2", func(t *testing.T) {
+	t.Run("scale to 2", func(t *testing.T) {
 		pool.Scale(t, 2)
 		pool.AwaitRunning(t, 2, 20*time.Second)
 		rig.Eventually(t, 20*time.Second, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
 		require.Len(t, pool.Instances(t), 2)
 	})
-	t.Run("I9: another class and 4 replicas in one change", func(t *testing.T) {
+	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
 		other := rig.Class(pool.Namespace, "")
 		other.Name = "other"
 		_, err := r.Machines.MachineV1alpha1().MachineClasses(pool.Namespace).Create(t.Context(), other, metav1.CreateOptions{})
@@ -148,12 +148,12 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 		require.Equal(t, "2", pool.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
 		require.Equal(t, before+4, nodes())
 	})
-	t.Run("I10: delete the deployment", func(t *testing.T) {
+	t.Run("delete the deployment", func(t *testing.T) {
 		pool.Delete(t)
 		pool.AwaitGone(t, 30*time.Second)
 		require.Equal(t, before, nodes())
 	})
-	t.Run("I11: nothing is left at the cloud", func(t *testing.T) {
+	t.Run("nothing is left at the cloud", func(t *testing.T) {
 		instances, err := r.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		for _, i := range instances {

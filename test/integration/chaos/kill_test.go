@@ -98,7 +98,7 @@ func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
 		{"no client tokens", false, 0, 0, false},
 		{"no client tokens, stale reads, requests without a record, unkind", false, 2 * time.Second, time.Second, true},
 	} {
-		t.Run("N5, create side: "+w.name, func(t *testing.T) {
+		t.Run("create side: "+w.name, func(t *testing.T) {
 			name := fmt.Sprintf("worker-%d", i)
 			w.apply(t, r)
 			r.Namespace(t, name, slowly)

@@ -35,7 +35,7 @@ func TestBudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 		require.NotNil(t, machine(t, m))
 		time.Sleep(time.Second)
 	}
-	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "P5: a budget that cannot allow any is not hammered")
+	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
 	allowed := p.LoosenAndWatch(t, "web", 1)
 	rig.Eventually(t, 20*time.Second, "drained", func() (bool, any) {
 		now := machine(t, m)

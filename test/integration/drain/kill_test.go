@@ -25,7 +25,7 @@ import (
 // goes already, and nothing is left behind.
 func TestKillsInEachStageOfADeletion(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
-		t.Run("N5, delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
+		t.Run("delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
 	}
 }
 
@@ -93,7 +93,7 @@ func requireOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	place := -1
 	for _, stage := range seen {
 		next := slices.Index(order, stage)
-		require.Greater(t, next, place, "D15: no stage is entered again, nor one before another: %v", seen)
+		require.Greater(t, next, place, "no stage is entered again, nor one before another: %v", seen)
 		place = next
 	}
 }

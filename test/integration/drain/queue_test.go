@@ -67,7 +67,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	require.True(t, all, "no drain has got on: %v", saw)
 	t.Logf("%d machines more run %s after %d others were deleted, and %d more %s later than asked for, while all of those are blocked and %d are queued", wanted, meanwhile, most, wanted, then, further)
 	perhaps := most * (1 + int(time.Since(begun)/drain.BadProbePause)) // each asks once more then
-	require.Less(t, len(asked(t, crowd.Namespace)), perhaps, "P5: a budget that allows none is not hammered, by many drains neither")
+	require.Less(t, len(asked(t, crowd.Namespace)), perhaps, "a budget that allows none is not hammered, by many drains neither")
 
 	takesAllPlaces(t, crowd, hanging)
 

@@ -51,7 +51,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	for _, pod := range here {
 		present = append(present, pod.Name)
 		now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err) || now.UID != pod.UID, "D3: pod %s is gone, although no kubelet confirms it: %v", pod.Name, err)
+		require.True(t, apierrors.IsNotFound(err) || now.UID != pod.UID, "pod %s is gone, although no kubelet confirms it: %v", pod.Name, err)
 	}
 	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)

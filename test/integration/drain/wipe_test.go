@@ -72,7 +72,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	seen := stages()
 	order := []v1alpha1.MachineDeletionStage{v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode}
 	require.GreaterOrEqual(t, len(seen), 2) // the last one is told only where it takes longer than a moment
-	require.Equal(t, order[:len(seen)], seen, "D15: no stage is entered again")
+	require.Equal(t, order[:len(seen)], seen, "no stage is entered again")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)

@@ -138,7 +138,7 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 		require.GreaterOrEqual(t, after, timeout-time.Second, "machine %s", name) // both times are whole seconds
 		require.Less(t, after, timeout+30*time.Second, "machine %s", name)
 	}
-	require.LessOrEqual(t, most, 1, "P7: the budget covers failed joins")
+	require.LessOrEqual(t, most, 1, "the budget covers failed joins")
 	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
 }
 
@@ -205,12 +205,12 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	})
 	watched := time.Now()
 	for time.Since(watched) < 15*time.Second { // three times the timeout
-		require.Equal(t, before, names(p, t), "D5: none is replaced while most look dead")
+		require.Equal(t, before, names(p, t), "none is replaced while most look dead")
 		time.Sleep(500 * time.Millisecond)
 	}
 	sickenAll(t, false, dead...)
 	p.AwaitRunning(t, 6, 90*time.Second)
-	require.Equal(t, before, names(p, t), "D24: each was judged by its own node, and kept")
+	require.Equal(t, before, names(p, t), "each was judged by its own node, and kept")
 	rig.Eventually(t, 90*time.Second, "held no more", func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
 		return !slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
@@ -567,7 +567,7 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	for _, s := range tokens() {
 		byMachine[s.Labels[v1alpha1.LabelMachineUID]] = string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 	}
-	require.Len(t, byMachine, 2, "D4: one for each machine")
+	require.Len(t, byMachine, 2, "one for each machine")
 	instances, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	for _, i := range instances {
@@ -580,7 +580,7 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	p.AwaitRunning(t, 2, time.Minute)
 	rig.Eventually(t, 10*time.Second, "the tokens are gone", func() (bool, any) { return len(tokens()) == 0, len(tokens()) })
 	for _, m := range p.Machines(t) {
-		require.NotNil(t, m.Status.JoinedAt, "D9: it is on record when the node joined")
+		require.NotNil(t, m.Status.JoinedAt, "it is on record when the node joined")
 	}
 	p.Delete(t)
 	p.AwaitGone(t, 30*time.Second)

@@ -56,7 +56,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 	bare(t, p, node)
 	sicken(t, name, true)
 	shownPreserved(t, p, name, v1alpha1.MachineFailed)
-	rig.Eventually(t, 20*time.Second, "U132: its node is emptied", func() (bool, any) {
+	rig.Eventually(t, 20*time.Second, "its node is emptied", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		told := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -64,7 +64,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 		})
 		return told && len(p.Pods(t, "bare")) == 0, n.Status.Conditions
 	})
-	require.True(t, until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime), "P19: failing does not move its end")
+	require.True(t, until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime), "failing does not move its end")
 	p.Patch(t, `{"metadata":{"annotations":{"x":"y"}}}`)
 	time.Sleep(5 * time.Second)
 	require.NotNil(t, machine(t, p, name), "no set takes it")

@@ -52,11 +52,11 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 		}
 		require.Equal(t, m.Name, types[corev1.NodeHostName])
 		require.NotEmpty(t, types[corev1.NodeInternalIP])
-		require.Nil(t, m.Status.CurrentOperation, "U72: it stays as it is")
+		require.Nil(t, m.Status.CurrentOperation, "it stays as it is")
 	}
 	tokens, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID})
 	require.NoError(t, err)
-	require.Empty(t, tokens.Items, "U73: no target, no token")
+	require.Empty(t, tokens.Items, "no target, no token")
 
 	p.Scale(t, 1)
 	rig.Eventually(t, 30*time.Second, "one is left, with its instance", func() (bool, any) {
