@@ -52,14 +52,12 @@ demo-real: stack ## the same with real kubelets and real pods; as root, on Linux
 	bin/devstack kubectl -- get pods -o wide --selector app=web
 	bin/devstack kubectl -- logs --selector app=web --prefix
 
-generate: ## generated code, CRDs, the manifests of kustomize from the chart, docs/scenarios.md, docs/reference
+generate: ## generated code, CRDs, the manifests of kustomize from the chart, docs/reference
 	./api/generate.sh
 	cd deploy/render && go run .
-	go run ./test/scenarios
 	go run ./test/reference
 
 golden: stack ## rewrite the golden files; read the diff as prose
-	go test ./test/scenarios -update
 	go test -tags integration -count=1 ./test/integration/admission -update
 
 replay: ## replay the recorded histories against today's workflows; check that none was changed or deleted

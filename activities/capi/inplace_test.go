@@ -112,7 +112,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 	assert.Empty(t, w.Writes(), "it has begun")
 }
 
-// The rows MS-43 to MS-45, MS-51, MS-52 and MS-54: machines whose update cannot begin, and one without bootstrap configuration.
+// Machines whose update cannot begin, and one without bootstrap configuration.
 func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 	s := updating(noted(clusterv1.AcknowledgedMoveAnnotation, "m"))
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"

@@ -173,7 +173,7 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 	assert.Empty(t, w.Writes())
 }
 
-// D35: one different number is enough to write the status.
+// One different number is enough to write the status.
 func TestAMachineThatIsKeptIsReported(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2, revised[*v1alpha1.MachineDeployment]("1"))

@@ -74,7 +74,7 @@ func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unl
 	return e.Kube.Evictions.Lock(ctx, e.Name+"/"+budgets[0].Namespace+"/"+budgets[0].Name, most)
 }
 
-// removePod evicts or deletes one pod. Its UID is the precondition, because another pod may have its name by now (D41).
+// removePod evicts or deletes one pod. Its UID is the precondition, because another pod may have its name by now.
 func removePod(ctx context.Context, client kubernetes.Interface, means drain.Means, pod *corev1.Pod) error {
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	pods := client.CoreV1().Pods(pod.Namespace)

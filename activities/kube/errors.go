@@ -58,7 +58,7 @@ func TokenNeeded(class string) error {
 func TokenGone(message string) error { return benign(TypeTokenGone, message, true) }
 
 // MaxConflicts is how often one attempt of an activity reads again because another writer was faster. After that the retry
-// policy waits, so that an object that is written all the time does not cause requests without end (D20).
+// policy waits, so that an object that is written all the time does not cause requests without end.
 const MaxConflicts = 3
 
 // Contended is the failure of an attempt that met a faster writer each time. Unlike Conflict it does not doubt the decision:

@@ -230,7 +230,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 			return
 		}
 		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
-		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) { // the phase may already be Terminating (D36)
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) { // the phase may already be Terminating
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
 		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy())
@@ -242,8 +242,8 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 }
 
 // deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay for
-// six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and ignored
-// (D16). It leaves those of an instance that stays.
+// six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and ignored.
+// It leaves those of an instance that stays.
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
 	if in.InstanceStays {
 		return nil

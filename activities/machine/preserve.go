@@ -88,7 +88,7 @@ func (p *preservation) write(ctx context.Context, versions kube.MinVersions) err
 }
 
 // writeExpiry writes the end of preservation and nothing else of the status. The phase did not change, so its time must not
-// change, nor any timeout that counts from it (D26).
+// change, nor any timeout that counts from it.
 func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
 	if !p.decision.StatusChange {
 		return nil

@@ -48,7 +48,7 @@ const maxTokenNames = 10
 
 // issueToken creates the token with which one attempt to create a machine's instance joins, valid until expires. Run again
 // for the same attempt it finds the same Secret, and extends it if needed. A token is for one machine and one attempt, and
-// an expired one is never used again (D4). The tokens of earlier attempts stay, because an interrupted attempt may have
+// an expired one is never used again. The tokens of earlier attempts stay, because an interrupted attempt may have
 // created an instance that boots with one of them. RevokeTokens deletes them all.
 func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attempt string, expires, now time.Time) (kube.TokenRef, error) {
 	target := a.Kube.Cluster.Target(m.Namespace)

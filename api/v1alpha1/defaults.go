@@ -84,7 +84,7 @@ func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
 	return durationOr(s.configuration().MachinePreserveTimeout, DefaultPreserveTimeout)
 }
 
-// EvictRetries returns how often the eviction of a pod may be refused; nil means without limit (D39). Zero is a value.
+// EvictRetries returns how often the eviction of a pod may be refused; nil means without limit. Zero is a value.
 func (s *MachineSpec) EvictRetries() *int32 { return s.configuration().MaxEvictRetries }
 
 // EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. They are not

@@ -57,7 +57,7 @@ type DrainPurpose struct {
 }
 
 // Machine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never becomes
-// Running again (D27), unless it is preserved, because no set replaces it then. If AskBreaker is set, call Machine again with
+// Running again, unless it is preserved, because no set replaces it then. If AskBreaker is set, call Machine again with
 // Breaker set if the breaker is open.
 func Machine(f MachineFacts) MachinePlan {
 	m := machine{MachineFacts: f}

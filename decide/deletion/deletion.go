@@ -1,5 +1,5 @@
 // Package deletion decides which stage the deletion of a machine is in, and what that stage does next or waits for. It decides
-// from facts and from the recorded stage alone, never from texts written for people (D14).
+// from facts and from the recorded stage alone, never from texts written for people.
 package deletion
 
 import (
@@ -81,7 +81,7 @@ type Step struct {
 func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
 // Next returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is not
-// entered again, whatever the facts say by then (D15, D42).
+// entered again, whatever the facts say by then.
 func Next(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at

@@ -105,7 +105,7 @@ func TestEveryDeletionComesToItsEnd(t *testing.T) {
 	})
 }
 
-// D14: neither the words of a last operation nor the message of a provider are facts of a deletion, nor is its class (N11).
+// Neither the words of a last operation nor the message of a provider are facts of a deletion, nor is its class.
 // The texts that are facts say why something is so, in anybody's words.
 func TestNoTextDecides(t *testing.T) {
 	everything(func(f deletion.Facts) {

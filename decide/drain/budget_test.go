@@ -117,7 +117,7 @@ func TestWhatIsSaidOfABudget(t *testing.T) {
 	}
 }
 
-// P5: a budget that allows nothing is watched, not hammered.
+// A budget that allows nothing is watched, not hammered.
 func TestOneProbePerBudgetAndMinute(t *testing.T) {
 	pods := []drain.Pod{pod("a", budgets("shop/web")), pod("b", budgets("shop/web")), pod("c", budgets("shop/db"))}
 	db := changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Key = "shop/db" })

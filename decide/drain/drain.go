@@ -8,7 +8,7 @@ import "time"
 type Pod struct {
 	UID, Namespace, Name string
 
-	Priority  int32         // zero: none (D1)
+	Priority  int32         // zero: none
 	Grace     time.Duration // its own termination grace period
 	DeletedAt time.Time     // metadata.deletionTimestamp, when its grace ends; zero: it is not being deleted
 	Started   time.Time     // status.startTime; zero: not yet
@@ -43,7 +43,7 @@ type Tries struct {
 	Failures int       // number of last requests in a row that failed, with the same means
 	Last     time.Time // when the last request was sent; zero: none
 	Means    Means     // means of the last request
-	Accepted bool      // the API server accepted a request: the pod is never evicted again (D41)
+	Accepted bool      // the API server accepted a request: the pod is never evicted again
 	Result   Result    // result of the last request
 	Message  string    // message of the API server
 	Next     time.Time // earliest time of the next request with the same means; zero: at once
@@ -120,7 +120,7 @@ type Observed struct {
 
 // Settings are options of the operator.
 type Settings struct {
-	// Parallel lets pods with volumes go at the same time if they share no StatefulSet, budget or volume (P6). Otherwise they
+	// Parallel lets pods with volumes go at the same time if they share no StatefulSet, budget or volume. Otherwise they
 	// go one after the other.
 	Parallel bool
 	// Attach is how long a lane waits for a pod's volumes to be attached to another node. Zero: no wait.

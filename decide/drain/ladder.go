@@ -45,9 +45,9 @@ type Step struct {
 }
 
 // Climb returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace period, then
-// killed, then left behind (D3). If the cluster cannot evict, they are deleted until the deadline, too, but in order (U140). The deadline is reached whatever blocks, also without retries and with a short timeout (D1),
-// and never before the requested timeout (D39). A means that was reached is kept. If it was reached late, because no run was
-// active, it has its full time.
+// killed, then left behind. If the cluster cannot evict, they are deleted until the deadline, too, but in order. The deadline
+// is reached whatever blocks, also without retries and with a short timeout, and never before the requested timeout. A means
+// that was reached is kept. If it was reached late, because no run was active, it has its full time.
 func Climb(l Ladder) Step {
 	if why := l.forced(); why != "" {
 		return l.kill(why)

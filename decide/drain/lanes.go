@@ -20,7 +20,7 @@ type lane struct {
 }
 
 // lanes finds the lane of a pod. All pods share one lane. With parallel lanes, pods share a lane if they have a StatefulSet, a
-// budget or a volume in common, also through other pods (P6).
+// budget or a volume in common, also through other pods.
 type lanes struct {
 	parallel bool
 	parents  map[string]string // a forest of the shared things: each tree is one lane

@@ -19,7 +19,7 @@ const (
 const Overdue = time.Minute
 
 // Pauses between two probes of a budget. A probe is an eviction although the status, which may be old, allows none. One request a minute
-// costs the API server little, even if many nodes are drained at once (P5).
+// costs the API server little, even if many nodes are drained at once.
 const (
 	ProbePause    = time.Minute
 	BadProbePause = 5 * time.Minute // of a misconfigured budget: the drain notices when it is changed

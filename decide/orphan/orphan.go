@@ -27,7 +27,7 @@ type Instance struct {
 	Created    time.Time // zero: the cloud does not report it
 }
 
-// Machine is an existing Machine object. In every phase, also during its deletion, it keeps its instance (N20).
+// Machine is an existing Machine object. In every phase, also during its deletion, it keeps its instance.
 type Machine struct {
 	Name, UID  string
 	Elsewhere  string // its namespace; empty: that of the class

@@ -100,7 +100,7 @@ const fewestDead = 3
 // Breaker reports whether so many nodes look dead at once, or did within the last recoveryWindow, that the machines are hardly
 // the cause: at least fewestDead, and at least half of all. While it is open nothing is replaced; why says so in one sentence.
 // Until is when it closes if nothing else changes; zero: nodes must recover first. It keeps no state, so that an unstable API
-// server has no effect later (D5).
+// server has no effect later.
 //
 // Source of one half: kube-controller-manager stops evicting from a small zone at 0.55 (--unhealthy-zone-threshold). A
 // replacement destroys more than an eviction, so the breaker opens a little earlier.

@@ -110,7 +110,7 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 	}
 }
 
-// D35: a number or a condition that changed alone is reason enough to write the status. Times alone are none.
+// A number or a condition that changed alone is reason enough to write the status. Times alone are none.
 func TestOneChangedNumberIsReasonToWriteTheStatus(t *testing.T) {
 	o := rolling(3, 1, 0, now(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// The rows MS-21 and MS-32 to MS-40 of Cluster API: a set that hands its surplus over to another one.
+// The rows of Cluster API: a set that hands its surplus over to another one.
 func TestASetMovesItsSurplus(t *testing.T) {
 	moving := func(o *scale.Observed) { o.MoveTo = "next" }
 	sick := func(m *scale.Member) { marked(m); unhealthy(m) }
@@ -59,7 +59,7 @@ func TestASetMovesItsSurplus(t *testing.T) {
 	assert.Equal(t, "surplus: MachineSet next updates it in place", d.Move[0].Why)
 }
 
-// The rows MS-22, MS-23 and MS-41 to MS-54: a set that gets machines to update.
+// The rows of Cluster API: a set that gets machines to update.
 func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	due := func(m *scale.Member) { updating(m); m.UpdateDue = true }
 	handed := func(m *scale.Member) { updating(m); updated(m) }

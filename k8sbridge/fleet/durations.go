@@ -139,7 +139,7 @@ func (w watcher) measure(what string, m machine, took time.Duration) {
 	w.took[what].WithLabelValues(labels[2:]...).Observe(seconds(took))
 }
 
-// labels are namespace, deployment, instance type and zone; empty where there is none (D6).
+// labels are namespace, deployment, instance type and zone; empty where there is none.
 func (w watcher) labels(m machine) []string {
 	var owner, instanceType string
 	if o := metav1.GetControllerOf(m); o != nil {

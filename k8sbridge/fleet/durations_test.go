@@ -21,7 +21,7 @@ func controlled(o metav1.Object, kind, name string, uid types.UID) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: new(true)}})
 }
 
-// A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels are empty (D6).
+// A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels are empty.
 func TestDurationsOfAMachine(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d"}}
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "s"}}

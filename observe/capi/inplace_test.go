@@ -23,7 +23,7 @@ func marked(m *clusterv1.Machine) {
 	capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 }
 
-// The rows MS-41, MS-42 and MS-46 to MS-48 of Cluster API: which machines are to be updated now.
+// The rows of Cluster API: which machines are to be updated now.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capi.UpdateMachineHook)
 	otherHook := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
@@ -56,7 +56,7 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	}
 }
 
-// The rows MS-32 to MS-34 of Cluster API: a set hands its surplus over only to a set that takes it.
+// The rows of Cluster API: a set hands its surplus over only to a set that takes it.
 func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 	takes := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
 	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }

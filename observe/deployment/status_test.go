@@ -70,7 +70,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 	}
 }
 
-// D35: the decided status is read back as it was written, and nothing else is compared.
+// The decided status is read back as it was written, and nothing else is compared.
 func TestWhatADeploymentHasReported(t *testing.T) {
 	told := map[string]bool{}
 	condition := func(change func(*v1alpha1.MachineDeploymentCondition)) func(*v1alpha1.MachineDeploymentStatus) {

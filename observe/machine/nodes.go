@@ -83,7 +83,7 @@ func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 }
 
 // NodeSyncFacts returns what the node of a machine must carry and what it carries. Without a class (nil), or with a class
-// that has no node template (D6), the node's capacity stays as it is.
+// that has no node template, the node's capacity stays as it is.
 func NodeSyncFacts(m *v1alpha1.Machine, class *v1alpha1.MachineClass, node *corev1.Node) (nodesync.Wanted, nodesync.Node) {
 	wanted := nodesync.Wanted{
 		MachineName: m.Name,

@@ -35,7 +35,7 @@ func TestPreservationEndsOnTime(t *testing.T) {
 	until := w.env.Now().Add(96 * time.Hour)
 	w.kept(until)
 	for at := time.Hour; at < 96*time.Hour; at += 20 * time.Hour {
-		w.after(at, func() {}) // P19: nothing shortens it
+		w.after(at, func() {}) // nothing shortens it
 	}
 	w.overAt = until
 	w.run(t)

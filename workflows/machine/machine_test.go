@@ -431,7 +431,7 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	}, shown.Conditions)
 }
 
-// D18, P24: a problem that only a person can solve is shown and waited for, not retried.
+// A problem that only a person can solve is shown and waited for, not retried.
 func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	missing := &kube.Problem{Reason: "SecretNotFound", Message: "Secret default/cloud of MachineClass small does not exist", React: kube.UntilCredential}

@@ -42,14 +42,14 @@ func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
 	for at := time.Minute; at < 20*time.Minute; at += 3 * time.Minute {
-		w.after(at, func() {}) // D26: no signal restarts the clock
+		w.after(at, func() {}) // no signal restarts the clock
 	}
 	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
 	require.Equal(t, "Failed", w.last().Phase)
 	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
 }
 
-// P8: the deadline fires on time although the next attempt would come much later.
+// The deadline fires on time although the next attempt would come much later.
 func TestMachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
@@ -186,7 +186,7 @@ func TestUnhealthyMachineIsLookedAtOnTime(t *testing.T) {
 	until := w.env.Now().Add(10 * time.Minute)
 	w.unhealthy(until)
 	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
-		w.after(at, func() {}) // D26: flapping conditions do not postpone it
+		w.after(at, func() {}) // flapping conditions do not postpone it
 	}
 	w.env.RegisterDelayedCallback(w.healthFailed, 10*time.Minute-time.Second)
 	var failed time.Time

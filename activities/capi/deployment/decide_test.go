@@ -66,7 +66,7 @@ func theirs(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "
 
 func bare(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
 
-// Whose deployment it is, and the three rows of its deletion (MD-04).
+// Whose deployment it is, and the three rows of its deletion.
 func TestDecideWhoseDeployment(t *testing.T) {
 	set := func(change ...capitest.OnSet) *clusterv1.MachineSet {
 		return capitest.SetOf(capitest.Pool(0), "s", 0, 1, change...)

@@ -348,7 +348,7 @@ func TestObservedMember(t *testing.T) {
 	forgetsNone(t, rollout.Member{}, told)
 }
 
-// Which set is the current one. Cluster API's rows: MD-03 with its candidates, and spec.rollout.after.
+// Which set is the current one. Cluster API's rows: the candidates, and spec.rollout.after.
 func TestWhichSetIsTheCurrentOne(t *testing.T) {
 	created := func(minutesAgo int) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(minutesAgo) }

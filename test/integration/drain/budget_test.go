@@ -95,7 +95,7 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	}
 	after(deadline, deleted[0])
 	after(deadline, deleted[1])
-	after(deleted[0].At.Add(grace+30*time.Second-time.Second), deleted[2]) // D3: what does not end is killed, and not taken for drained
+	after(deleted[0].At.Add(grace+30*time.Second-time.Second), deleted[2]) // what does not end is killed, and not taken for drained
 	require.Contains(t, deleted[2].Pod, "held-")
 }
 

@@ -80,7 +80,7 @@ func killInEachStage(t *testing.T, victim string) {
 	p.AwaitRunning(t, 2, 90*time.Second)
 }
 
-// requireOrder requires that the stages of a deletion followed each other and that none was entered again (D15). Detach is
+// requireOrder requires that the stages of a deletion followed each other and that none was entered again. Detach is
 // among them when the drain ends before the watch of volumes is back: nobody knows then what is attached. A stage that passes
 // while the watch of this test is broken is missing.
 func requireOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {

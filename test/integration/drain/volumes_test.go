@@ -39,7 +39,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 		require.Equal(t, 201, q.Code)
 		evicted = append(evicted, q)
 	}
-	require.Len(t, evicted, len(here), "each pod is evicted once, and none of the pods that took their names (D41)")
+	require.Len(t, evicted, len(here), "each pod is evicted once, and none of the pods that took their names")
 	slices.SortFunc(evicted, func(x, y request) int { return x.At.Compare(y.At) })
 	for i, q := range evicted[1:] {
 		before := moved[p.Name+"-data-"+evicted[i].Pod]

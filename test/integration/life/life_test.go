@@ -157,7 +157,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 		return machine(t, p, victim.Name) == nil, names(p, t)
 	})
 	p.AwaitRunning(t, 3, 30*time.Second)
-	for _, reason := range []string{"Joined", "Unhealthy", "ReplacementGranted"} { // D38
+	for _, reason := range []string{"Joined", "Unhealthy", "ReplacementGranted"} {
 		require.NotEmpty(t, heard(t, p.Namespace, victim.Name, reason).Message)
 	}
 	rig.Eventually(t, 90*time.Second, "the grant is given back", func() (bool, any) {
@@ -586,7 +586,7 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	p.AwaitGone(t, 30*time.Second)
 }
 
-// N5: the worker dies after the cloud made the instance and before anybody wrote it down.
+// The worker dies after the cloud made the instance and before anybody wrote it down.
 func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.ClientTokens = false
