@@ -62,7 +62,7 @@ func TestWhatTheAPIServerAnswers(t *testing.T) {
 		"any error":                      {errWebhook, drain.BlockedByError, "request for web/a failed: ", "failed calling webhook", 5 * time.Second},
 		"forbidden":                      {apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("no")), drain.BlockedByError, "request for web/a failed: ", "no", 5 * time.Second},
 		"no answer at all":               {errors.New("connection refused"), drain.BlockedByError, "request for web/a failed: ", "connection refused", 5 * time.Second},
-		"another pod of its name":  {apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), drain.BlockedByError, "request for web/a failed: ", "", 5 * time.Second},
+		"another pod of its name":        {apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), drain.BlockedByError, "request for web/a failed: ", "", 5 * time.Second},
 		"an answer that is too long":     {errors.New(longText), drain.BlockedByError, "request for web/a failed: ", "…", 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
