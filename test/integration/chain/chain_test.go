@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
 }
 
-// The scenarios of MCM's own integration suite that this part covers, in its order.
+// The scenarios of MCM's own integration suite, in its order.
 func TestMCMScenarios(t *testing.T) {
 	scenarios(t, "mcm", func(m *v1alpha1.Machine) string { return m.Name })
 }
