@@ -11,7 +11,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,19 +18,21 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
+
+	"millwright/process/commandline"
 )
 
 // document is what the command writes, below the root of the module.
 const document = "docs/scenarios.md"
 
 func main() {
-	check := flag.Bool("check", false, "write nothing; fail when "+document+" is out of date")
-	resolved := flag.String("resolved", "", "parts to take for resolved instead of those of the registry, as in 1,2")
-	flag.Parse()
-	if err := command(*check, *resolved); err != nil {
-		fmt.Fprintln(os.Stderr, "scenarios:", err)
-		os.Exit(1)
-	}
+	c := &cobra.Command{Use: "scenarios", Short: "Write " + document + ": which test shows which scenario", Args: cobra.NoArgs}
+	check := c.Flags().Bool("check", false, "write nothing; fail when "+document+" is out of date")
+	resolved := c.Flags().String("resolved", "", "parts to take for resolved instead of those of the registry, as in 1,2")
+	c.RunE = func(*cobra.Command, []string) error { return command(*check, *resolved) }
+	commandline.Main(c)
 }
 
 func command(check bool, resolved string) error {
@@ -45,7 +46,7 @@ func command(check bool, resolved string) error {
 	}
 	if resolved != "" {
 		if reg.Resolved, err = partNumbers(resolved); err != nil {
-			return fmt.Errorf("read -resolved: %w", err)
+			return fmt.Errorf("read --resolved: %w", err)
 		}
 	}
 	return run(root, reg, check)
