@@ -33,7 +33,7 @@ func command() *cobra.Command {
 	data := set.String("data", "virtualcloud-data", "folder for instances and behaviour; made when missing")
 	kubeconfig := set.String("kubeconfig", "", "cluster in which instances register Nodes; empty means none")
 	level := slog.LevelInfo
-	set.TextVar(&level, "log-level", level, "DEBUG, INFO, WARN or ERROR")
+	set.TextVar(&level, "log-level", level, "lowest `level` of the lines: DEBUG, INFO, WARN or ERROR")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 		return run(c.Context(), *address, *data, *kubeconfig, logger)

@@ -88,7 +88,8 @@ type providerFlags struct {
 	CloudFlags
 }
 
-// Command returns the command of the process. It serves until its context ends.
+// Command returns the command of the process, which serves until its context ends. Flags of pflag.CommandLine are flags of it, too: a
+// provider adds its own there.
 func (p Provider) Command() *cobra.Command {
 	var flags providerFlags
 	c := &cobra.Command{
