@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
@@ -13,24 +14,25 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
-
-	"millwright/process/commandline"
 )
 
 func main() {
-	c := &cobra.Command{Use: filepath.Base(os.Args[0]), Short: "Hold a pod together as pause, or be its workload as serve", Args: cobra.NoArgs}
-	linger := c.Flags().Duration("linger", 0, "serve on for this long after SIGTERM")
-	address := c.Flags().String("address", ":8080", "where to listen")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if c.Name() == "pause" {
-			pause(c.Context())
-			return nil
-		}
-		return serve(c.Context(), *address, *linger)
+	if err := run(); err != nil {
+		log.Fatal(err)
 	}
-	commandline.Main(c)
+}
+
+func run() error {
+	linger := flag.Duration("linger", 0, "serve on for this long after SIGTERM")
+	address := flag.String("address", ":8080", "where to listen")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if filepath.Base(os.Args[0]) == "pause" {
+		pause(ctx)
+		return nil
+	}
+	return serve(ctx, *address, *linger)
 }
 
 // pause waits, and reaps the processes of the pod that lost their parent, if the pod shares its process namespace.
