@@ -77,7 +77,7 @@ chaos-report: ## table of the seeds that CHAOS_LOGS=folder has reports of: fault
 	@go run ./test/chaosreport
 
 mutate: ## break the product in known ways; the tests must notice each. Some minutes; MUTATIONS=regexp runs some
-	go run ./test/mutate -run "$(MUTATIONS)"
+	go run ./test/mutate --run "$(MUTATIONS)"
 
 upgrade: stack ## take over the work of another version and back: UPGRADE_FROM=commit
 	go test -tags integration,upgrade -count=1 -timeout 30m -v ./test/integration/upgrade
@@ -92,7 +92,7 @@ record: stack ## add histories to workflows/testdata/replay; RECORD=name of thei
 
 promise: generate ## before a version is tagged: write down what it promises and record its histories anew; VERSION=v0.1
 	@[ -n "$(VERSION)" ] || { echo "which version? make promise VERSION=v0.1" >&2; exit 2; }
-	go run ./test/reference -promise $(VERSION) # refuses a version that is released
+	go run ./test/reference --promise $(VERSION) # refuses a version that is released
 	rm -rf workflows/testdata/replay/$(VERSION) workflows/testdata/replay/$(VERSION).sum
 	@$(MAKE) --no-print-directory record RECORD=$(VERSION)
 

@@ -16,11 +16,14 @@ import (
 
 	"millwright/devstack/build"
 	"millwright/devstack/stack"
+	"millwright/process/commandline"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
+	command := root()
+	commandline.Strict(command)
+	err := command.ExecuteContext(ctx)
 	stop()
 	os.Exit(exitCode(err))
 }
@@ -35,7 +38,7 @@ func exitCode(err error) int {
 		return int(said)
 	}
 	fmt.Fprintln(os.Stderr, "devstack:", err)
-	return 1
+	return commandline.ExitCode(err)
 }
 
 // saidError is an exit code without a message: everything was printed already.
@@ -80,8 +83,6 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
   devstack kubectl -- get machines
   devstack kill worker             # what happens then? (devstack start worker)
   devstack down                    # stop everything; data stay for the next up`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
 	}
 	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
 	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")

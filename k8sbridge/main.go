@@ -5,16 +5,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -30,6 +28,7 @@ import (
 	"millwright/observe/capi"
 	"millwright/observe/taskqueue"
 	"millwright/process"
+	"millwright/process/commandline"
 )
 
 // options are the flags of this process.
@@ -45,28 +44,35 @@ type options struct {
 }
 
 func main() {
+	commandline.Main(command())
+}
+
+func command() *cobra.Command {
 	var o options
-	o.Register(flag.CommandLine)
-	o.preflight.Register(flag.CommandLine)
-	o.rollout.Register(flag.CommandLine)
-	o.mcm.Register(flag.CommandLine)
-	o.clusterAPI.Register(flag.CommandLine)
-	flag.StringVar(&o.identity, "identity", "", "identity of this process in the leader election; empty means hostname and process ID")
-	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
-	flag.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
-	flag.Parse()
+	c := &cobra.Command{
+		Use:   "k8sbridge",
+		Short: "Run Millwright's bridge: turn changes in a cluster into signals to workflows",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
+	}
+	set := c.Flags()
+	o.Register(set)
+	o.preflight.Register(set)
+	o.rollout.Register(set)
+	o.mcm.Register(set)
+	o.clusterAPI.Register(set)
+	set.StringVar(&o.identity, "identity", "", "identity of this process in the leader election; empty means hostname and process ID")
+	set.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
+	set.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
+	return c
+}
+
+// execute fills the caches, waits to become the leader, and signals until ctx ends.
+func execute(ctx context.Context, o options) error {
 	if o.identity == "" {
 		host, _ := os.Hostname() // if it fails, the process ID remains
 		o.identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	if err := execute(o); err != nil {
-		fmt.Fprintln(os.Stderr, "k8sbridge:", err)
-		os.Exit(1)
-	}
-}
-
-// execute fills the caches, waits to become the leader, and signals until the process is stopped.
-func execute(o options) error {
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
 		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
 	}
@@ -74,8 +80,6 @@ func execute(o options) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	p, err := o.Start(ctx)
 	if err != nil {
 		return err

@@ -3,9 +3,9 @@ package process
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -18,7 +18,7 @@ import (
 type ClusterAPIFlags struct{ capi.Settings }
 
 // Register adds the flags to a set.
-func (f *ClusterAPIFlags) Register(set *flag.FlagSet) {
+func (f *ClusterAPIFlags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.Filter, "cluster-api-watch-filter", "", "value of the label "+clusterv1.WatchLabel+" of the MachineDeployments and MachineSets of Cluster API that Millwright reconciles; Cluster API's own controllers must run with another --watch-filter; empty means that Millwright reconciles none; set the same value on worker and bridge")
 	set.StringVar(&f.Upstream, "cluster-api-upstream-watch-filter", "", "the --watch-filter of Cluster API's own controllers, which Millwright puts as label "+clusterv1.WatchLabel+" on new Machines of these objects and on their clones of templates; empty means no label; set the same value on worker and bridge")
 }

@@ -1,7 +1,7 @@
 package process
 
 import (
-	"flag"
+	"github.com/spf13/pflag"
 
 	"millwright/observe/cache"
 )
@@ -13,7 +13,7 @@ type MCMFlags struct {
 }
 
 // Register adds the flag to a set. docs/migration.md lists what it changes.
-func (f *MCMFlags) Register(set *flag.FlagSet) {
+func (f *MCMFlags) Register(set *pflag.FlagSet) {
 	set.BoolVar(&f.AsMCM, "as-mcm", false, "behave as machine-controller-manager where Millwright differs: ignore minReadySeconds, delete the oldest machines first, replace nodes that are deleted by hand without budget, and end left-over freezes; set the same value on worker and bridge")
 }
 

@@ -1,11 +1,11 @@
 package process
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -22,7 +22,7 @@ type PreflightFlags struct {
 }
 
 // Register adds the flags to a set.
-func (f *PreflightFlags) Register(set *flag.FlagSet) {
+func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.ControlPlane, "control-plane", "", "control plane object that MachineSets check before they create machines, as group/version/resource/namespace/name; it must follow the contract of Cluster API control planes; empty means no check; set the same value on worker and bridge")
 	set.StringVar(&f.Checks, "preflight-checks", preflight.All, "control plane checks to run, separated by commas")
 	set.BoolVar(&f.Strict, "strict-preflight-checks", false, "create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them")

@@ -6,7 +6,6 @@ package process
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
@@ -44,7 +44,7 @@ type Flags struct {
 }
 
 // Register adds the flags to a set.
-func (f *Flags) Register(set *flag.FlagSet) {
+func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machine objects; empty means the service account of the pod")
 	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge")
 	f.Connection.Register(set)

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"flag"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
@@ -23,7 +23,7 @@ import (
 
 func TestFlags(t *testing.T) {
 	var f Flags
-	set := flag.NewFlagSet("test", flag.ContinueOnError)
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	f.Register(set)
 	require.NoError(t, set.Parse([]string{"--temporal-address=here:1"}))
 	assert.Equal(t, "here:1", f.Connection.Address)
@@ -139,4 +139,22 @@ func TestServe(t *testing.T) {
 		}
 		return err != nil
 	}, 5*time.Second, time.Millisecond, "it ends with its context")
+}
+
+// The stack appends the flags of a test to its own.
+func TestTheLastOfARepeatedFlagCounts(t *testing.T) {
+	var (
+		f       Flags
+		rollout RolloutFlags
+	)
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f.Register(set)
+	rollout.Register(set)
+	const guard = "--autoscaler-scaledown-annotation-during-rollout"
+	require.NoError(t, set.Parse([]string{"--log-level", "warn", "--kube-api-burst=5", guard + "=true", "--log-level=debug", "--kube-api-burst", "7", guard + "=false"}))
+	assert.Equal(t, "debug", f.LogLevel)
+	assert.Equal(t, 7, f.Burst)
+	assert.False(t, rollout.Guard)
+	require.NoError(t, set.Parse([]string{guard}))
+	assert.True(t, rollout.Guard)
 }

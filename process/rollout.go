@@ -1,7 +1,7 @@
 package process
 
 import (
-	"flag"
+	"github.com/spf13/pflag"
 
 	"millwright/observe/cache"
 )
@@ -12,7 +12,7 @@ type RolloutFlags struct {
 }
 
 // Register adds the flags to a set.
-func (f *RolloutFlags) Register(set *flag.FlagSet) {
+func (f *RolloutFlags) Register(set *pflag.FlagSet) {
 	set.BoolVar(&f.Guard, "autoscaler-scaledown-annotation-during-rollout", true, "during a rollout, prevent the cluster autoscaler from removing nodes of the MachineDeployment, with the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled; set the same value on worker and bridge")
 }
 

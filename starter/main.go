@@ -4,17 +4,14 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"millwright/process/commandline"
 	"millwright/starter/doctor"
 	"millwright/starter/drain"
 	"millwright/starter/explain"
@@ -25,25 +22,14 @@ import (
 )
 
 func main() {
-	if err := execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "starter:", err)
-		os.Exit(kubecli.ExitCode(err))
-	}
-}
-
-func execute() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	return command().ExecuteContext(ctx)
+	commandline.Main(command())
 }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "starter",
-		Short:         "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
-		Version:       version(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "starter",
+		Short:   "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
+		Version: version(),
 	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // run as a plugin
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millwright"}
@@ -63,7 +49,6 @@ func command() *cobra.Command {
 		codecServerCommand(),
 		demoCommand(),
 	)
-	kubecli.Strict(root)
 	return root
 }
 

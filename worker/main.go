@@ -4,13 +4,12 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
+
+	"github.com/spf13/cobra"
 
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
@@ -18,6 +17,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/process"
+	"millwright/process/commandline"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
@@ -40,31 +40,38 @@ type options struct {
 }
 
 func main() {
-	var o options
-	o.Register(flag.CommandLine)
-	o.preflight.Register(flag.CommandLine)
-	o.rollout.Register(flag.CommandLine)
-	o.mcm.Register(flag.CommandLine)
-	o.clusterAPI.Register(flag.CommandLine)
-	o.cloud.Register(flag.CommandLine)
-	flag.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
-	flag.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
-	flag.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
-	flag.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge")
-	flag.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:")
-	flag.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion")
-	flag.DurationVar(&o.draining.Attach, "pv-reattach-timeout", kube.DefaultAttachTimeout, "how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes")
-	flag.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume")
-	flag.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
-	flag.Parse()
-	if err := execute(o); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	commandline.Main(command())
 }
 
-// execute serves the task queues until the process is stopped; running activities get time to finish.
-func execute(o options) error {
+func command() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Run Millwright's workflows and activities: serve task queues of Temporal",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
+	}
+	set := c.Flags()
+	o.Register(set)
+	o.preflight.Register(set)
+	o.rollout.Register(set)
+	o.mcm.Register(set)
+	o.clusterAPI.Register(set)
+	o.cloud.Register(set)
+	set.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
+	set.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
+	set.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
+	set.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge")
+	set.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:")
+	set.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion")
+	set.DurationVar(&o.draining.Attach, "pv-reattach-timeout", kube.DefaultAttachTimeout, "how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes")
+	set.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume")
+	set.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
+	return c
+}
+
+// execute serves the task queues until ctx ends; running activities get time to finish.
+func execute(ctx context.Context, o options) error {
 	name, err := o.Installation()
 	if err != nil {
 		return err
@@ -77,8 +84,6 @@ func execute(o options) error {
 			return fmt.Errorf("--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other", group)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	p, err := o.Start(ctx)
 	if err != nil {
 		return err

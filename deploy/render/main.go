@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -14,11 +13,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"sigs.k8s.io/yaml"
+
+	"millwright/process/commandline"
 )
 
 const (
@@ -40,12 +42,10 @@ type file struct {
 }
 
 func main() {
-	deploy := flag.String("deploy", "..", "the folder deploy of the repository")
-	flag.Parse()
-	if err := render(*deploy, *deploy); err != nil {
-		fmt.Fprintln(os.Stderr, "render:", err)
-		os.Exit(1)
-	}
+	c := &cobra.Command{Use: "render", Short: "Render kustomize's manifests from the Helm chart", Args: cobra.NoArgs}
+	deploy := c.Flags().String("deploy", "..", "the folder deploy of the repository")
+	c.RunE = func(*cobra.Command, []string) error { return render(*deploy, *deploy) }
+	commandline.Main(c)
 }
 
 // render reads the chart below a folder deploy, and writes the manifests below another one.

@@ -1,10 +1,10 @@
 package component
 
 import (
-	"flag"
 	"fmt"
 	"strconv"
 
+	"github.com/spf13/pflag"
 	"go.temporal.io/sdk/client"
 
 	"millwright/process/connection"
@@ -95,7 +95,7 @@ func (p Plan) TemporalOptions() (client.Options, error) {
 		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
 	}
 	var flags connection.Flags
-	set := flag.NewFlagSet(Temporal, flag.ContinueOnError)
+	set := pflag.NewFlagSet(Temporal, pflag.ContinueOnError)
 	flags.Register(set)
 	if err := set.Parse(p.temporalClientFlags()); err != nil {
 		return client.Options{}, fmt.Errorf("connect to Temporal: %w", err)

@@ -5,17 +5,17 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"millwright/devstack/virtualcloud/cloud"
+	"millwright/process/commandline"
 )
 
 // shutdownGrace is how long pending answers may take after the process is stopped. Calls that wait for a latency or a hang are
@@ -23,21 +23,22 @@ import (
 const shutdownGrace = 3 * time.Second
 
 func main() {
-	address := flag.String("address", "127.0.0.1:9900", "host:port to listen on; there is no authentication on /admin, so keep it on loopback")
-	data := flag.String("data", "virtualcloud-data", "folder for instances and behaviour; made when missing")
-	kubeconfig := flag.String("kubeconfig", "", "cluster in which instances register Nodes; empty means none")
-	level := slog.LevelInfo
-	flag.TextVar(&level, "log-level", level, "DEBUG, INFO, WARN or ERROR")
-	flag.Parse()
+	commandline.Main(command())
+}
 
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := run(ctx, *address, *data, *kubeconfig, logger)
-	stop()
-	if err != nil {
-		logger.Error("virtualcloud", "error", err)
-		os.Exit(1)
+func command() *cobra.Command {
+	c := &cobra.Command{Use: "virtualcloud", Short: "Be the cloud of the local stack: keep simulated instances", Args: cobra.NoArgs}
+	set := c.Flags()
+	address := set.String("address", "127.0.0.1:9900", "host:port to listen on; there is no authentication on /admin, so keep it on loopback")
+	data := set.String("data", "virtualcloud-data", "folder for instances and behaviour; made when missing")
+	kubeconfig := set.String("kubeconfig", "", "cluster in which instances register Nodes; empty means none")
+	level := slog.LevelInfo
+	set.TextVar(&level, "log-level", level, "lowest `level` of the lines: DEBUG, INFO, WARN or ERROR")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+		return run(c.Context(), *address, *data, *kubeconfig, logger)
 	}
+	return c
 }
 
 func run(ctx context.Context, address, data, kubeconfig string, logger *slog.Logger) error {

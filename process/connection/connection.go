@@ -7,13 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+	"github.com/spf13/pflag"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	"google.golang.org/grpc"
@@ -42,7 +42,7 @@ type Flags struct {
 
 // Register adds the flags to a set. Their defaults are what the environment or the configuration file says. Options returns the
 // error of a configuration file that cannot be read.
-func (f *Flags) Register(set *flag.FlagSet) {
+func (f *Flags) Register(set *pflag.FlagSet) {
 	f.profile, f.unread = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	var given envconfig.ClientConfigTLS
 	if f.profile.TLS != nil {

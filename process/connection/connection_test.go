@@ -1,12 +1,12 @@
 package connection
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -34,7 +34,7 @@ func write(t *testing.T, text string) string {
 func parse(t *testing.T, arguments ...string) *Flags {
 	t.Helper()
 	var f Flags
-	set := flag.NewFlagSet("test", flag.ContinueOnError)
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	f.Register(set)
 	require.NoError(t, set.Parse(arguments))
 	return &f

@@ -1,13 +1,13 @@
 package mcmdriver
 
 import (
-	"flag"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/process/commandline"
 	"millwright/provider/mcmdriver/ec2test"
 )
 
@@ -16,16 +16,18 @@ func TestFlags(t *testing.T) {
 		"": "--cluster-name",
 		"--cluster-name=prod --max-cloud-calls=0":                                                  "--max-cloud-calls is 0",
 		"--cluster-name=prod --metrics-address=127.0.0.1:0 --log-level=error --kubeconfig=missing": "read kubeconfig",
-		"--queues=machines": "not defined: -queues",
+		"--queues=machines": "unknown flag: --queues",
 	} {
-		set := flag.NewFlagSet("test", flag.ContinueOnError)
-		set.SetOutput(new(strings.Builder))
-		err := process(&ec2test.Driver{}, "AWS").Run(t.Context(), set, strings.Fields(arguments))
+		c := process(&ec2test.Driver{}, "AWS").Command()
+		commandline.Strict(c)
+		c.SetArgs(strings.Fields(arguments))
+		err := c.ExecuteContext(t.Context())
 		assert.ErrorContains(t, err, want, arguments)
 		for _, name := range []string{"kubeconfig", "target-kubeconfig", "temporal-address", "metrics-address", "kube-api-qps", "resource-exhausted-retry"} {
-			assert.NotNil(t, set.Lookup(name), name)
+			assert.NotNil(t, c.Flags().Lookup(name), name)
 		}
 	}
-	err := process(&ec2test.Driver{}, "A W S").Run(t.Context(), flag.NewFlagSet("test", flag.ContinueOnError), nil)
-	require.ErrorContains(t, err, "name of provider")
+	c := process(&ec2test.Driver{}, "A W S").Command()
+	c.SetArgs([]string{})
+	require.ErrorContains(t, c.ExecuteContext(t.Context()), "name of provider")
 }

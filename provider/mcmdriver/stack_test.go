@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -59,7 +59,7 @@ var (
 func TestMain(m *testing.M) {
 	if url := os.Getenv(urlVariable); url != "" {
 		for _, name := range []string{"queues", "virtualcloud-address"} { // the stack has them for another provider
-			flag.String(name, "", "not used")
+			pflag.String(name, "", "not used")
 		}
 		mcmdriver.Run(&ec2test.Driver{Cloud: ec2test.Client{URL: url}}, ec2test.Provider,
 			mcmdriver.WithWindow(window), mcmdriver.WithAdapter(driver.WithRequestLife(life)))

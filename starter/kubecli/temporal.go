@@ -2,7 +2,6 @@ package kubecli
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 
@@ -20,9 +19,7 @@ type TemporalFlags struct{ connection.Flags }
 
 // Register adds the flags to a command and its subcommands.
 func (f *TemporalFlags) Register(c *cobra.Command) {
-	set := flag.NewFlagSet(c.Name(), flag.ContinueOnError)
-	f.Flags.Register(set)
-	c.PersistentFlags().AddGoFlagSet(set)
+	f.Flags.Register(c.PersistentFlags())
 }
 
 // Dial returns a client that connects with its first request. It logs nothing, because the commands return all errors.

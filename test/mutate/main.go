@@ -1,8 +1,8 @@
 // Mutate breaks the product on purpose, one known way at a time, and runs the tests that must notice. A breakage that no test
 // notices shows what the tests do not cover, however many of them there are.
 //
-//	go run ./test/mutate              all mutations
-//	go run ./test/mutate -run '^A|D8' those whose ID matches
+//	go run ./test/mutate               all mutations
+//	go run ./test/mutate --run '^A|D8' those whose ID matches
 //
 // No file of the tree is written: the go command reads the broken file by its -overlay flag.
 package main
@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +19,10 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"millwright/process/commandline"
 )
 
 // mutation is one way to break the product.
@@ -44,16 +47,17 @@ const (
 )
 
 func main() {
-	which := flag.String("run", "", "regular expression of the IDs to run; empty: all")
-	limit := flag.Duration("timeout", 5*time.Minute, "time for the tests of one mutation; one that makes them hang is killed")
-	flag.Parse()
-	bad, err := run(*which, *limit)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	c := &cobra.Command{Use: "mutate", Short: "Break the product in known ways, and run the tests that must notice", Args: cobra.NoArgs}
+	which := c.Flags().String("run", "", "regular expression of the IDs to run; empty: all")
+	limit := c.Flags().Duration("timeout", 5*time.Minute, "time for the tests of one mutation; one that makes them hang is killed")
+	c.RunE = func(*cobra.Command, []string) error {
+		bad, err := run(*which, *limit)
+		if err == nil && bad > 0 {
+			err = fmt.Errorf("%d mutations were not killed", bad)
+		}
+		return err
 	}
-	if err != nil || bad > 0 {
-		os.Exit(1)
-	}
+	commandline.Main(c)
 }
 
 // run tries the mutations whose ID matches, one after the other, and returns how many were not killed.

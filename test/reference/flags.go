@@ -8,116 +8,99 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 )
 
-const flagsHead = `# Flags
+// A row is a program of which a version promises commands, flags and exit codes, and a call of it that fails. devstack is for developers: it
+// promises nothing.
+var programs = []struct{ name, failing string }{
+	{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"starter", "top --kubeconfig=/nonexistent"},
+}
 
-Written by ` + "`make generate`" + ` from what the programs print with ` + "`--help`" + `. [The command line](../starter.md) says what the commands of starter have
-in common, and [the connection to Temporal](../temporal.md) which variables and files set its flags.
-`
-
-// programs are the folders of our programs.
-var programs = []string{"worker", "k8sbridge", "starter", "devstack"}
-
-// flagsPage builds the programs and returns the page of their help.
-func flagsPage(ctx context.Context, repo string) (string, error) {
+// commandsOf builds the programs, and returns their commands and flags, which they print with --help, and their exit codes.
+func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	bin, err := os.MkdirTemp("", "millwright-reference-")
 	if err != nil {
-		return "", fmt.Errorf("make a folder for the programs: %w", err)
+		return nil, fmt.Errorf("make a folder for the programs: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(bin) }()
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin+"/")
 	build.Dir = repo
-	for _, name := range programs {
-		build.Args = append(build.Args, "./"+name)
+	for _, p := range programs {
+		build.Args = append(build.Args, "./"+p.name)
 	}
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the programs: %w: %s", err, out)
+		return nil, fmt.Errorf("build the programs: %w: %s", err, out)
 	}
-	var page strings.Builder
-	page.WriteString(flagsHead)
-	for _, name := range programs {
-		if err := helpOf(ctx, &page, filepath.Join(bin, name), nil); err != nil {
-			return "", err
+	for _, p := range programs {
+		program := filepath.Join(bin, p.name)
+		flags, err := helpOf(ctx, program, nil)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if err := exitCodes(ctx, &page, bin); err != nil {
-		return "", err
-	}
-	return page.String(), nil
-}
-
-const exitSection = "Exit codes"
-
-// exitCodes writes with which code each program ends: when it was called well, when it fails, and when it was called in a wrong way.
-func exitCodes(ctx context.Context, page *strings.Builder, bin string) error {
-	page.WriteString("\n## " + exitSection + "\n\n| program | success | failure | wrong call |\n|---|---|---|---|\n")
-	for _, row := range []struct{ program, failing string }{
-		{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"starter", "top --kubeconfig=/nonexistent"},
-	} {
-		codes := []string{}
-		for _, arguments := range []string{"--help", row.failing, "--no-such-flag"} {
-			command := exec.CommandContext(ctx, filepath.Join(bin, row.program), strings.Fields(arguments)...)
-			command.Env = []string{"HOME=/nonexistent"}
-			err := command.Run()
-			if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
-				return fmt.Errorf("%s %s: %w", row.program, arguments, err)
+		names = append(names, flags...)
+		for when, arguments := range map[string]string{"success": "--help", "failure": p.failing, "wrong call": "--no-such-flag"} {
+			_, code, err := call(ctx, program, strings.Fields(arguments))
+			if err != nil {
+				return nil, err
 			}
-			codes = append(codes, strconv.Itoa(command.ProcessState.ExitCode()))
+			names = append(names, fmt.Sprintf("exit code of %s after %s: %d", p.name, when, code))
 		}
-		fmt.Fprintf(page, "| `%s` | %s |\n", row.program, strings.Join(codes, " | "))
 	}
-	return nil
+	return names, nil
 }
 
-// exitIn returns the exit codes of a row of that table, and whether the line is one.
-func exitIn(line string) (names []string, is bool) {
-	row := cells(line)
-	if len(row) != 4 {
-		return nil, false
+// call runs a program, and returns what it prints and its exit code.
+func call(ctx context.Context, program string, arguments []string) (text string, code int, err error) {
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Env = []string{"HOME=/nonexistent"} // no setting of this machine is a default
+	out, err := command.CombinedOutput()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		return "", 0, fmt.Errorf("%s %v: %w", program, arguments, err)
 	}
-	for i, when := range []string{"success", "failure", "wrong call"} {
-		names = append(names, fmt.Sprintf("exit code of %s after %s: %s", row[0], when, row[i+1]))
-	}
-	return names, true
+	return string(out), command.ProcessState.ExitCode(), nil
 }
 
 // subcommand matches a line of a help text that names a subcommand.
 var subcommand = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 
-// helpOf writes the help of a command and of its subcommands.
-func helpOf(ctx context.Context, page *strings.Builder, program string, path []string) error {
-	help := exec.CommandContext(ctx, program, append(path, "--help")...)
-	help.Env = []string{"HOME=/nonexistent"} // no setting of this machine is a default
-	out, err := help.CombinedOutput()
+// helpOf returns a command and its flags, and those of its subcommands.
+func helpOf(ctx context.Context, program string, path []string) (names []string, err error) {
+	text, _, err := call(ctx, program, append(path[:len(path):len(path)], "--help"))
 	if err != nil {
-		return fmt.Errorf("%s %v --help: %w: %s", program, path, err, out)
+		return nil, err
 	}
-	text := strings.ReplaceAll(strings.TrimSpace(string(out)), filepath.Dir(program)+"/", "")
-	fmt.Fprintf(page, "\n## %s\n\n```\n%s\n```\n", strings.Join(append([]string{filepath.Base(program)}, path...), " "), trimmed(text))
-	_, commands, has := strings.Cut(text, "Available Commands:\n")
-	if !has {
-		return nil
-	}
+	command := strings.Join(append([]string{filepath.Base(program)}, path...), " ")
+	names = append(flagsIn(command, text), "command "+command)
+	_, commands, _ := strings.Cut(text, "Available Commands:\n")
 	commands, _, _ = strings.Cut(commands, "\n\n")
 	for _, match := range subcommand.FindAllStringSubmatch(commands, -1) {
 		if match[1] == "help" || match[1] == "completion" {
 			continue
 		}
-		if err := helpOf(ctx, page, program, append(path[:len(path):len(path)], match[1])); err != nil {
-			return err
+		below, err := helpOf(ctx, program, append(path[:len(path):len(path)], match[1]))
+		if err != nil {
+			return nil, err
 		}
+		names = append(names, below...)
 	}
-	return nil
+	return names, nil
 }
 
-// trimmed removes the spaces at the ends of lines.
-func trimmed(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " \t")
+// flagLine matches a flag and its type in a help text.
+var flagLine = regexp.MustCompile(`(?m)^ +(?:-[a-zA-Z], )?--([a-z][a-z0-9-]+)(?: ([a-zA-Z]+)\b)?(?:\[=\w+\])?(?:   .*)?$`)
+
+// flagsIn returns the flags of a command in its help text.
+func flagsIn(command, text string) (names []string) {
+	for _, match := range flagLine.FindAllStringSubmatch(text, -1) {
+		if match[1] == "help" {
+			continue
+		}
+		kind := match[2]
+		if kind == "" {
+			kind = "bool"
+		}
+		names = append(names, fmt.Sprintf("flag %s --%s %s", command, match[1], kind))
 	}
-	return strings.Join(lines, "\n")
+	return names
 }

@@ -15,11 +15,9 @@ func TestThePagesAreThoseOfTheCode(t *testing.T) {
 	require.NoError(t, err)
 	keys, err := keysPage(repo)
 	require.NoError(t, err)
-	flags, err := flagsPage(t.Context(), repo)
-	require.NoError(t, err)
 	temporal, err := temporalPage(repo)
 	require.NoError(t, err)
-	for name, page := range map[string]string{"words.md": words, "keys.md": keys, "flags.md": flags, "temporal.md": temporal} {
+	for name, page := range map[string]string{"words.md": words, "keys.md": keys, "temporal.md": temporal} {
 		written, err := os.ReadFile(filepath.Join(repo, "docs", "reference", name))
 		require.NoError(t, err)
 		assert.Equal(t, page, string(written), "run make generate")
@@ -29,8 +27,6 @@ func TestThePagesAreThoseOfTheCode(t *testing.T) {
 	assert.Contains(t, keys, "Like `force-deletion`, with a reason.", "no names of constants")
 	assert.NotRegexp(t, constant, keys)
 	assert.NotContains(t, words, "|  |", "each word has a meaning")
-	assert.Contains(t, flags, "-max-drains int")
-	assert.Contains(t, flags, "\n## starter drain extend\n")
 	assert.Contains(t, temporal, "| `Stuck` | Bool | ")
 	assert.Contains(t, temporal, "| `hold` | required | `inAdvance` | ")
 	assert.Contains(t, temporal, "| `actor` | who requests it; ")

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,11 +22,11 @@ import (
 // add names, and remove or rename none before docs/changelog.md allows it. The names of a version are in testdata, one a line, and a test
 // compares them with those of today.
 
-// promises returns the names of this clone, sorted. It reads what `make generate` has written.
-func promises(repo string) ([]string, error) {
+// promises returns the names of this clone, sorted. It reads what `make generate` has written, and builds the programs.
+func promises(ctx context.Context, repo string) ([]string, error) {
 	all := map[string]bool{}
 	for page, read := range map[string]func(section, line string) []string{
-		"flags.md": flagIn, "metrics.md": metricIn, "temporal.md": messageIn, "words.md": wordIn, "keys.md": keyIn,
+		"metrics.md": metricIn, "temporal.md": messageIn, "words.md": wordIn, "keys.md": keyIn,
 	} {
 		text, err := os.ReadFile(filepath.Join(repo, "docs", "reference", page))
 		if err != nil {
@@ -57,11 +56,12 @@ func promises(repo string) ([]string, error) {
 			all[name] = true
 		}
 	}
-	calls, err := callsOf(repo)
-	if err != nil {
+	calls, callsErr := callsOf(repo)
+	commands, commandsErr := commandsOf(ctx, repo)
+	if err := errors.Join(callsErr, commandsErr); err != nil {
 		return nil, err
 	}
-	for _, name := range calls {
+	for _, name := range slices.Concat(calls, commands) {
 		all[name] = true
 	}
 	return slices.Sorted(maps.Keys(all)), nil
@@ -97,32 +97,6 @@ func callsOf(repo string) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-// flagLine matches a flag and its type in a help text: with one dash as the processes print it, with two as starter does.
-var flagLine = regexp.MustCompile(`^ +(?:-[a-zA-Z], )?--?([a-z][a-z0-9-]+)(?: ([a-zA-Z]+)\b)?(?:\[=\w+\])?(?:   .*)?$`)
-
-// flagIn returns the command of a section and the flag of a line. devstack is for developers: it promises nothing.
-func flagIn(section, line string) []string {
-	program, _, _ := strings.Cut(section, " ")
-	if program == "" || program == "devstack" {
-		return nil
-	}
-	if code, is := exitIn(line); is {
-		return code
-	}
-	parts := flagLine.FindStringSubmatch(line)
-	if line == "## "+section && section != exitSection {
-		return []string{"command " + section}
-	}
-	if parts == nil || parts[1] == "help" {
-		return nil
-	}
-	kind := parts[2]
-	if kind == "" {
-		kind = "bool"
-	}
-	return []string{fmt.Sprintf("flag %s --%s %s", section, parts[1], kind)}
 }
 
 // cells returns the cells of a row of a table, without the marks of code; nil: the line is no row.
@@ -275,7 +249,7 @@ func writePromises(ctx context.Context, repo, version string) error {
 	if tag := releasedAs(version, tags); tag != "" {
 		return fmt.Errorf("%s is released as %s: what it promises does not change", version, tag)
 	}
-	names, err := promises(repo)
+	names, err := promises(ctx, repo)
 	if err != nil {
 		return err
 	}

@@ -1,19 +1,24 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
+// promisedToday builds the programs once for all tests.
+var promisedToday = sync.OnceValues(func() ([]string, error) { return promises(context.Background(), "../..") })
+
 // No name that a version promises is removed or renamed. docs/changelog.md says what that means and how a name is given up.
 func TestPromisedNamesStay(t *testing.T) {
-	today, err := promises("../..")
+	today, err := promisedToday()
 	require.NoError(t, err)
 	lists, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -27,12 +32,12 @@ func TestPromisedNamesStay(t *testing.T) {
 
 // The list has names of each kind: a page of another form would otherwise promise nothing.
 func TestPromisesOfEachKind(t *testing.T) {
-	today, err := promises("../..")
+	today, err := promisedToday()
 	require.NoError(t, err)
 	wanted := []string{
 		"command starter drain extend",
 		"flag starter drain extend --for string",
-		"flag starter drain extend --temporal-tls boolFunc",
+		"flag starter drain extend --temporal-tls bool",
 		"flag starter top --all-namespaces bool",
 		"flag worker --adopt-before-create bool",
 		"flag worker --max-drains int",

@@ -2,14 +2,12 @@ package serve
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 
@@ -18,6 +16,7 @@ import (
 	"millwright/api/generated/clientset/versioned"
 	"millwright/decide/scale"
 	"millwright/process"
+	"millwright/process/commandline"
 	"millwright/provider"
 	"millwright/workflows/run"
 )
@@ -33,7 +32,7 @@ type CloudFlags struct {
 }
 
 // Register adds the flags to a set.
-func (f *CloudFlags) Register(set *flag.FlagSet) {
+func (f *CloudFlags) Register(set *pflag.FlagSet) {
 	set.DurationVar(&f.Exhausted, "resource-exhausted-retry", kube.DefaultExhaustedRetry, "longest wait before the next create call after a provider reported ResourceExhausted")
 	set.IntVar(&f.Calls, "max-cloud-calls", cloudCalls, "largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers")
 	set.Float64Var(&f.Rate, "max-cloud-calls-per-second", 0, "largest number of calls to each provider that are begun in a second, by all workers that serve it together; 0: no limit; set the same value on all of them")
@@ -80,28 +79,32 @@ type Provider struct {
 }
 
 // Main is the main function of the process: it reads the flags, serves until SIGINT or SIGTERM, and exits with code 1 after an error,
-// which it prints.
-func (p Provider) Main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := p.Run(ctx, flag.CommandLine, os.Args[1:]); err != nil {
-		stop()
-		fmt.Fprintf(os.Stderr, "provider %s: %v\n", p.Name, err)
-		os.Exit(1) //nolint:gocritic // the deferred function has run
-	}
+// which it prints, or with code 2 if it was called in a wrong way.
+func (p Provider) Main() { commandline.Main(p.Command()) }
+
+// providerFlags are the flags of such a process.
+type providerFlags struct {
+	process.Flags
+	CloudFlags
 }
 
-// Run adds the flags to a set, reads them from the arguments, and serves until ctx ends. It waits for Temporal and the API server.
-func (p Provider) Run(ctx context.Context, set *flag.FlagSet, arguments []string) error {
-	var flags struct {
-		process.Flags
-		CloudFlags
+// Command returns the command of the process, which serves until its context ends. Flags of pflag.CommandLine are flags of it, too: a
+// provider adds its own there.
+func (p Provider) Command() *cobra.Command {
+	var flags providerFlags
+	c := &cobra.Command{
+		Use:   provider.TaskQueue(strings.ToLower(p.Name)),
+		Short: "Serve the task queue of the provider " + p.Name,
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return p.run(c.Context(), flags) },
 	}
-	flags.Flags.Register(set)
-	flags.CloudFlags.Register(set)
-	if err := set.Parse(arguments); err != nil {
-		return fmt.Errorf("read flags: %w", err)
-	}
+	flags.Flags.Register(c.Flags())
+	flags.CloudFlags.Register(c.Flags())
+	return c
+}
+
+// run serves until ctx ends. It waits for Temporal and the API server.
+func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	name := strings.ToLower(p.Name)
 	if err := provider.ValidateName(name); err != nil {
 		return err

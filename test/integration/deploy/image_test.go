@@ -167,7 +167,7 @@ func testCommand(t *testing.T, where string, command []string) {
 	require.NoError(t, err, string(usage))
 	for _, argument := range arguments[flags:] {
 		name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
-		assert.Regexp(t, `(?m)^\s+(-\w, )?--?`+regexp.QuoteMeta(name)+`\b`, string(usage), "%s: %s does not know %s", where, program, argument)
+		assert.Regexp(t, `(?m)^\s+(-\w, )?--`+regexp.QuoteMeta(name)+`\b`, string(usage), "%s: %s does not know %s", where, program, argument)
 	}
 }
 

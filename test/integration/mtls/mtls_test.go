@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
@@ -79,7 +79,7 @@ func certificates() []string {
 // connect returns the options of a client with these flags.
 func connect(arguments ...string) client.Options {
 	var flags connection.Flags
-	set := flag.NewFlagSet("test", flag.PanicOnError)
+	set := pflag.NewFlagSet("test", pflag.PanicOnError)
 	flags.Register(set)
 	_ = set.Parse(append(arguments, "--temporal-address", r.Stack.TemporalAddress(), "--temporal-namespace", run.Namespace))
 	options, err := flags.Options()

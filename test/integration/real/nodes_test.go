@@ -54,7 +54,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 		logs, err := kubectl("logs", first.Name)
 		return err == nil && strings.Contains(logs, first.Name+" serves")
 	}, 2*soon, between)
-	_, err := kubectl("exec", first.Name, "--", "/workload", "-help")
+	_, err := kubectl("exec", first.Name, "--", "/workload", "--help")
 	require.NoError(t, err)
 
 	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))

@@ -61,7 +61,7 @@ binary=%q
 known=$("$binary" --help 2>&1)
 arguments=()
 while [ $# -gt 1 ]; do
-	if grep -q -- "^  -${1#--} " <<<"$known"; then arguments+=("$1" "$2"); fi
+	if grep -Eq -- "^ +--?${1#--} " <<<"$known"; then arguments+=("$1" "$2"); fi
 	shift 2
 done
 exec "$binary" "${arguments[@]}"

@@ -1,0 +1,50 @@
+package commandline_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/process/commandline"
+)
+
+func TestWrongCallsAreNamed(t *testing.T) {
+	root := func() *cobra.Command {
+		root := &cobra.Command{Use: "starter"}
+		group := &cobra.Command{Use: "rollout"}
+		status := &cobra.Command{Use: "status DEPLOYMENT", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return errors.New("no answer") }}
+		status.Flags().String("cluster-name", "", "")
+		status.Flags().Int("cluster-size", 0, "")
+		group.AddCommand(status)
+		root.AddCommand(group)
+		commandline.Strict(root)
+		return root
+	}
+	for name, row := range map[string]struct {
+		args []string
+		says string
+		code int
+	}{
+		"a command that is nearly right": {[]string{"rollout", "statu", "s5"}, "\"starter rollout\" has no command \"statu\"; did you mean status?\nusage: starter rollout COMMAND; see --help", 2},
+		"a command with swapped letters": {[]string{"rollout", "sttaus"}, "\"starter rollout\" has no command \"sttaus\"; did you mean status?\nusage: starter rollout COMMAND; see --help", 2},
+		"a command that does not exist":  {[]string{"nosuch"}, "\"starter\" has no command \"nosuch\"\nusage: starter COMMAND; see --help", 2},
+		"an argument is missing":         {[]string{"rollout", "status"}, "accepts 1 arg(s), received 0\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a flag that does not exist":     {[]string{"rollout", "status", "a", "--nosuch"}, "unknown flag: --nosuch\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a flag that is nearly right":    {[]string{"rollout", "status", "a", "--cluster-nam=x"}, "unknown flag: --cluster-nam; did you mean --cluster-name?\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a flag that begins several":     {[]string{"rollout", "status", "a", "--cluster"}, "unknown flag: --cluster; did you mean --cluster-name or --cluster-size?\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a flag with one dash":           {[]string{"rollout", "status", "a", "-cluster-name=x"}, "unknown shorthand flag: 'c' in -cluster-name=x; did you mean --cluster-name?\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a bad value":                    {[]string{"rollout", "status", "a", "--cluster-size=x"}, "invalid argument \"x\" for \"--cluster-size\" flag: strconv.ParseInt: parsing \"x\": invalid syntax\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a failure":                      {[]string{"rollout", "status", "a"}, "no answer", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := root()
+			c.SetArgs(row.args)
+			err := c.Execute()
+			require.EqualError(t, err, row.says)
+			assert.Equal(t, row.code, commandline.ExitCode(err))
+		})
+	}
+}
