@@ -16,7 +16,6 @@ func TestChosenComponentsBringWhatTheyNeed(t *testing.T) {
 		{[]string{Kwok, ControllerManager}, []string{Etcd, APIServer, ControllerManager, Kwok}},
 		{[]string{Bootstrap}, []string{Etcd, APIServer, Bootstrap}}, // CRDs alone need no Temporal
 		{[]string{Bridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge}},
-		{[]string{Etcd, Prometheus}, []string{Etcd, Alertmanager, Prometheus}},
 		{[]string{SecondBridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge, SecondBridge}},
 	} {
 		got, err := WithNeeds(c.chosen)
@@ -35,7 +34,7 @@ func TestNobodyNeedsALaterComponent(t *testing.T) {
 		}
 		seen[c.Name] = true
 		binaries := 0
-		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.Observer, c.ClusterAPI} {
+		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.ClusterAPI} {
 			if has {
 				binaries++
 			}
@@ -57,5 +56,4 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
 	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
-	assert.Contains(t, plan.Command(IncusWorker), "/stack/kubeconfig/millwright-provider-incus.kubeconfig")
 }
