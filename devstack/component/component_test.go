@@ -1,6 +1,9 @@
 package component
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -56,4 +59,32 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
 	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
+}
+
+// An extra is chosen, waited for, started and probed as the components of the table are.
+func TestAnExtraIsDescribedByData(t *testing.T) {
+	extras := []Extra{{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"}, {Name: "client", Needs: []string{"cloud"}, Ready: "/"}}
+	chosen, err := WithNeeds([]string{"client"}, extras...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{Etcd, APIServer, "cloud", "client"}, chosen)
+	c, err := Named("client", extras...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cloud"}, c.WaitsFor(chosen))
+	_, err = WithNeeds([]string{"client"})
+	require.ErrorContains(t, err, "no component", "the table has none")
+
+	ready := http.StatusServiceUnavailable
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/ready", r.URL.Path)
+		w.WriteHeader(ready)
+	}))
+	defer server.Close()
+	plan := Plan{
+		Extras: extras, Ports: map[string]int{"cloud": server.Listener.Addr().(*net.TCPAddr).Port},
+		Args: map[string][]string{"cloud": {"serve", "--fast"}},
+	}
+	assert.Equal(t, []string{"serve", "--fast"}, plan.Command("cloud"))
+	require.Error(t, plan.Probe(t.Context(), "cloud"))
+	ready = http.StatusOK
+	require.NoError(t, plan.Probe(t.Context(), "cloud"))
 }
