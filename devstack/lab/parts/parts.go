@@ -120,7 +120,7 @@ func (p Parts) complete(ctx context.Context, plan *component.Plan) ([]*os.File, 
 
 // prepend puts flags before those of the options, which come last.
 func prepend(plan *component.Plan, name string, flags ...string) {
-	plan.Args[name] = append(flags, plan.Args[name]...)
+	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }
 
 // Down stops what runs in a folder, as stack.Down does, and removes what a server of Incus left that was killed.
