@@ -5,12 +5,14 @@ SHELL := /bin/bash
 
 TOOL := go tool -modfile=tools.mod
 # Modules of their own, with dependencies that only their users need.
-MODULES := deploy/render devstack/mcm provider/incus provider/libvirt provider/mcmdriver
+MODULES := deploy/render devstack/mcm provider/incus provider/mcmdriver examples/provider-libvirt
+# What needs more of a machine than Go (root, Debian's packages, namespaces). Nothing else needs it.
+LAB := devstack/lab
 # An integration test that fails is run once more, alone, if no more than five failed (ADR 0092). The file of JSON has the whole output, also the logs of stacks.
 TWICE := $(TOOL) gotestsum --format pkgname-and-test-fails --format-icons text --jsonfile bin/integration.json --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration demo demo-real up down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint verify vulncheck stack
+.PHONY: help build test test-unit integration test-lab demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -20,7 +22,7 @@ build: ## our binaries, into bin/
 
 test: verify integration ## everything: verify, then the integration tests on the real stack
 
-test-unit: ## unit tests with the race detector; no services, and no network but for promtool, once
+test-unit: ## unit tests with the race detector; no services and no network
 	go test -race ./...
 	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go vet ./... && go test -race ./...); done
 
@@ -30,22 +32,29 @@ integration: stack ## integration tests on a stack of their own: real API server
 	@if [ -s bin/failed-once.txt ]; then echo "failed beside others and passed alone, so there is a defect to find:"; cat bin/failed-once.txt; fi
 	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go test -tags integration -count=1 -timeout 10m ./...); done
 
+test-lab: stack ## tests of the lab: real nodes, images, Prometheus; those that this machine cannot run are skipped, or fail with CI=true
+	cd $(LAB) && go vet -tags integration ./... && go test -tags integration -p 2 -parallel 8 -count=1 -timeout 40m ./...
+
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build
 
 up: stack ## start the local stack and leave it running
 	bin/devstack up
 
+lab: build ## the program of the lab, into bin/
+	cd $(LAB) && go build -trimpath -o $(CURDIR)/bin/ .
+
 down: ## stop the local stack; leaves no process
+	@if [ -x bin/lab ]; then bin/lab down; fi # it also removes what a server of Incus left that was killed
 	@if [ -x bin/devstack ]; then bin/devstack down; else echo "nothing to stop: bin/devstack was never built"; fi
 
 demo: up ## three machines on the local stack, then 3 -> 5 -> 2; leaves it running
 	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)"
 	@echo; bin/devstack up
 
-demo-real: stack ## the same with real kubelets and real pods; as root, on Linux with Debian's packages
-	bin/devstack up --nodes=incus
-	bin/devstack machine-class | bin/devstack kubectl -- apply --server-side -f -
+demo-real: stack lab ## the same with real kubelets and real pods; as root, on Linux with Debian's packages
+	bin/lab up --nodes=incus
+	bin/lab machine-class | bin/devstack kubectl -- apply --server-side -f -
 	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)" --file examples/real/real.yaml
 	bin/devstack kubectl -- rollout status deployment/web
 	bin/devstack kubectl -- get nodes -o wide --selector pool=real

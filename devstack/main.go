@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -50,16 +49,7 @@ func (e saidError) Error() string { return fmt.Sprintf("exit with code %d", int(
 type places struct{ repo, dir string }
 
 // folder returns the stack's folder.
-func (p places) folder() (string, error) {
-	if p.dir != "" {
-		return filepath.Abs(p.dir)
-	}
-	repo, err := build.FindRepo(p.repo)
-	if err != nil {
-		return "", fmt.Errorf("%w (or name the stack's folder with --dir)", err)
-	}
-	return filepath.Join(repo, ".devstack"), nil
-}
+func (p places) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
 // open returns the running stack.
 func (p places) open() (*stack.Stack, error) {
@@ -88,7 +78,7 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
 	command.AddCommand(
 		upCommand(&p), downCommand(&p), statusCommand(&p), logsCommand(&p), kubeconfigCommand(&p), kubectlCommand(&p),
-		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(), incusdCommand(&p), machineClassCommand(&p), vanishCommand(&p),
+		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(), vanishCommand(&p),
 	)
 	return command
 }

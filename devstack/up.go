@@ -24,8 +24,7 @@ func upCommand(p *places) *cobra.Command {
 running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
 
 Components: ` + strings.Join(component.Names(), ", ") + `
-(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `, and with --nodes=incus ` + component.Incusd + ` and ` + component.IncusWorker + `,
-with --observe ` + component.Alertmanager + ` and ` + component.Prometheus + `, with --cluster-api
+(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `, with --cluster-api
 ` + strings.Join(component.ClusterAPI(), ", ") + `; ` + component.MCMManager + ` and ` + component.MCMMachines + ` are machine-controller-manager).`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -53,8 +52,6 @@ with --observe ` + component.Alertmanager + ` and ` + component.Prometheus + `, 
 	flags := command.Flags()
 	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	flags.StringSliceVar(&o.Components, "components", nil, "start only these and what they need")
-	flags.StringVar(&o.Nodes, "nodes", "", "\"incus\" adds a server for machines with real kubelets; needs root and Debian's packages")
-	flags.BoolVar(&o.Observe, "observe", false, "add Prometheus, with the rules of deploy/alerts, and Alertmanager, from Debian's packages")
 	flags.BoolVar(&o.ClusterAPI, "cluster-api", false, "add Cluster API: core, kubeadm providers, and the development provider with clusters in memory")
 	flags.BoolVar(&o.Attached, "attached", false, "stay in the foreground; the stack ends with this process, however that ends")
 	flags.BoolVar(&o.Quiet, "quiet", false, "nodes beat six times more rarely: for benchmarks, not for tests of failures")
@@ -91,12 +88,10 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 	if has(component.VirtualCloud) {
 		row("virtualcloud", s.CloudAddress())
 	}
-	if has(component.Incusd) {
-		row("incusd", state.Plan.Network.Bridge+", data in "+state.Plan.Layout().Incusd())
-	}
-	if has(component.Prometheus) {
-		row("Prometheus", state.Plan.URL(component.Prometheus))
-		row("Alertmanager", state.Plan.URL(component.Alertmanager))
+	for _, extra := range state.Plan.Extras {
+		if has(extra.Name) {
+			row(extra.Name, s.MetricsAddress(extra.Name))
+		}
 	}
 	if has(component.ClusterAPICore) {
 		row("Cluster API", "of objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+", workload clusters at "+state.Plan.WorkloadClusters())

@@ -86,8 +86,8 @@ func TestAProductOfAModuleOfItsOwnIsBuiltThere(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	paths, err := Products(t.Context(), repo, io.Discard, IncusWorker)
+	path, err := Nested(t.Context(), repo, "provider/incus", "worker", "worker-incus", io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{IncusWorker: filepath.Join(repo, "bin", "worker-incus")}, paths)
-	assert.FileExists(t, paths[IncusWorker])
+	assert.Equal(t, filepath.Join(repo, "bin", "worker-incus"), path)
+	assert.FileExists(t, path)
 }

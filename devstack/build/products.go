@@ -12,28 +12,18 @@ import (
 	"strings"
 )
 
-// Our own binaries, by the folder of their main package. Those of the clone's own module are named like the last part of the
-// folder.
+// Our own binaries, by the folder of their main package. They are named like the last part of the folder.
 const (
 	Worker       = "worker"
 	Bridge       = "k8sbridge"
 	Starter      = "starter"
 	Devstack     = "devstack"
 	VirtualCloud = "devstack/virtualcloud"
-	IncusWorker  = "provider/incus/worker" // bin/worker-incus
 )
-
-// nested is a binary from a module of its own, which has dependencies that only its users need.
-type nested struct{ module, binary string }
-
-// nestedProducts returns the binaries from modules of their own, by the folder of their main package.
-func nestedProducts() map[string]nested {
-	return map[string]nested{IncusWorker: {module: "provider/incus", binary: "worker-incus"}}
-}
 
 // ProductNames returns the folders of all of our own binaries.
 func ProductNames() []string {
-	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud, IncusWorker}
+	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud}
 }
 
 // Products builds our own binaries of these folders into <repo>/bin and returns their paths by folder. The go command's own cache
@@ -41,41 +31,40 @@ func ProductNames() []string {
 func Products(ctx context.Context, repo string, progress io.Writer, folders ...string) (map[string]string, error) {
 	bin := filepath.Join(repo, "bin")
 	paths := make(map[string]string, len(folders))
-	var plain, apart []string
+	var packages []string
 	for _, folder := range folders {
 		if err := checkMain(repo, folder); err != nil {
 			return nil, err
 		}
-		if n, isNested := nestedProducts()[folder]; isNested {
-			apart, paths[folder] = append(apart, folder), filepath.Join(bin, n.binary)
-			continue
-		}
-		plain, paths[folder] = append(plain, "./"+folder), filepath.Join(bin, filepath.Base(folder))
+		packages, paths[folder] = append(packages, "./"+folder), filepath.Join(bin, filepath.Base(folder))
 	}
+	if len(packages) == 0 {
+		return paths, nil
+	}
+	return paths, compileProducts(ctx, repo, ".", bin+string(filepath.Separator), packages, progress)
+}
+
+// Nested builds a main package of a module of its own, which has dependencies that only its users need: as <repo>/bin/<name>, the path
+// that it returns. The module is its folder from the root of the clone, and the folder that of the package from there.
+func Nested(ctx context.Context, repo, module, folder, name string, progress io.Writer) (string, error) {
+	path := filepath.Join(repo, "bin", name)
+	return path, compileProducts(ctx, repo, module, path, []string{"./" + folder}, progress)
+}
+
+// compileProducts compiles main packages of a module of the clone into <repo>/bin, for one caller at a time.
+func compileProducts(ctx context.Context, repo, module, output string, packages []string, progress io.Writer) error {
+	bin := filepath.Join(repo, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return nil, fmt.Errorf("make %s: %w", bin, err)
+		return fmt.Errorf("make %s: %w", bin, err)
 	}
 	unlock, err := lock(ctx, filepath.Join(bin, ".lock"), func() {})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unlock()
 	// The same flags as `make build`, so that neither rebuilds what the other has built.
-	flags := []string{"build", "-v", "-trimpath", "-o"}
-	if len(plain) > 0 {
-		arguments := slices.Concat(flags, []string{bin + string(filepath.Separator)}, plain)
-		if err := compile(ctx, repo, strings.Join(plain, ", "), nil, arguments, progress); err != nil {
-			return nil, err
-		}
-	}
-	for _, folder := range apart {
-		module := nestedProducts()[folder].module
-		arguments := append(slices.Clone(flags), paths[folder], "./"+strings.TrimPrefix(folder, module+"/"))
-		if err := compile(ctx, filepath.Join(repo, module), folder, nil, arguments, progress); err != nil {
-			return nil, err
-		}
-	}
-	return paths, nil
+	arguments := append([]string{"build", "-v", "-trimpath", "-o", output}, packages...)
+	return compile(ctx, filepath.Join(repo, module), strings.Join(packages, ", "), nil, arguments, progress)
 }
 
 // checkMain returns an error if a folder does not exist or has no main package of ours.

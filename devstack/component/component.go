@@ -25,10 +25,6 @@ const (
 	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
 	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
 	SecondWorker      = "worker-2"        // only on demand: the same
-	Incusd            = "incusd"          // only on demand: real machines, and their way to the API server
-	IncusWorker       = "worker-incus"    // only on demand: serves the queue of provider incus, which makes real machines
-	Alertmanager      = "alertmanager"    // only on demand: shows the alerts that fire
-	Prometheus        = "prometheus"      // only on demand: scrapes our processes, and evaluates the rules of deploy/alerts
 	MCMManager        = "mcm-manager"     // only on demand: machine-controller-manager, its process for deployments and sets
 	MCMMachines       = "mcm-machines"    // only on demand: the same, its process for machines
 
@@ -47,15 +43,22 @@ type Component struct {
 	After      []string // the same, but only if they are chosen
 	Heavy      string   // name of the heavy binary that it runs from, if any
 	Folder     string   // or the folder of our own binary, if any
-	Observer   bool     // or it is the program of package observers that has its name
 	ClusterAPI bool     // or it is the program of Cluster API that has its name: build.ClusterAPIPrograms
 
 	OnDemand bool // not part of "all"
 }
 
-// All returns the table, in starting order: no component needs a later one.
-func All() []Component {
-	return []Component{
+// Extra is a component that the table does not have: whoever starts the stack describes it, and Plan.Binaries and Plan.Args have its program
+// and its command line. It gets one port.
+type Extra struct {
+	Name  string   `json:"name"`
+	Needs []string `json:"needs,omitempty"` // as those of a Component
+	Ready string   `json:"ready"`           // path at its port that answers with 200 when it is ready
+}
+
+// All returns the table and then the extras, in starting order: no component needs a later one.
+func All(extras ...Extra) []Component {
+	table := []Component{
 		{Name: Etcd, Heavy: build.Kubernetes},
 		{Name: APIServer, Needs: []string{Etcd}, Heavy: build.Kubernetes},
 		{Name: ControllerManager, Needs: []string{APIServer}, Heavy: build.Kubernetes},
@@ -69,10 +72,6 @@ func All() []Component {
 		{Name: ProviderWorker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker, OnDemand: true},
 		{Name: SecondBridge, Needs: []string{Bridge}, Folder: build.Bridge, OnDemand: true},
 		{Name: SecondWorker, Needs: []string{Worker}, Folder: build.Worker, OnDemand: true},
-		{Name: Incusd, Needs: []string{APIServer}, Folder: build.Devstack, OnDemand: true},
-		{Name: IncusWorker, Needs: []string{Bootstrap, Temporal, Incusd}, Folder: build.IncusWorker, OnDemand: true},
-		{Name: Alertmanager, Observer: true, OnDemand: true},
-		{Name: Prometheus, Needs: []string{Alertmanager}, Observer: true, OnDemand: true},
 		{Name: MCMManager, Needs: []string{Bootstrap}, Heavy: build.MCM, OnDemand: true},
 		{Name: MCMMachines, Needs: []string{Bootstrap, VirtualCloud}, Heavy: build.MCM, OnDemand: true},
 		{Name: ClusterAPICore, Needs: []string{Bootstrap, ControllerManager}, ClusterAPI: true, OnDemand: true}, // which collects what clusters leave
@@ -80,6 +79,10 @@ func All() []Component {
 		{Name: ClusterAPIControlPlane, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
 		{Name: ClusterAPIDev, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
 	}
+	for _, e := range extras {
+		table = append(table, Component{Name: e.Name, Needs: e.Needs, OnDemand: true})
+	}
+	return table
 }
 
 // Names returns the names of the components of a whole stack, in starting order, without those that run only on
@@ -95,8 +98,8 @@ func Names() []string {
 }
 
 // Named finds a component by name.
-func Named(name string) (Component, error) {
-	all := All()
+func Named(name string, extras ...Extra) (Component, error) {
+	all := All(extras...)
 	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
 	if i < 0 {
 		return Component{}, fmt.Errorf("no component %q: have %s", name, strings.Join(Names(), ", "))
@@ -105,14 +108,14 @@ func Named(name string) (Component, error) {
 }
 
 // WithNeeds returns the chosen components and all that they need, in starting order; all components if none is chosen.
-func WithNeeds(chosen []string) ([]string, error) {
+func WithNeeds(chosen []string, extras ...Extra) ([]string, error) {
 	if len(chosen) == 0 {
 		return Names(), nil
 	}
 	wanted := map[string]bool{}
 	var want func(name string) error
 	want = func(name string) error {
-		c, err := Named(name)
+		c, err := Named(name, extras...)
 		if err != nil {
 			return err
 		}
@@ -130,7 +133,7 @@ func WithNeeds(chosen []string) ([]string, error) {
 		}
 	}
 	var names []string
-	for _, c := range All() {
+	for _, c := range All(extras...) {
 		if wanted[c.Name] {
 			names = append(names, c.Name)
 		}

@@ -1,6 +1,9 @@
 package component
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,7 +19,6 @@ func TestChosenComponentsBringWhatTheyNeed(t *testing.T) {
 		{[]string{Kwok, ControllerManager}, []string{Etcd, APIServer, ControllerManager, Kwok}},
 		{[]string{Bootstrap}, []string{Etcd, APIServer, Bootstrap}}, // CRDs alone need no Temporal
 		{[]string{Bridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge}},
-		{[]string{Etcd, Prometheus}, []string{Etcd, Alertmanager, Prometheus}},
 		{[]string{SecondBridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge, SecondBridge}},
 	} {
 		got, err := WithNeeds(c.chosen)
@@ -35,7 +37,7 @@ func TestNobodyNeedsALaterComponent(t *testing.T) {
 		}
 		seen[c.Name] = true
 		binaries := 0
-		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.Observer, c.ClusterAPI} {
+		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.ClusterAPI} {
 			if has {
 				binaries++
 			}
@@ -57,5 +59,32 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
 	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
-	assert.Contains(t, plan.Command(IncusWorker), "/stack/kubeconfig/millwright-provider-incus.kubeconfig")
+}
+
+// An extra is chosen, waited for, started and probed as the components of the table are.
+func TestAnExtraIsDescribedByData(t *testing.T) {
+	extras := []Extra{{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"}, {Name: "client", Needs: []string{"cloud"}, Ready: "/"}}
+	chosen, err := WithNeeds([]string{"client"}, extras...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{Etcd, APIServer, "cloud", "client"}, chosen)
+	c, err := Named("client", extras...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cloud"}, c.WaitsFor(chosen))
+	_, err = WithNeeds([]string{"client"})
+	require.ErrorContains(t, err, "no component", "the table has none")
+
+	ready := http.StatusServiceUnavailable
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/ready", r.URL.Path)
+		w.WriteHeader(ready)
+	}))
+	defer server.Close()
+	plan := Plan{
+		Extras: extras, Ports: map[string]int{"cloud": server.Listener.Addr().(*net.TCPAddr).Port},
+		Args: map[string][]string{"cloud": {"serve", "--fast"}},
+	}
+	assert.Equal(t, []string{"serve", "--fast"}, plan.Command("cloud"))
+	require.Error(t, plan.Probe(t.Context(), "cloud"))
+	ready = http.StatusOK
+	require.NoError(t, plan.Probe(t.Context(), "cloud"))
 }

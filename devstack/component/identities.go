@@ -24,7 +24,6 @@ const (
 	WorkerIdentity   = "millwright-worker"
 	BridgeIdentity   = "millwright-bridge"
 	ProviderIdentity = "millwright-provider"
-	IncusIdentity    = "millwright-provider-incus"
 	MCMIdentity      = "machine-controller-manager"
 
 	ClusterAPIIdentity = "cluster-api" // of all its programs
@@ -35,23 +34,21 @@ const SecretsRole = "millwright-provider-secrets"
 
 // Users returns the users of the product's own processes.
 func Users() []string {
-	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity}
+	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
 // UsersOf returns the users that have a role of the product (deploy/rbac) in the stack: none for other roles. The worker may read
-// Secrets because it serves the queue of the virtual provider, too. Of the providers' workers only that of Incus may from the start.
+// Secrets because it serves the queue of the virtual provider, too.
 func UsersOf(role string) []string {
 	switch role {
-	case WorkerIdentity, BridgeIdentity:
+	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
 		return []string{role}
-	case ProviderIdentity:
-		return []string{ProviderIdentity, IncusIdentity}
 	case "millwright-cluster-api-worker":
 		return []string{WorkerIdentity}
 	case "millwright-cluster-api-bridge":
 		return []string{BridgeIdentity}
 	case SecretsRole:
-		return []string{WorkerIdentity, IncusIdentity}
+		return []string{WorkerIdentity}
 	}
 	return nil
 }
@@ -77,8 +74,6 @@ func identities() []identity {
 		{WorkerIdentity, WorkerIdentity, ""},
 		{BridgeIdentity, BridgeIdentity, ""},
 		{ProviderIdentity, ProviderIdentity, ""},
-		{IncusIdentity, IncusIdentity, ""},
-		{Incusd, Incusd, ""},
 		{MCMIdentity, MCMIdentity, masters},
 		{ClusterAPIIdentity, ClusterAPIIdentity, masters},
 		{StarterUser, StarterUser, masters},
@@ -104,7 +99,7 @@ func writeIdentities(l Layout, server string) error {
 		if err := rows.Write([]string{token, who.user, who.name, who.group}); err != nil {
 			return fmt.Errorf("write token of %s: %w", who.name, err)
 		}
-		if err := clientcmd.WriteToFile(kubeconfig(server, l.authority(), who.name, token), l.Kubeconfig(who.name)); err != nil {
+		if err := clientcmd.WriteToFile(kubeconfig(server, l.APIServerCertificate(), who.name, token), l.Kubeconfig(who.name)); err != nil {
 			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)
 		}
 	}

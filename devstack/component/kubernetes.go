@@ -2,7 +2,6 @@ package component
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +46,7 @@ func (p Plan) etcdFlags() []string {
 
 func (p Plan) apiServerFlags() []string {
 	l := p.Layout()
-	flags := []string{
+	return []string{
 		APIServer,
 		"--etcd-servers=" + p.etcdURL(),
 		"--bind-address=" + loopback,
@@ -69,23 +68,11 @@ func (p Plan) apiServerFlags() []string {
 		"--audit-log-batch-buffer-size=100000",
 		"--audit-log-maxsize=100000", // MB: it never rotates, so that counts are whole
 	}
-	if p.Network == (Network{}) {
-		return flags
-	}
-	return append(flags, // machines join by bootstrap token, then each kubelet has a certificate and may change its own node only
-		"--enable-bootstrap-token-auth",
-		"--client-ca-file="+l.Authority(),
-		"--enable-admission-plugins=NodeRestriction",
-		"--kubelet-certificate-authority="+l.Authority(),
-		"--kubelet-client-certificate="+l.kubeletClient(),
-		"--kubelet-client-key="+l.kubeletClientKey(),
-		"--kubelet-preferred-address-types=InternalIP",
-	)
 }
 
 func (p Plan) controllerManagerFlags() []string {
 	l := p.Layout()
-	flags := []string{
+	return []string{
 		ControllerManager,
 		"--kubeconfig=" + l.Kubeconfig(ControllerManager),
 		"--bind-address=" + loopback,
@@ -95,37 +82,12 @@ func (p Plan) controllerManagerFlags() []string {
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + l.serviceAccountKey(),
-		"--root-ca-file=" + l.authority(),
+		"--root-ca-file=" + l.APIServerCertificate(),
 		"--kube-api-qps=500", // each controller fetches its own token: 8 s at the default of 20
 		"--kube-api-burst=1000",
 		"--node-monitor-period=2s",
 		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeTimes().grace),
-	}
-	if p.Network == (Network{}) {
-		return append(flags, "--controllers="+strings.Join(controllers(), ","))
-	}
-	return append(flags,
-		"--controllers="+strings.Join(slices.Concat(controllers(), machineControllers()), ","),
-		"--cluster-signing-cert-file="+l.Authority(),
-		"--cluster-signing-key-file="+l.authorityKey(),
-		"--allocate-node-cidrs",
-		"--cluster-cidr="+p.Network.Pods,
-		"--node-cidr-mask-size=24",
-	)
-}
-
-// machineControllers are those that real kubelets and clients of their pods need besides: for certificates, the files of pods and
-// their addresses.
-func machineControllers() []string {
-	return []string{
-		"bootstrap-signer-controller",
-		"certificatesigningrequest-approving-controller",
-		"certificatesigningrequest-cleaner-controller",
-		"certificatesigningrequest-signing-controller",
-		"endpointslice-controller",
-		"node-ipam-controller",
-		"root-ca-certificate-publisher-controller",
-		"token-cleaner-controller",
+		"--controllers=" + strings.Join(controllers(), ","), // a second flag adds to these
 	}
 }
 

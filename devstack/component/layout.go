@@ -25,23 +25,15 @@ func (l Layout) AuditLog() string { return l.Path("logs", "audit.log") }
 // Kubectl is the script that runs kubectl as administrator.
 func (l Layout) Kubectl() string { return l.Path("kubectl") }
 
-func (l Layout) prometheus() string   { return l.Path("config", "prometheus.yaml") }
-func (l Layout) alertmanager() string { return l.Path("config", "alertmanager.yaml") }
-func (l Layout) auditPolicy() string  { return l.Path("config", "audit-policy.yaml") }
-func (l Layout) stages() string       { return l.Path("config", "stages.yaml") }
-func (l Layout) tokens() string       { return l.Path("pki", "tokens.csv") }
+func (l Layout) auditPolicy() string { return l.Path("config", "audit-policy.yaml") }
+func (l Layout) stages() string      { return l.Path("config", "stages.yaml") }
+func (l Layout) tokens() string      { return l.Path("pki", "tokens.csv") }
 
 // serviceAccountKey signs the tokens of ServiceAccounts. Key and tokens survive restarts.
 func (l Layout) serviceAccountKey() string { return l.Path("pki", "service-account.key") }
 
-// authority is the API server's certificate and its CA in one file. The API server creates it if absent.
-func (l Layout) authority() string { return l.Path("pki", "apiserver.crt") }
-
-// Authority is the certificate of the CA of a stack with real machines. It signs the certificates of the API server and of
-// kubelets.
-func (l Layout) Authority() string { return l.Path("pki", "ca.crt") }
-
-func (l Layout) authorityKey() string { return l.Path("pki", "ca.key") }
+// APIServerCertificate is the API server's certificate and its CA in one file. The API server creates it if absent.
+func (l Layout) APIServerCertificate() string { return l.Path("pki", "apiserver.crt") }
 
 // TemporalAuthority is the certificate of the CA of Temporal's certificates, if its frontend demands them: it signs that of the server,
 // and that of the server's clients.
@@ -56,18 +48,11 @@ func (l Layout) TemporalClientKey() string { return l.Path("pki", "temporal-clie
 func (l Layout) temporalServer() string    { return l.Path("pki", "temporal.crt") }
 func (l Layout) temporalServerKey() string { return l.Path("pki", "temporal.key") }
 
-// kubeletClient is what the API server shows to kubelets.
-func (l Layout) kubeletClient() string    { return l.Path("pki", "kubelet-client.crt") }
-func (l Layout) kubeletClientKey() string { return l.Path("pki", "kubelet-client.key") }
-
 // ClusterAPIAuthority is the certificate of the CA of the webhooks of Cluster API.
 func (l Layout) ClusterAPIAuthority() string { return l.Path("pki", "cluster-api-ca.crt") }
 
 // clusterAPIWebhooks is the folder of the certificate and its key with which Cluster API serves webhooks, under the names that it expects.
 func (l Layout) clusterAPIWebhooks() string { return l.Path("pki", "cluster-api") }
-
-// Incusd is the folder of real machines.
-func (l Layout) Incusd() string { return l.Path(Incusd) }
 
 // Kubeconfig is the kubeconfig of an identity.
 func (l Layout) Kubeconfig(identity string) string {
@@ -78,6 +63,6 @@ func (l Layout) Kubeconfig(identity string) string {
 func (l Layout) folders() []string {
 	return []string{
 		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooks(),
-		l.Path(Etcd), l.Path(Kwok), l.Path(Temporal), l.Path(VirtualCloud), l.Path(Prometheus), l.Path(Alertmanager),
+		l.Path(Etcd), l.Path(Kwok), l.Path(Temporal), l.Path(VirtualCloud),
 	}
 }

@@ -44,8 +44,8 @@ func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
 
-// processFlags are those that all of our processes have.
-func (p Plan) processFlags(name, identity string) []string {
+// ProcessFlags are those that all of our processes have.
+func (p Plan) ProcessFlags(name, identity string) []string {
 	return append([]string{
 		"--kubeconfig", p.Layout().Kubeconfig(identity),
 		"--cluster-name", ClusterName,
@@ -54,19 +54,7 @@ func (p Plan) processFlags(name, identity string) []string {
 }
 
 func (p Plan) workerFlags(name, identity string) []string {
-	return append(p.processFlags(name, identity), "--virtualcloud-address", p.Cloud())
-}
-
-func (p Plan) incusdFlags() []string {
-	return []string{
-		"incusd",
-		"--repo", p.Repo,
-		"--dir", p.Dir, // as for the supervisor, so that lists of processes show whose it is
-		"--network", p.Network.Name,
-		"--api-server", Address(p.Ports[APIServer]),
-		"--kubeconfig", p.Layout().Kubeconfig(Incusd),
-		"--health-address", Address(p.Ports[Incusd]),
-	}
+	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.Cloud())
 }
 
 // mcmFlags are those of a process of machine-controller-manager. It works in the namespace default, unless further flags name another one.
@@ -118,24 +106,18 @@ func (p Plan) Command(name string) []string {
 	case ProviderWorker:
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
-		flags = append(p.processFlags(name, BridgeIdentity), p.clusterAPIFilters()...)
+		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilters()...)
 		flags = append(flags, "--identity", name) // one that starts again leads at once, as in its pod
-	case IncusWorker:
-		flags = p.processFlags(name, IncusIdentity)
-	case Incusd:
-		flags = p.incusdFlags()
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
 	case MCMMachines:
 		flags = append(p.mcmFlags(name, "machines"), "--virtualcloud-address", p.Cloud(), "--cluster-name", ClusterName)
-	case Alertmanager:
-		flags = p.alertmanagerFlags()
-	case Prometheus:
-		flags = p.prometheusFlags()
 	case ClusterAPICore, ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev:
 		flags = p.clusterAPIFlags(name)
 	default:
-		flags = p.kubernetesCommand(name)
+		if _, isExtra := p.extra(name); !isExtra {
+			flags = p.kubernetesCommand(name)
+		}
 	}
 	return append(flags, p.Args[name]...)
 }

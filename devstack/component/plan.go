@@ -1,6 +1,9 @@
 package component
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Plan is the input of the supervisor.
 type Plan struct {
@@ -16,10 +19,22 @@ type Plan struct {
 	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // of virtual nodes; zero: as Quiet says
 	Timeout    time.Duration       `json:"timeout"`
 	// TemporalTLS makes Temporal's frontend demand certificates.
-	TemporalTLS bool    `json:"temporalTLS,omitempty"`
-	Network     Network `json:"network,omitzero"` // of real machines, if there are some
+	TemporalTLS bool `json:"temporalTLS,omitempty"`
+	// Extras are the components that the table does not have; those that are chosen are in Components, too.
+	Extras []Extra `json:"extras,omitempty"`
+	// Manifests are folders of objects that bootstrap applies besides the product's.
+	Manifests []string `json:"manifests,omitempty"`
 	// ClusterAPI is the folder of Cluster API's programs and manifests, if there are some: build.ClusterAPIPrograms.
 	ClusterAPI string `json:"clusterAPI,omitempty"`
+}
+
+// extra returns a component that the table does not have.
+func (p Plan) extra(name string) (Extra, bool) {
+	i := slices.IndexFunc(p.Extras, func(e Extra) bool { return e.Name == name })
+	if i < 0 {
+		return Extra{}, false
+	}
+	return p.Extras[i], true
 }
 
 // Layout returns the folder of the stack.

@@ -23,7 +23,13 @@ const (
 
 	temporalInternalPort  = "temporal-internal" // first of a range
 	temporalInternalPorts = 8
+
+	firstExtraPort   = 16495 // the extras have these ports
+	firstExtraOffset = 22
 )
+
+// MaxExtras is for how many extras a stack has ports.
+const MaxExtras = 4
 
 // port is one port of the stack.
 type port struct {
@@ -36,7 +42,7 @@ type port struct {
 // portTable lists all ports. Temporal's two are the usual ones, which people and tools expect. The others are unusual, so that
 // they rarely collide with another cluster on this machine, and lower than the range from which Linux takes the ports of
 // outgoing connections.
-func portTable() []port {
+func portTable(extras ...Extra) []port {
 	table := []port{
 		{Etcd, Etcd, 16379, 0},
 		{etcdPeerPort, Etcd, 16380, 1},
@@ -47,21 +53,20 @@ func portTable() []port {
 		{Temporal, Temporal, 7233, 6},
 		{temporalUIPort, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
-		{Worker, Worker, 16490, 9}, // these six: metrics and health
+		{Worker, Worker, 16490, 9}, // these five: metrics and health
 		{Bridge, Bridge, 16491, 10},
 		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
 		{SecondWorker, SecondWorker, 16494, 21},
-		{IncusWorker, IncusWorker, 16496, 23},
-		{Incusd, Incusd, 16495, 22}, // health
-		{Prometheus, Prometheus, 16497, 24},
-		{Alertmanager, Alertmanager, 16498, 25},
 		{MCMManager, MCMManager, 16499, 26}, // these two: metrics and health
 		{MCMMachines, MCMMachines, 16500, 27},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPorts; i++ {
 		table = append(table, port{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
+	}
+	for i, e := range extras {
+		table = append(table, port{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
 	}
 	for i, name := range ClusterAPI() {
 		table = append(table, port{name, name, 16501 + i, 28 + i}, port{webhooksPort(name), name, 16505 + i, 32 + i}) // the first: health
@@ -77,12 +82,12 @@ const (
 )
 
 // StandardPorts returns the documented ports of the chosen components, or an error with the first one in use.
-func StandardPorts(chosen []string) (map[string]int, error) {
+func StandardPorts(chosen []string, extras ...Extra) (map[string]int, error) {
 	ports := map[string]int{}
-	for _, p := range portTable() {
+	for _, p := range portTable(extras...) {
 		ports[p.name] = p.standard
 	}
-	if taken, ok := firstTaken(chosen, ports); ok {
+	if taken, ok := firstTaken(chosen, ports, extras...); ok {
 		return nil, fmt.Errorf("port %d of component %s (%s) is taken: stop what listens there, or use --free-ports",
 			ports[taken.name], taken.owner, taken.name)
 	}
@@ -91,7 +96,7 @@ func StandardPorts(chosen []string) (map[string]int, error) {
 
 // FreePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the lock when
 // the stack has ended, or passes it to the supervisor.
-func FreePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, error) {
+func FreePorts(ctx context.Context, chosen []string, extras ...Extra) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
 		return nil, nil, err
@@ -113,10 +118,10 @@ func FreePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, 
 			return nil, nil, err
 		}
 		ports := map[string]int{}
-		for _, p := range portTable() {
+		for _, p := range portTable(extras...) {
 			ports[p.name] = first + p.offset
 		}
-		if _, taken := firstTaken(chosen, ports); !taken {
+		if _, taken := firstTaken(chosen, ports, extras...); !taken {
 			return ports, held, nil
 		}
 		_ = held.Close()
@@ -125,8 +130,8 @@ func FreePorts(ctx context.Context, chosen []string) (map[string]int, *os.File, 
 }
 
 // firstTaken returns the first port of the chosen components that is in use.
-func firstTaken(chosen []string, ports map[string]int) (port, bool) {
-	for _, p := range portTable() {
+func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (port, bool) {
+	for _, p := range portTable(extras...) {
 		for _, name := range chosen {
 			if name != p.owner {
 				continue

@@ -1,6 +1,7 @@
 package component
 
 import (
+	"fmt"
 	"net"
 	"testing"
 
@@ -13,14 +14,18 @@ const firstOutgoing = 32768
 
 func TestPortsDoNotMeet(t *testing.T) {
 	standard, offsets, names := map[int]string{}, map[int]string{}, map[string]bool{}
-	for _, p := range portTable() {
+	extras := make([]Extra, MaxExtras)
+	for i := range extras {
+		extras[i].Name = fmt.Sprintf("extra-%d", i)
+	}
+	for _, p := range portTable(extras...) {
 		assert.Empty(t, standard[p.standard], "port of %s", p.name)
 		assert.Empty(t, offsets[p.offset], "offset of %s", p.name)
 		assert.False(t, names[p.name], "name %s", p.name)
 		standard[p.standard], offsets[p.offset], names[p.name] = p.name, p.name, true
 		assert.Less(t, p.standard, firstOutgoing)
 		assert.Less(t, p.offset, blockSize)
-		_, err := Named(p.owner)
+		_, err := Named(p.owner, extras...)
 		assert.NoError(t, err)
 	}
 	assert.LessOrEqual(t, firstBlock+blockCount*blockSize, firstOutgoing)

@@ -29,11 +29,6 @@ func Prepare(ctx context.Context, plan Plan) error {
 	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
 		return err
 	}
-	if plan.Network != (Network{}) {
-		if err := writeCertificates(l, plan.Network); err != nil {
-			return err
-		}
-	}
 	if err := writeIdentities(l, plan.APIServer()); err != nil {
 		return err
 	}
@@ -50,11 +45,6 @@ func Prepare(ctx context.Context, plan Plan) error {
 
 // prepareExtras writes what only stacks with more than the usual need.
 func prepareExtras(plan Plan) error {
-	if slices.Contains(plan.Components, Prometheus) {
-		if err := writeObservers(plan); err != nil {
-			return err
-		}
-	}
 	if plan.TemporalTLS {
 		if err := WriteTemporalCertificates(plan.Layout()); err != nil {
 			return err
@@ -97,7 +87,7 @@ func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // the API server, and none of Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it
 // starts (ResponseStarted) and when it ends.
 func writeAuditPolicy(l Layout) error {
-	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, IncusIdentity, VirtualCloud, MCMIdentity, ClusterAPIIdentity, StarterUser, Admin, Test}
+	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, VirtualCloud, MCMIdentity, ClusterAPIIdentity, StarterUser, Admin, Test}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
 		"kind":       "Policy",

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/devstack/authority"
 )
 
 // prepared is the folder of a stack that was prepared and not started.
@@ -38,7 +40,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 		context := config.Contexts[config.CurrentContext]
 		assert.Equal(t, rows[i][0], config.AuthInfos[context.AuthInfo].Token, name)
 		assert.Equal(t, "https://127.0.0.1:16443", config.Clusters[context.Cluster].Server)
-		assert.Equal(t, l.authority(), config.Clusters[context.Cluster].CertificateAuthority)
+		assert.Equal(t, l.APIServerCertificate(), config.Clusters[context.Cluster].CertificateAuthority)
 		groups[rows[i][1]] = rows[i][3]
 		tokens[rows[i][0]] = true
 		info, err := os.Stat(l.Kubeconfig(name))
@@ -85,16 +87,16 @@ func TestCertificatesOfATemporalThatDemandsThem(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), TemporalTLS: true}
 	require.NoError(t, Prepare(t.Context(), plan))
 	l := plan.Layout()
-	verify := func(authority []byte) (server, client error) {
+	verify := func(ca []byte) (server, client error) {
 		roots := x509.NewCertPool()
-		require.True(t, roots.AppendCertsFromPEM(authority))
-		shown, err := readPEM(l.temporalServer(), x509.ParseCertificate)
+		require.True(t, roots.AppendCertsFromPEM(ca))
+		shown, err := authority.ReadPEM(l.temporalServer(), x509.ParseCertificate)
 		require.NoError(t, err)
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopback, KeyUsages: []x509.ExtKeyUsage{usage}})
 			server = errors.Join(server, err)
 		}
-		ours, err := readPEM(l.TemporalClient(), x509.ParseCertificate)
+		ours, err := authority.ReadPEM(l.TemporalClient(), x509.ParseCertificate)
 		require.NoError(t, err)
 		_, client = ours.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		return server, client

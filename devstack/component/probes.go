@@ -42,13 +42,14 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 		return p.probeTemporal(ctx)
 	case VirtualCloud:
 		return healthy(ctx, p.Cloud()+"/healthz")
-	case Alertmanager, Prometheus:
-		return healthy(ctx, p.URL(name)+"/-/ready")
 	case MCMManager, MCMMachines:
 		return healthy(ctx, "http://"+Address(p.Ports[name])+"/healthz")
-	default: // worker and bridge
-		return healthy(ctx, "http://"+Address(p.Ports[name])+"/readyz")
 	}
+	path := "/readyz" // of worker and bridge
+	if e, isExtra := p.extra(name); isExtra {
+		path = e.Ready
+	}
+	return healthy(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
 // LoopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no secret.

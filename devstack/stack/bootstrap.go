@@ -57,19 +57,19 @@ func applyProduct(ctx context.Context, p component.Plan) error {
 }
 
 // product returns the product's CRDs, RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) and priority at the API server, with bindings of its
-// roles to the users of our worker and bridge. With real machines there is also what they need to join, and with Cluster API its CRDs and
-// webhooks, and a policy of what its core may change.
+// roles to the users of our worker and bridge. There are also the plan's own manifests, and with Cluster API its CRDs and webhooks, and a policy
+// of what its core may change.
 func product(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
-	if p.Network != (component.Network{}) {
-		folders = append(folders, "devstack/nodes/rbac")
-	}
 	if p.ClusterAPI != "" {
 		folders = append(folders, "deploy/rbac/cluster-api")
 	}
-	for _, folder := range folders {
-		found, err := readManifests(filepath.Join(p.Repo, folder))
+	for i := range folders {
+		folders[i] = filepath.Join(p.Repo, folders[i])
+	}
+	for _, folder := range append(folders, p.Manifests...) {
+		found, err := readManifests(folder)
 		if err != nil {
 			return nil, err
 		}

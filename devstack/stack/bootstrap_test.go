@@ -61,7 +61,7 @@ func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
 	assert.Equal(t, []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": component.WorkerIdentity}}, subjects)
 	subjects, _, err = unstructured.NestedSlice(bindings[2].Object, "subjects")
 	require.NoError(t, err)
-	assert.Len(t, subjects, 2, "all workers of providers")
+	assert.Len(t, subjects, 1)
 }
 
 func TestFlowSchemasOfTheProductMatchOurUsers(t *testing.T) {

@@ -211,7 +211,7 @@ func (s *supervisor) stopAll() {
 	for _, name := range s.plan.Components {
 		group.Go(func() error {
 			defer close(stopped[name])
-			for _, other := range component.All() {
+			for _, other := range component.All(s.plan.Extras...) {
 				for _, need := range other.WaitsFor(s.plan.Components) {
 					if need == name && stopped[other.Name] != nil {
 						<-stopped[other.Name]

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"millwright/devstack/component"
-	"millwright/devstack/incus"
 )
 
 // downTimeout bounds an orderly end; each component has its own grace period. Afterwards the supervisor is killed, and all
@@ -59,8 +58,8 @@ func Down(ctx context.Context, dir string) error {
 // sweep ends what a dead supervisor left behind, normally nothing, and removes its state. The caller holds the stack's lock.
 func sweep(ctx context.Context, dir string) error {
 	state, err := readState(dir)
-	if errors.Is(err, fs.ErrNotExist) { // after an orderly end, in which incusd may have been killed for its slowness
-		return incus.Clean(ctx, component.Layout(dir).Incusd())
+	if errors.Is(err, fs.ErrNotExist) { // after an orderly end
+		return nil
 	}
 	if err == nil { // an unreadable state names no processes
 		for _, p := range state.processes() {
@@ -72,7 +71,7 @@ func sweep(ctx context.Context, dir string) error {
 	if err := os.Remove(component.Layout(dir).State()); err != nil {
 		return fmt.Errorf("remove stale state: %w", err)
 	}
-	return incus.Clean(ctx, component.Layout(dir).Incusd())
+	return nil
 }
 
 // end kills a process if it is still the same one, and waits until it is gone.

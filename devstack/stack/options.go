@@ -8,8 +8,10 @@
 package stack
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -30,13 +32,6 @@ type Options struct {
 	FreePorts bool
 	// Components are the components to start; those that they need are added. Empty means all.
 	Components []string
-	// Nodes is where machines with real kubelets run, beside the simulated ones: "incus" adds a server of Incus, which needs root
-	// on Linux with Debian's packages (incus.Supported), and the worker of provider incus if Components has our worker. Empty
-	// means nowhere.
-	Nodes string
-	// Observe adds Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts, and Alertmanager.
-	// Both come from Debian's packages.
-	Observe bool
 	// ClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm providers, and the
 	// development provider, whose workload clusters are in its memory.
 	ClusterAPI bool
@@ -48,7 +43,7 @@ type Options struct {
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name; they come last, so they override others.
 	Args map[string][]string
-	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours.
+	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours, or the programs of extras.
 	Binaries map[string]string
 	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates. Our processes have them.
 	TemporalTLS bool
@@ -58,6 +53,11 @@ type Options struct {
 	// NodeLease is how long the lease of a virtual node is valid. It is renewed after a quarter of it, and a dead node is found after one
 	// and a quarter. Zero: 40 s, or 240 s if Quiet. For fleets: 10,000 nodes with a lease of 240 s send 167 renewals a second.
 	NodeLease time.Duration
+	// Extras are components that the stack does not know, in starting order, at most component.MaxExtras. Those that Components names start.
+	Extras []component.Extra
+	// Complete completes the plan when its ports are known: with files, flags and manifests that depend on them. The supervisor holds the locks
+	// that it returns until the stack ends. It is not called for a stack that runs. Nil adds nothing.
+	Complete func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration
 	// Supervisor is the path of a binary with the command "run" (the devstack command uses itself). Empty means that devstack
@@ -65,11 +65,21 @@ type Options struct {
 	Supervisor string
 }
 
-// nodesIncus is the only kind of real machines.
-const nodesIncus = "incus"
-
 // defaultTimeout is generous, for two cores that compile at the same time.
 const defaultTimeout = 2 * time.Minute
+
+// Folder returns the absolute path of a stack's folder. If dir is empty, it is <repo>/.devstack; an empty repo means the clone that contains
+// the working directory.
+func Folder(repo, dir string) (string, error) {
+	if dir != "" {
+		return filepath.Abs(dir)
+	}
+	repo, err := build.FindRepo(repo)
+	if err != nil {
+		return "", fmt.Errorf("%w (or name the stack's folder with --dir)", err)
+	}
+	return filepath.Join(repo, ".devstack"), nil
+}
 
 // withDefaults sets the defaults of fields that are left out.
 func (o Options) withDefaults() (Options, error) {
@@ -77,11 +87,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
 		return o, err
 	}
-	if o.Dir == "" {
-		o.Dir = filepath.Join(o.Repo, ".devstack")
-	}
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return o, fmt.Errorf("find the stack's folder: %w", err)
+	if o.Dir, err = Folder(o.Repo, o.Dir); err != nil {
+		return o, err
 	}
 	if o.Output == nil {
 		o.Output = io.Discard
@@ -89,24 +96,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	switch o.Nodes {
-	case "":
-	case nodesIncus:
-		if len(o.Components) == 0 {
-			o.Components = component.Names()
-		}
-		o.Components = append(slices.Clone(o.Components), component.Incusd)
-		if slices.Contains(o.Components, component.Worker) {
-			o.Components = append(o.Components, component.IncusWorker)
-		}
-	default:
-		return o, fmt.Errorf("no nodes of kind %q: have %q", o.Nodes, nodesIncus)
-	}
-	if o.Observe {
-		if len(o.Components) == 0 {
-			o.Components = component.Names()
-		}
-		o.Components = append(slices.Clone(o.Components), component.Prometheus)
+	if len(o.Extras) > component.MaxExtras {
+		return o, fmt.Errorf("there are ports for %d extras, not for %d", component.MaxExtras, len(o.Extras))
 	}
 	if o.ClusterAPI {
 		if len(o.Components) == 0 {
@@ -114,6 +105,6 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.Components = append(slices.Clone(o.Components), component.ClusterAPI()...)
 	}
-	o.Components, err = component.WithNeeds(o.Components)
+	o.Components, err = component.WithNeeds(o.Components, o.Extras...)
 	return o, err
 }

@@ -9,28 +9,22 @@ import (
 
 	"millwright/devstack/build"
 	"millwright/devstack/component"
-	"millwright/devstack/incus"
-	"millwright/devstack/observers"
 )
 
 // prebuild builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and the
 // supervisor's binary.
 func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
-		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Binaries: map[string]string{},
-		Env: o.Env, Args: o.Args, Quiet: o.Quiet, NodeLease: o.NodeLease, Timeout: o.Timeout, TemporalTLS: o.TemporalTLS,
+		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Extras: o.Extras, Binaries: map[string]string{},
+		Env: o.Env, Args: map[string][]string{}, Quiet: o.Quiet, NodeLease: o.NodeLease, Timeout: o.Timeout, TemporalTLS: o.TemporalTLS,
 	}
-	heavy, folders, err := sources(o.Components)
+	maps.Copy(plan.Args, o.Args)
+	heavy, folders, err := sources(o.Components, o.Extras)
 	if err != nil {
 		return plan, "", err
 	}
 	if o.Supervisor == "" {
 		folders[build.Devstack] = append(folders[build.Devstack], supervisorLog)
-	}
-	if slices.Contains(o.Components, component.Incusd) {
-		if err := incus.Build(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
-			return plan, "", err
-		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(heavy)) {
 		path, err := build.Heavy(ctx, o.Repo, name, o.Output)
@@ -46,9 +40,6 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	}
 	if err := addReleased(ctx, &plan, o.Output); err != nil {
 		return plan, "", err
-	}
-	if len(folders) == 0 {
-		return plan, o.Supervisor, nil
 	}
 	ours, err := build.Products(ctx, o.Repo, o.Output, slices.Sorted(maps.Keys(folders))...)
 	if err != nil {
@@ -66,41 +57,33 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	return plan, ours[build.Devstack], nil
 }
 
-// addReleased adds to a plan the chosen programs of others that are no heavy binaries: Prometheus and Alertmanager, and those of Cluster API
-// with their manifests.
+// addReleased adds to a plan the chosen programs of Cluster API with their manifests.
 func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) error {
-	for _, name := range plan.Components {
-		c, err := component.Named(name)
-		if err != nil {
+	for _, name := range component.ClusterAPI() {
+		if !slices.Contains(plan.Components, name) {
+			continue
+		}
+		var err error
+		if plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil { // only the first call takes time
 			return err
 		}
-		switch {
-		case c.Observer:
-			plan.Binaries[name], err = observers.Program(ctx, name, output)
-		case c.ClusterAPI:
-			plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output) // only the first call takes time
-			plan.Binaries[name] = filepath.Join(plan.ClusterAPI, name)
-		}
-		if err != nil {
-			return err
-		}
+		plan.Binaries[name] = filepath.Join(plan.ClusterAPI, name)
 	}
 	return nil
 }
 
 // sources returns the components by heavy binary, and by folder of our own binaries.
-func sources(chosen []string) (heavy, folders map[string][]string, err error) {
+func sources(chosen []string, extras []component.Extra) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {
-		c, err := component.Named(name)
+		c, err := component.Named(name, extras...)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the starter
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
-		case c.Observer, c.ClusterAPI: // not from this clone
-		default:
+		case c.Folder != "":
 			folders[c.Folder] = append(folders[c.Folder], name)
 		}
 	}

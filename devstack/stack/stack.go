@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -15,10 +14,8 @@ import (
 	"syscall"
 
 	"go.temporal.io/sdk/client"
-	"sigs.k8s.io/yaml"
 
 	"millwright/devstack/component"
-	"millwright/devstack/incus"
 )
 
 // ErrNotRunning says that no supervisor runs in this folder. Processes of a crashed one may remain.
@@ -154,7 +151,7 @@ func (s *Stack) CloudAddress() string { return s.state.Plan.Cloud() }
 // APIServer returns the URL of the API server.
 func (s *Stack) APIServer() string { return s.state.Plan.APIServer() }
 
-// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz.
+// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or at which an extra answers.
 func (s *Stack) MetricsAddress(name string) string {
 	return "http://" + component.Address(s.state.Plan.Ports[name])
 }
@@ -173,60 +170,6 @@ func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error
 	out, err := command.Output()
 	if err != nil {
 		return out, fmt.Errorf("kubectl %s: %w: %s", strings.Join(arguments, " "), err, bytes.TrimSpace(complaint.Bytes()))
-	}
-	return out, nil
-}
-
-// Incus returns the server of a stack with real machines.
-func (s *Stack) Incus() (*incus.Server, error) { return incus.Open(s.state.Plan.Layout().Incusd()) }
-
-// UserData returns user data with which real machines join this stack; see incus.UserData.
-func (s *Stack) UserData() (string, error) {
-	plan := s.state.Plan
-	if plan.Network == (component.Network{}) {
-		return "", errors.New("make user data: this stack has no real machines")
-	}
-	authority, err := os.ReadFile(plan.Layout().Authority())
-	if err != nil {
-		return "", fmt.Errorf("make user data: %w", err)
-	}
-	return incus.UserData(incus.Cluster{Server: plan.Network.APIServer(), CA: string(authority)})
-}
-
-// MachineClass returns a MachineClass of real machines and its Secret, both of this name, as YAML: containers of the profile default
-// that join this stack.
-func (s *Stack) MachineClass(namespace, name string) ([]byte, error) {
-	server, err := s.Incus()
-	if err != nil {
-		return nil, fmt.Errorf("make a class of real machines: %w", err)
-	}
-	userData, err := s.UserData()
-	if err != nil {
-		return nil, err
-	}
-	secret := map[string]string{"userData": userData}
-	for key, path := range map[string]string{"clientCert": server.ClientCert, "clientKey": server.ClientKey, "serverCert": server.ServerCert} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("make a class of real machines: %w", err)
-		}
-		secret[key] = string(text)
-	}
-	metadata := map[string]string{"namespace": namespace, "name": name}
-	var out []byte
-	for _, object := range []map[string]any{
-		{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": secret},
-		{
-			"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": metadata,
-			"provider": "incus", "secretRef": metadata,
-			"providerSpec": map[string]any{"endpoint": server.Address, "image": map[string]string{"alias": incus.ImageAlias}},
-		},
-	} {
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			return nil, fmt.Errorf("make a class of real machines: %w", err)
-		}
-		out = append(append(out, "---\n"...), text...)
 	}
 	return out, nil
 }

@@ -116,7 +116,7 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, name := range s.plan.Components {
-		c, err := component.Named(name)
+		c, err := component.Named(name, s.plan.Extras...)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,26 +68,28 @@ func launch(ctx context.Context, o Options, plan component.Plan, supervisor stri
 	}
 	locks := []*os.File{lock}
 	if o.FreePorts {
-		ports, held, err := component.FreePorts(ctx, plan.Components)
+		ports, held, err := component.FreePorts(ctx, plan.Components, plan.Extras...)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = held.Close() }()
 		plan.Ports, locks = ports, append(locks, held)
 	} else {
-		ports, err := component.StandardPorts(plan.Components)
+		ports, err := component.StandardPorts(plan.Components, plan.Extras...)
 		if err != nil {
 			return nil, err
 		}
 		plan.Ports = ports
 	}
-	if slices.Contains(plan.Components, component.Incusd) {
-		network, held, err := component.FreeNetwork(ctx, o.Dir)
+	if o.Complete != nil {
+		held, err := o.Complete(ctx, &plan)
+		for _, file := range held {
+			defer func() { _ = file.Close() }()
+		}
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = held.Close() }()
-		plan.Network, locks = network, append(locks, held)
+		locks = append(locks, held...)
 	}
 	return launchSupervisor(supervisor, plan, locks, o.Attached)
 }

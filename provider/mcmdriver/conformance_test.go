@@ -14,7 +14,7 @@ import (
 	"millwright/provider/conformance"
 	"millwright/provider/driver"
 	"millwright/provider/mcmdriver"
-	"millwright/provider/mcmdriver/ec2test"
+	"millwright/provider/mcmdriver/internal/ec2test"
 )
 
 // class returns a class as MCM's users have it; its cluster is a tag of the providerSpec.

@@ -18,7 +18,7 @@ import (
 	"millwright/provider"
 	"millwright/provider/driver"
 	"millwright/provider/mcmdriver"
-	"millwright/provider/mcmdriver/ec2test"
+	"millwright/provider/mcmdriver/internal/ec2test"
 )
 
 // scripted is a driver whose answers a test writes. What it has no answer for is not implemented.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/process/commandline"
-	"millwright/provider/mcmdriver/ec2test"
+	"millwright/provider/mcmdriver/internal/ec2test"
 )
 
 func TestFlags(t *testing.T) {

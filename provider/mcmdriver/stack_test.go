@@ -30,7 +30,7 @@ import (
 	"millwright/devstack/virtualcloud/cloud"
 	"millwright/provider/driver"
 	"millwright/provider/mcmdriver"
-	"millwright/provider/mcmdriver/ec2test"
+	"millwright/provider/mcmdriver/internal/ec2test"
 	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 )

@@ -83,3 +83,30 @@ func Dashboards(repo string) ([]Dashboard, error) {
 	}
 	return all, nil
 }
+
+// Query is one query of a rule or of a panel.
+type Query struct{ Where, Expr string }
+
+// All returns the queries of all rules and dashboards of a clone of the repository.
+func All(repo string) ([]Query, error) {
+	alerts, err := Alerts(repo)
+	if err != nil {
+		return nil, err
+	}
+	dashboards, err := Dashboards(repo)
+	if err != nil {
+		return nil, err
+	}
+	var all []Query
+	for _, a := range alerts {
+		all = append(all, Query{a.Name, a.Expr})
+	}
+	for _, d := range dashboards {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				all = append(all, Query{d.Name + ": " + p.Title, target.Query()})
+			}
+		}
+	}
+	return all, nil
+}

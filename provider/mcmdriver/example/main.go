@@ -4,7 +4,7 @@ package main
 
 import (
 	"millwright/provider/mcmdriver"
-	"millwright/provider/mcmdriver/ec2test"
+	"millwright/provider/mcmdriver/internal/ec2test"
 )
 
 func main() {

@@ -9,11 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
@@ -84,8 +83,12 @@ func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []by
 	return len(runs), nil
 }
 
-// onDemand are the processes of Millwright that a stack may lack.
-var onDemand = []string{component.SecondWorker, component.SecondBridge, component.ProviderWorker, component.IncusWorker}
+// isOurs says whether a component is a process of Millwright: worker or bridge, or one that only some stacks have, which is named after those
+// (worker-2, worker-provider).
+func isOurs(name string) bool {
+	kind, _, _ := strings.Cut(name, "-")
+	return kind == component.Worker || kind == component.Bridge
+}
 
 // eachMetrics calls look with the metrics of those of Millwright's processes that are ready.
 func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []byte)) error {
@@ -93,9 +96,8 @@ func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []by
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
 	}
-	ours := append([]string{component.Worker, component.Bridge}, onDemand...)
 	for _, c := range components {
-		if c.State != stack.StateReady || !slices.Contains(ours, c.Name) {
+		if c.State != stack.StateReady || !isOurs(c.Name) {
 			continue
 		}
 		text, err := r.metrics(ctx, c.Name)
@@ -130,11 +132,15 @@ func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
 
 // eachLog calls look with the logs of Millwright's processes and of those that it calls.
 func (r *Rig) eachLog(look func(where string, text []byte)) error {
-	for _, name := range append([]string{component.Worker, component.Bridge, component.Temporal, component.VirtualCloud}, onDemand...) {
-		text, err := os.ReadFile(r.Stack.LogPath(name))
-		if errors.Is(err, fs.ErrNotExist) && slices.Contains(onDemand, name) {
+	state, err := r.Stack.State()
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	for _, name := range state.Plan.Components {
+		if !isOurs(name) && name != component.Temporal && name != component.VirtualCloud {
 			continue
 		}
+		text, err := os.ReadFile(r.Stack.LogPath(name))
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}

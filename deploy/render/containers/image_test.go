@@ -1,0 +1,123 @@
+package containers
+
+import (
+	"fmt"
+	"go/version"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestImage checks the Dockerfiles as far as that goes without a container engine.
+func TestImage(t *testing.T) {
+	t.Run("its compiler is new enough", func(t *testing.T) {
+		goMod, err := os.ReadFile(filepath.Join(repo(t), "go.mod"))
+		require.NoError(t, err)
+		wanted := regexp.MustCompile(`(?m)^go (\S+)`).FindSubmatch(goMod)
+		require.NotNil(t, wanted)
+		for _, name := range []string{"Dockerfile", "Dockerfile.provider"} {
+			_, found, isGo := strings.Cut(readDockerfile(t, name).stages[0].BaseName, "golang:")
+			require.True(t, isGo, name)
+			assert.GreaterOrEqual(t, version.Compare("go"+found, "go"+string(wanted[1])), 0, name)
+		}
+	})
+
+	t.Run("its context holds all that is compiled", func(t *testing.T) {
+		file, folder := readDockerfile(t, "Dockerfile"), buildContext(t, "Dockerfile")
+		assert.Empty(t, file.faults(folder))
+		assert.ElementsMatch(t, []string{"/worker", "/k8sbridge", "/starter", "/probe"}, programsOf(file))
+		require.NoError(t, compiles(folder, file.compiled()...))
+	})
+
+	t.Run("the context of a provider's image holds all that is compiled", func(t *testing.T) {
+		file, folder := readDockerfile(t, "Dockerfile.provider"), buildContext(t, "Dockerfile.provider")
+		assert.Empty(t, file.faults(folder, "MODULE"))
+		modules := regexp.MustCompile(`MODULE=([\w/-]+)`)
+		named := map[string]bool{}
+		for _, name := range []string{"docs/install.md", "deploy/image/Dockerfile.provider"} {
+			text, err := os.ReadFile(filepath.Join(repo(t), name))
+			require.NoError(t, err)
+			for _, module := range modules.FindAllStringSubmatch(string(text), -1) {
+				named[module[1]] = true
+			}
+		}
+		require.Contains(t, named, "provider/incus")
+		require.Contains(t, named, "examples/provider-libvirt")
+		for module := range named {
+			assert.NoError(t, compiles(filepath.Join(folder, module), file.compiled()...), module)
+		}
+	})
+}
+
+// programsOf returns the paths of the programs in an image.
+func programsOf(file dockerfile) (paths []string) {
+	for _, folder := range file.compiled() {
+		paths = append(paths, "/"+filepath.Base(folder))
+	}
+	return paths
+}
+
+// compiles returns an error if something that packages need is not in a folder, or one of them does not exist.
+func compiles(folder string, packages ...string) error {
+	list := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)
+	list.Dir = folder
+	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
+	if out, err := list.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+func TestAPackageThatDoesNotExistIsFound(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module example\n"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "worker"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "worker", "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
+	require.NoError(t, compiles(folder, "./worker"))
+	require.Error(t, compiles(folder, "./wroker"))
+}
+
+// buildContext copies what the ignore file of a Dockerfile lets through, as a builder would see it.
+func buildContext(t *testing.T, dockerfile string) string {
+	t.Helper()
+	text, err := os.Open(filepath.Join(repo(t), "deploy/image", dockerfile+".dockerignore"))
+	require.NoError(t, err)
+	defer func() { _ = text.Close() }()
+	patterns, err := ignorefile.ReadAll(text)
+	require.NoError(t, err)
+	ignored, err := patternmatcher.New(patterns)
+	require.NoError(t, err)
+	root, to := os.DirFS(repo(t)), t.TempDir()
+	err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != "." && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir // .git and .devstack: nothing in there can match, and there is much of it
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		if unseen, err := ignored.MatchesOrParentMatches(path); err != nil || unseen {
+			return err
+		}
+		content, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(to, filepath.Dir(path)), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, path), content, 0o644)
+	})
+	require.NoError(t, err)
+	return to
+}

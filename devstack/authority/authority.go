@@ -1,0 +1,100 @@
+// Package authority makes the CAs of a local stack and the certificates that they sign, as files.
+package authority
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"time"
+)
+
+// Authority is a CA.
+type Authority struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+}
+
+// New makes a CA of this name and writes it.
+func New(name, certificatePath, keyPath string) (Authority, error) {
+	template := Template(name)
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	if err := (Authority{}).Issue(template, certificatePath, keyPath); err != nil {
+		return Authority{}, fmt.Errorf("make CA %s: %w", name, err)
+	}
+	return Read(certificatePath, keyPath)
+}
+
+// Read reads a CA that New has written.
+func Read(certificatePath, keyPath string) (Authority, error) {
+	parsed, err := ReadPEM(certificatePath, x509.ParseCertificate)
+	if err != nil {
+		return Authority{}, fmt.Errorf("read the CA: %w", err)
+	}
+	key, err := ReadPEM(keyPath, x509.ParseECPrivateKey)
+	if err != nil {
+		return Authority{}, fmt.Errorf("read the CA's key: %w", err)
+	}
+	return Authority{parsed, key}, nil
+}
+
+// Template is a certificate of this name for Issue, which is valid for ten years: longer than any local stack lives.
+func Template(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour), // a machine's clock may be behind
+		NotAfter:     time.Now().AddDate(10, 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  usage,
+	}
+}
+
+// Issue makes a key and its certificate, followed by that of the authority, and writes both. The zero Authority makes one that signs itself.
+func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	parent, signer := a.certificate, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return err
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})
+	if a.certificate != nil {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})...)
+	}
+	if err := os.WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(certificatePath, chain, 0o600)
+}
+
+// ReadPEM parses the first block of a file.
+func ReadPEM[T any](path string, parse func([]byte) (T, error)) (T, error) {
+	var none T
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return none, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return none, fmt.Errorf("%s has no PEM block", path)
+	}
+	return parse(block.Bytes)
+}

@@ -1,0 +1,60 @@
+//go:build integration
+
+// Package enginetest is for tests that start container engines.
+package enginetest
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/lab/engine"
+	"millwright/devstack/lab/isolated/isolatedtest"
+)
+
+// NeedSupport skips a test where no engine can run, and says why. In CI (CI=true) it fails the test instead.
+func NeedSupport(t testing.TB) {
+	t.Helper()
+	isolatedtest.NeedSupport(t, engine.Supported())
+}
+
+// Traces returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups, and interfaces of Docker. It
+// may be called after the engine has ended.
+func Traces(t testing.TB, e *engine.Engine) func() []string {
+	t.Helper()
+	var processes []func() []string
+	for _, kind := range []string{"pid", "net", "mnt"} { // those of containers have namespaces of their own, but are in the engine's cgroups
+		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
+	}
+	// Docker's names of groups and interfaces outside of the engine's namespaces. Those that exist now are of an engine that the machine has.
+	strays := func() []string {
+		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
+		return append(isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.Group }), bridges(t)...)
+	}
+	before := strays()
+	return func() []string {
+		found := isolatedtest.Mounts(t, e.Dir)
+		for _, list := range processes {
+			found = append(found, list()...)
+		}
+		found = append(found, isolatedtest.Cgroups(t, func(group string) bool { return group == e.Group }, func(string) bool { return false })...)
+		return append(found, slices.DeleteFunc(strays(), func(name string) bool { return slices.Contains(before, name) })...)
+	}
+}
+
+// bridges lists the interfaces in this network namespace whose names are like those of Docker.
+func bridges(t testing.TB) []string {
+	t.Helper()
+	all, err := net.Interfaces()
+	require.NoError(t, err)
+	var found []string
+	for _, i := range all {
+		if strings.HasPrefix(i.Name, "docker") || strings.HasPrefix(i.Name, "br-") || strings.HasPrefix(i.Name, "veth") {
+			found = append(found, "interface "+i.Name)
+		}
+	}
+	return found
+}

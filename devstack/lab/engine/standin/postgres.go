@@ -1,0 +1,70 @@
+package standin
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"millwright/devstack/lab/engine"
+)
+
+//go:embed postgres.sh
+var postgresScript string
+
+// postgresUser is the user of the official image's server.
+const postgresUser = 999
+
+// Postgres makes the image with this name, with Debian's PostgreSQL. It knows the variables POSTGRES_USER and POSTGRES_PASSWORD, and
+// keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
+func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writer) error {
+	root, err := engine.Root(ctx, output)
+	if err != nil {
+		return err
+	}
+	server, err := only(filepath.Join(root, "usr", "lib", "postgresql", "*"))
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join("/usr/lib/postgresql", filepath.Base(server), "bin")
+	return image{
+		name: name,
+		changes: []string{
+			"ENV PATH=" + bin + ":/usr/bin", fmt.Sprintf("USER %[1]d:%[1]d", postgresUser), "VOLUME /var/lib/postgresql/data", "STOPSIGNAL SIGINT",
+			`ENTRYPOINT ["/entrypoint"]`,
+		},
+		fill: func(a *archive) error {
+			share := filepath.Join("usr", "share", "postgresql")
+			var programs []string
+			for _, program := range []string{"initdb", "postgres", "pg_isready", "psql"} {
+				programs = append(programs, filepath.Join(server, "bin", program))
+			}
+			return errors.Join(
+				a.shell(root, "rm"),
+				a.programs(bin, root, programs...),
+				a.tree(filepath.Join("/usr/lib/postgresql", filepath.Base(server), "lib"), filepath.Join(server, "lib"), isBitcode),
+				a.tree(filepath.Join("/", share), filepath.Join(root, share), nil),
+				a.text("/etc/passwd", 0o644, fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUser)),
+				a.folder("/var/lib/postgresql/data", 0o700, postgresUser),
+				a.text("/entrypoint", 0o755, postgresScript),
+			)
+		},
+	}.load(ctx, e)
+}
+
+// isBitcode says which files only a compiler at run time needs: its library is not in the root folder.
+func isBitcode(name string) bool { return name == "bitcode" || name == "pgxs" }
+
+// only returns the one file that matches a pattern.
+func only(pattern string) (string, error) {
+	found, err := filepath.Glob(pattern)
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("found %d files %s instead of one", len(found), pattern)
+	}
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}

@@ -1,0 +1,48 @@
+package incus
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/component"
+)
+
+func TestNetworksAreApart(t *testing.T) {
+	var before netip.Prefix
+	for _, n := range Networks() {
+		subnet := netip.MustParsePrefix(n.Subnet)
+		assert.False(t, before.IsValid() && before.Overlaps(subnet))
+		before = subnet
+		for _, address := range []string{n.Bridge, n.Host} {
+			assert.True(t, subnet.Contains(netip.MustParseAddr(address)))
+			assert.False(t, netip.MustParsePrefix(n.Pods).Contains(netip.MustParseAddr(address)))
+		}
+		assert.LessOrEqual(t, len(n.Name), 15, "the kernel's bound for names of interfaces")
+		same, err := NetworkNamed(n.Name)
+		require.NoError(t, err)
+		assert.Equal(t, n, same)
+	}
+	_, err := NetworkNamed("eth0")
+	assert.ErrorContains(t, err, "no network")
+}
+
+// The same folder gets the same network again, unless another stack has it.
+func TestAFolderKeepsItsNetwork(t *testing.T) {
+	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
+	first, lock, err := FreeNetwork(t.Context(), "/stack")
+	require.NoError(t, err)
+	second, other, err := FreeNetwork(t.Context(), "/stack")
+	require.NoError(t, err)
+	assert.NotEqual(t, first, second)
+	_, err = LockNetwork(first)
+	require.ErrorIs(t, err, component.ErrLocked)
+	require.NoError(t, other.Close())
+	require.NoError(t, lock.Close())
+	again, lock, err := FreeNetwork(t.Context(), "/stack")
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
+	require.NoError(t, lock.Close())
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"millwright/devstack/lab/incus"
+	"millwright/devstack/lab/nodes"
+	"millwright/devstack/lab/parts"
+	"millwright/devstack/stack"
+)
+
+// incusdCommand is the component incusd. The supervisor starts it, not people.
+func incusdCommand(p *places) *cobra.Command {
+	var o nodes.Options
+	var network string
+	command := &cobra.Command{
+		Use:    "incusd",
+		Short:  "Be the component incusd of a stack",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := p.folder()
+			if err != nil {
+				return err
+			}
+			if o.Network, err = incus.NetworkNamed(network); err != nil {
+				return err
+			}
+			o.Repo, o.Dir = p.repo, filepath.Join(dir, parts.Incusd)
+			return nodes.Run(c.Context(), o)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&network, "network", "", "name of the machines' network, which the supervisor has locked")
+	flags.StringVar(&o.APIServer, "api-server", "", "address of the API server on loopback")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of the admin, for the approver of certificates")
+	flags.StringVar(&o.Health, "health-address", "", "where to answer health checks")
+	return command
+}
+
+// machineClassCommand prints a class of real machines.
+func machineClassCommand(p *places) *cobra.Command {
+	var namespace, name string
+	command := &cobra.Command{
+		Use:   "machine-class",
+		Short: "Print a MachineClass of real machines, with its Secret",
+		Long: `machine-class prints a MachineClass of provider incus and its Secret, for a stack of lab up --nodes=incus: machines of this class are
+containers with real kubelets, which join this stack.`,
+		Example: "  lab machine-class | .devstack/kubectl apply --server-side -f -",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := p.folder()
+			if err != nil {
+				return err
+			}
+			s, err := stack.Open(dir)
+			if err != nil {
+				return err
+			}
+			text, err := parts.MachineClass(s, namespace, name)
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	command.Flags().StringVar(&namespace, "namespace", "default", "namespace of both objects")
+	command.Flags().StringVar(&name, "name", "incus", "name of both objects")
+	return command
+}

@@ -1,0 +1,92 @@
+//go:build integration
+
+// Package isolatedtest is for tests that start servers in namespaces of their own: it finds what exists of a server on this machine.
+package isolatedtest
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/lab/cgroup"
+)
+
+// NeedSupport skips a test where no server can run, and says why. In CI (CI=true) it fails the test instead. unsupported is nil where one
+// can run.
+func NeedSupport(t testing.TB, unsupported error) {
+	t.Helper()
+	if unsupported != nil && os.Getenv("CI") == "true" {
+		t.Fatalf("CI must run this test: %v", unsupported)
+	}
+	if unsupported != nil {
+		t.Skipf("not here: %v", unsupported)
+	}
+}
+
+// Processes returns a function that lists the processes in a namespace of a kind ("pid", "net", "mnt") of the process with this PID. It may be
+// called after the process has ended.
+func Processes(t testing.TB, pid int, kind string) func() []string {
+	t.Helper()
+	namespace := filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)
+	id, err := os.Readlink(namespace)
+	require.NoError(t, err)
+	held, err := os.Open(namespace) // so that no other namespace gets the same ID
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = held.Close() })
+	return func() []string {
+		links, err := filepath.Glob("/proc/[0-9]*/ns/" + kind)
+		require.NoError(t, err)
+		var found []string
+		for _, link := range links {
+			if other, err := os.Readlink(link); err == nil && other == id { // it may have ended meanwhile
+				found = append(found, "process "+link)
+			}
+		}
+		return found
+	}
+}
+
+// Mounts lists the mounts of this mount namespace whose line in /proc/self/mounts has one of the texts.
+func Mounts(t testing.TB, texts ...string) []string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	require.NoError(t, err)
+	var found []string
+	for line := range bytes.Lines(mounts) {
+		for _, text := range texts {
+			if bytes.Contains(line, []byte(text)) {
+				found = append(found, "mount "+string(line))
+				break
+			}
+		}
+	}
+	return found
+}
+
+// Cgroups lists the groups with names for which isOurs is true. It does not look into those, nor into those of others.
+func Cgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(cgroup.Root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
+			return nil
+		case err != nil || !entry.IsDir():
+			return err
+		case isOurs(entry.Name()):
+			found = append(found, "cgroup "+path)
+			return fs.SkipDir
+		case isOthers(entry.Name()):
+			return fs.SkipDir
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return found
+}

@@ -1,0 +1,139 @@
+// Command lab is devstack for what needs more of a machine than Go: root, Debian's packages, cgroups, namespaces. It starts a local stack
+// with real machines (Incus), or with Prometheus and Alertmanager. devstack shows and changes a stack that lab has started, too. Package
+// parts does the work; this package only has texts, flags and exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"millwright/devstack/component"
+	"millwright/devstack/lab/parts"
+	"millwright/devstack/stack"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1)
+	}
+}
+
+// places are the flags of all commands.
+type places struct{ repo, dir string }
+
+// folder returns the stack's folder.
+func (p places) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
+
+func root() *cobra.Command {
+	var p places
+	command := &cobra.Command{
+		Use:   "lab",
+		Short: "Run Millwright's local stack with real machines, or with Prometheus",
+		Long: `lab starts a local stack as devstack does, with components that need more of a machine than Go. All commands of devstack
+are for this stack, too: status, logs, kubectl, kill and the others.`,
+		Example: `  lab up --nodes=incus          # as root
+  lab machine-class | devstack kubectl -- apply --server-side -f -
+  lab up --observe
+  lab down`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
+	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
+	command.AddCommand(upCommand(&p), downCommand(&p), machineClassCommand(&p), incusdCommand(&p))
+	return command
+}
+
+func upCommand(p *places) *cobra.Command {
+	var o stack.Options
+	var with parts.Parts
+	var nodes string
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Start the stack with further components and leave it running",
+		Long: `up starts a local stack with the components that its flags name, and says where they are. Programs and images that are missing
+are built first: some minutes, once. On a running stack it starts what has died.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if nodes != "" && nodes != "incus" {
+				return fmt.Errorf("no nodes of kind %q: have \"incus\"", nodes)
+			}
+			if with.Nodes = nodes != ""; !with.Nodes && !with.Observe {
+				return errors.New("say --nodes=incus or --observe; `devstack up` starts a stack without them")
+			}
+			var err error
+			if o.Dir, err = p.folder(); err != nil {
+				return err
+			}
+			if with.Lab, err = os.Executable(); err != nil {
+				return fmt.Errorf("find myself: %w", err)
+			}
+			o.Repo, o.Output = p.repo, c.ErrOrStderr()
+			if o, err = with.Add(c.Context(), o); err != nil {
+				return err
+			}
+			s, err := stack.Up(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			return printPlaces(c, s)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&nodes, "nodes", "", "\"incus\" adds a server for machines with real kubelets; needs root and Debian's packages")
+	flags.BoolVar(&with.Observe, "observe", false, "add Prometheus, with the rules of deploy/alerts, and Alertmanager, from Debian's packages")
+	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
+	return command
+}
+
+// printPlaces prints the addresses and paths of what the lab has added.
+func printPlaces(c *cobra.Command, s *stack.Stack) error {
+	state, err := s.State()
+	if err != nil {
+		return err
+	}
+	has := func(name string) bool { return slices.Contains(state.Plan.Components, name) }
+	table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 3, ' ', 0)
+	row := func(what, where string) { _, _ = fmt.Fprintf(table, "%s\t%s\n", what, where) }
+	if has(parts.Incusd) {
+		server, err := parts.Incus(s)
+		if err != nil {
+			return err
+		}
+		row("Incus", server.Address+", data in "+server.Dir)
+	}
+	if has(parts.Prometheus) {
+		row("Prometheus", s.MetricsAddress(parts.Prometheus))
+		row("Alertmanager", s.MetricsAddress(parts.Alertmanager))
+	}
+	row("kubeconfig", s.Kubeconfig(component.Admin))
+	row("all else", "devstack up says where it is")
+	return table.Flush()
+}
+
+func downCommand(p *places) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Stop the stack; leaves no process, and no folder in the cgroup hierarchies",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := p.folder()
+			if err != nil {
+				return err
+			}
+			return parts.Down(c.Context(), dir)
+		},
+	}
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/test/pages"
+)
+
+// Each command of the documents and of the help texts is one that the program takes.
+func TestCommandsInTheDocuments(t *testing.T) {
+	calls, err := pages.Calls("../..", "lab")
+	require.NoError(t, err)
+	require.Greater(t, len(calls), 3)
+	examples := pages.Examples(root(), "lab")
+	require.Greater(t, len(examples), 2)
+	for _, call := range append(calls, examples...) {
+		assert.NoError(t, call.Check(root()))
+	}
+}

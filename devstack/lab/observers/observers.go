@@ -1,0 +1,66 @@
+// Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs are those of Debian's
+// packages, unpacked into the cache of builds: an installed server would start by itself, and only root may install. It starts no
+// program.
+package observers
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"millwright/devstack/build"
+	"millwright/devstack/lab/debian"
+)
+
+// The programs.
+const (
+	Prometheus   = "prometheus"
+	Promtool     = "promtool" // judges rules and configurations of Prometheus
+	Alertmanager = "alertmanager"
+	Amtool       = "amtool" // judges configurations of Alertmanager
+)
+
+//go:embed run.sh
+var runScript string
+
+// packages have 30 MB to download and 140 MB unpacked.
+var packages = []string{"prometheus", "prometheus-alertmanager"}
+
+// Program returns the path of a program. The first call downloads the packages: some seconds. It returns an error if this machine has no
+// Debian package manager, or the manager cannot download them.
+func Program(ctx context.Context, name string, output io.Writer) (string, error) {
+	release, err := os.ReadFile("/etc/debian_version")
+	if err != nil {
+		return "", fmt.Errorf("this is no Debian: %w", err)
+	}
+	recipe := strings.Join(append(packages, string(release), runtime.GOARCH, runScript), "\n")
+	dir, err := build.Folder(ctx, "observers", recipe, output, func(dir string) error { return fill(ctx, dir, output) })
+	if err != nil {
+		return "", fmt.Errorf("unpack Prometheus and Alertmanager: %w", err)
+	}
+	return filepath.Join(dir, "bin", name), nil
+}
+
+// fill unpacks the packages, and makes a folder with all programs by their names.
+func fill(ctx context.Context, dir string, output io.Writer) error {
+	_, _ = fmt.Fprintf(output, "unpacking Debian's %s: some seconds, once\n", strings.Join(packages, " and "))
+	if err := debian.Unpack(ctx, dir, output, packages...); err != nil {
+		return err
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(bin, Alertmanager), []byte(runScript), 0o755), //nolint:gosec // a program
+		os.WriteFile(filepath.Join(bin, Amtool), []byte(runScript), 0o755),       //nolint:gosec // a program
+		os.Symlink("../usr/bin/prometheus", filepath.Join(bin, Prometheus)),
+		os.Symlink("../usr/bin/promtool", filepath.Join(bin, Promtool)),
+	)
+}

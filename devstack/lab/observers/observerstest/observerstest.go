@@ -1,0 +1,24 @@
+// Package observerstest runs the tools of Prometheus and Alertmanager in tests.
+package observerstest
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/lab/observers"
+)
+
+// Run runs a tool, which must accept what the arguments say. The test is skipped if Debian's packages cannot be had, but not in CI.
+func Run(t *testing.T, tool string, arguments ...string) {
+	t.Helper()
+	program, err := observers.Program(t.Context(), tool, t.Output())
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skipf("needs %s: %s", tool, err)
+	}
+	require.NoError(t, err)
+	output, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+}

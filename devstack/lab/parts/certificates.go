@@ -1,0 +1,52 @@
+package parts
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"millwright/devstack/authority"
+	"millwright/devstack/component"
+	"millwright/devstack/lab/incus"
+)
+
+// The certificates of a stack with real machines, besides that of the API server. Its CA signs the certificates of the API server and of
+// kubelets.
+func caPath(l component.Layout) string    { return l.Path("pki", "ca.crt") }
+func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
+
+// kubeletClientPath is what the API server shows to kubelets.
+func kubeletClientPath(l component.Layout) string    { return l.Path("pki", "kubelet-client.crt") }
+func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
+
+// writeCertificates writes what a stack with real machines needs, which the API server does not make for itself: a CA, unless it
+// exists, a certificate of the API server for its address on the machines' network, too, and one with which it calls kubelets.
+func writeCertificates(l component.Layout, network incus.Network) error {
+	ca, err := writeAuthority(l)
+	if err != nil {
+		return err
+	}
+	server := authority.Template("kube-apiserver", x509.ExtKeyUsageServerAuth)
+	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")} // the first service
+	if err := ca.Issue(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
+		return fmt.Errorf("make the API server's certificate: %w", err)
+	}
+	client := authority.Template("kube-apiserver-kubelet-client", x509.ExtKeyUsageClientAuth)
+	client.Subject.Organization = []string{"system:masters"}
+	if err := ca.Issue(client, kubeletClientPath(l), kubeletClientKeyPath(l)); err != nil {
+		return fmt.Errorf("make the certificate for calls of kubelets: %w", err)
+	}
+	return nil
+}
+
+// writeAuthority returns the stack's CA; it makes one if there is none.
+func writeAuthority(l component.Layout) (authority.Authority, error) {
+	if _, err := os.Stat(caPath(l)); errors.Is(err, fs.ErrNotExist) {
+		return authority.New("devstack", caPath(l), caKeyPath(l))
+	}
+	return authority.Read(caPath(l), caKeyPath(l))
+}

@@ -1,0 +1,69 @@
+package parts
+
+import (
+	"fmt"
+	"os"
+
+	"sigs.k8s.io/yaml"
+
+	"millwright/devstack/component"
+	"millwright/devstack/lab/incus"
+	"millwright/devstack/stack"
+)
+
+// incusdFolder is the folder of the server and of the machines in a stack's folder.
+func incusdFolder(l component.Layout) string { return l.Path(Incusd) }
+
+// Incus returns the server of a stack with real machines.
+func Incus(s *stack.Stack) (*incus.Server, error) { return incus.Open(incusdFolder(s.Layout())) }
+
+// UserData returns user data with which real machines join a stack; see incus.UserData.
+func UserData(s *stack.Stack) (string, error) {
+	server, err := Incus(s)
+	if err != nil {
+		return "", fmt.Errorf("make user data: %w", err)
+	}
+	authority, err := os.ReadFile(caPath(s.Layout()))
+	if err != nil {
+		return "", fmt.Errorf("make user data: %w", err)
+	}
+	return incus.UserData(incus.Cluster{Server: server.Network.APIServer(), CA: string(authority)})
+}
+
+// MachineClass returns a MachineClass of real machines and its Secret, both of this name, as YAML: containers of the profile default
+// that join the stack.
+func MachineClass(s *stack.Stack, namespace, name string) ([]byte, error) {
+	server, err := Incus(s)
+	if err != nil {
+		return nil, fmt.Errorf("make a class of real machines: %w", err)
+	}
+	userData, err := UserData(s)
+	if err != nil {
+		return nil, err
+	}
+	secret := map[string]string{"userData": userData}
+	for key, path := range map[string]string{"clientCert": server.ClientCert, "clientKey": server.ClientKey, "serverCert": server.ServerCert} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("make a class of real machines: %w", err)
+		}
+		secret[key] = string(text)
+	}
+	metadata := map[string]string{"namespace": namespace, "name": name}
+	var out []byte
+	for _, object := range []map[string]any{
+		{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": secret},
+		{
+			"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": metadata,
+			"provider": "incus", "secretRef": metadata,
+			"providerSpec": map[string]any{"endpoint": server.Address, "image": map[string]string{"alias": incus.ImageAlias}},
+		},
+	} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return nil, fmt.Errorf("make a class of real machines: %w", err)
+		}
+		out = append(append(out, "---\n"...), text...)
+	}
+	return out, nil
+}

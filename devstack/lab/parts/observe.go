@@ -1,0 +1,82 @@
+package parts
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"millwright/devstack/component"
+)
+
+// scrapeEvery is short, so that a rate over a minute has enough samples soon after the start.
+const scrapeEvery = "5s"
+
+func prometheusConfig(l component.Layout) string   { return l.Path("config", "prometheus.yaml") }
+func alertmanagerConfig(l component.Layout) string { return l.Path("config", "alertmanager.yaml") }
+
+// completeObservers adds files and flags of Prometheus and Alertmanager.
+func completeObservers(plan *component.Plan) error {
+	l := plan.Layout()
+	for _, folder := range []string{"config", Prometheus, Alertmanager} {
+		if err := os.MkdirAll(l.Path(folder), 0o700); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+	}
+	prepend(plan, Alertmanager,
+		"--config.file="+alertmanagerConfig(l),
+		"--storage.path="+l.Path(Alertmanager),
+		"--web.listen-address="+component.Address(plan.Ports[Alertmanager]),
+		"--cluster.listen-address=", // no cluster, and so no port that others reach
+		"--log.level=warn",
+	)
+	prepend(plan, Prometheus,
+		"--config.file="+prometheusConfig(l),
+		"--storage.tsdb.path="+l.Path(Prometheus),
+		"--web.listen-address="+component.Address(plan.Ports[Prometheus]),
+		"--log.level=warn",
+	)
+	return writeObservers(*plan)
+}
+
+// scraped returns the components that serve /metrics of Millwright, if they are chosen.
+func scraped(p component.Plan) []string {
+	ours := []string{component.Worker, component.Bridge, component.ProviderWorker, component.SecondBridge, component.SecondWorker, IncusWorker}
+	return slices.DeleteFunc(ours, func(name string) bool { return !slices.Contains(p.Components, name) })
+}
+
+// writeObservers writes the configurations of Prometheus and Alertmanager. Alerts are shown, and sent to nobody.
+func writeObservers(p component.Plan) error {
+	jobs := []any{}
+	for _, name := range scraped(p) {
+		jobs = append(jobs, map[string]any{
+			"job_name": name, "static_configs": []any{map[string]any{"targets": []string{component.Address(p.Ports[name])}}},
+		})
+	}
+	configs := map[string]any{
+		prometheusConfig(p.Layout()): map[string]any{
+			"global":         map[string]any{"scrape_interval": scrapeEvery, "evaluation_interval": scrapeEvery},
+			"rule_files":     []string{filepath.Join(p.Repo, "deploy", "alerts", "rules.yaml")},
+			"scrape_configs": jobs,
+			"alerting": map[string]any{"alertmanagers": []any{
+				map[string]any{"static_configs": []any{map[string]any{"targets": []string{component.Address(p.Ports[Alertmanager])}}}},
+			}},
+		},
+		alertmanagerConfig(p.Layout()): map[string]any{
+			"route":     map[string]any{"receiver": "nobody", "group_by": []string{"alertname"}},
+			"receivers": []any{map[string]any{"name": "nobody"}},
+		},
+	}
+	for path, config := range configs {
+		text, err := yaml.Marshal(config)
+		if err != nil {
+			return fmt.Errorf("make configuration %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return fmt.Errorf("write configuration: %w", err)
+		}
+	}
+	return nil
+}

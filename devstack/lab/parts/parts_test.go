@@ -1,0 +1,38 @@
+package parts
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/component"
+	"millwright/devstack/lab/incus"
+)
+
+// What real machines need of the control plane comes before the flags of the stack's options, which come last.
+func TestRealMachinesChangeTheControlPlane(t *testing.T) {
+	ports, err := component.StandardPorts(nil, extras()...)
+	require.NoError(t, err)
+	plan := component.Plan{
+		Dir: t.TempDir(), Repo: "/clone", Extras: extras(), Ports: ports,
+		Args: map[string][]string{component.APIServer: {"--of-options"}},
+	}
+	require.NoError(t, completeNodes(&plan, incus.Networks()[0]))
+	server := plan.Command(component.APIServer)
+	assert.Contains(t, server, "--enable-bootstrap-token-auth")
+	assert.Equal(t, "--of-options", server[len(server)-1])
+	assert.Contains(t, plan.Command(component.ControllerManager), "--cluster-cidr=10.200.128.0/17")
+	assert.Equal(t, []string{"/clone/devstack/lab/nodes/rbac"}, plan.Manifests)
+	daemon := plan.Command(Incusd)
+	assert.Equal(t, "incusd", daemon[0])
+	assert.Contains(t, daemon, "127.0.0.1:16495", "the first of the extras")
+	worker := strings.Join(plan.Command(IncusWorker), " ")
+	assert.Contains(t, worker, "/kubeconfig/millwright-provider.kubeconfig")
+	assert.Contains(t, worker, "--metrics-address 127.0.0.1:16496")
+}
+
+func TestThereArePortsForAllParts(t *testing.T) {
+	assert.LessOrEqual(t, len(extras()), component.MaxExtras)
+}

@@ -1,0 +1,42 @@
+// Package alerts_test answers whether the rules of alerts fire when they should, and whether every query of alerts and dashboards is valid.
+// Prometheus' own promtool judges. It does not ask a running Prometheus.
+package alerts_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"millwright/devstack/lab/observers"
+	"millwright/devstack/lab/observers/observerstest"
+	"millwright/test/queries"
+)
+
+const root = "../../../.."
+
+func TestRulesFireWhenTheyShould(t *testing.T) {
+	observerstest.Run(t, observers.Promtool, "test", "rules", filepath.Join(root, "deploy/alerts/rules_test.yaml"))
+}
+
+func TestEveryQueryIsValid(t *testing.T) {
+	type record struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	all, err := queries.All(root)
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	var records []record
+	for _, q := range all {
+		records = append(records, record{"checked:" + regexp.MustCompile(`\W+`).ReplaceAllString(q.Where, "_"), q.Expr})
+	}
+	content, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": records}}})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "queries.yaml")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	observerstest.Run(t, observers.Promtool, "check", "rules", "--lint=none", path)
+}

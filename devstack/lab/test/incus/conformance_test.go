@@ -1,0 +1,312 @@
+//go:build integration
+
+package incus_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	devstack "millwright/devstack/lab/incus"
+	"millwright/devstack/lab/incus/incustest"
+	"millwright/provider"
+	"millwright/provider/conformance"
+	"millwright/provider/driver"
+	"millwright/provider/incus"
+)
+
+// server is the incusd of all tests of this package.
+var server *devstack.Server
+
+const image = "sleeper"
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if devstack.Supported() != nil {
+			return m.Run() // each test says why it is skipped, or fails in CI
+		}
+		dir, err := os.MkdirTemp("", "millwright-incus-")
+		if err == nil {
+			defer func() { _ = os.RemoveAll(dir) }()
+			server, err = devstack.Start(context.Background(), dir, devstack.Options{Output: os.Stderr})
+		}
+		if err == nil {
+			defer func() { _ = server.Stop(context.Background()) }()
+			err = importSleeper(dir)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// importSleeper makes an image whose only program sleeps: instances of it start in a moment and take little memory.
+func importSleeper(dir string) error {
+	binary := filepath.Join(dir, "init")
+	build := exec.Command("go", "build", "-o", binary, "./testdata/sleeper")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the image's program: %w: %s", err, out)
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return fmt.Errorf("read the image's program: %w", err)
+	}
+	var unified bytes.Buffer
+	archive := tar.NewWriter(&unified)
+	for _, file := range []struct {
+		name string
+		mode int64
+		text []byte
+	}{
+		{"metadata.yaml", 0o644, []byte("architecture: x86_64\ncreation_date: 1700000000\n")},
+		{"rootfs/", 0o755, nil},
+		{"rootfs/sbin/", 0o755, nil},
+		{"rootfs/dev/", 0o755, nil},
+		{"rootfs/proc/", 0o755, nil},
+		{"rootfs/sys/", 0o755, nil},
+		{"rootfs/sbin/init", 0o755, program},
+	} {
+		header := &tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.text))}
+		if header.Typeflag = tar.TypeReg; file.text == nil {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := archive.WriteHeader(header); err != nil {
+			return fmt.Errorf("write the image: %w", err)
+		}
+		if _, err := io.Copy(archive, bytes.NewReader(file.text)); err != nil {
+			return fmt.Errorf("write the image: %w", err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return fmt.Errorf("write the image: %w", err)
+	}
+	path := filepath.Join(server.Dir, "lib", "sleeper.tar") // where the server's namespace sees it, too
+	if err := os.WriteFile(path, unified.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write the image: %w", err)
+	}
+	_, err = server.Run(context.Background(), "image", "import", "/var/lib/incus/sleeper.tar", "--alias", image)
+	return err
+}
+
+var projects atomic.Int64
+
+// class returns a class of a project of its own, which the test ends with.
+func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
+	t.Helper()
+	incustest.NeedSupport(t)
+	project := fmt.Sprintf("p%d", projects.Add(1))
+	_, err := server.Run(t.Context(), "project", "create", project, "--config", "features.images=false", "--config", "features.profiles=false")
+	require.NoError(t, err)
+	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": image}}
+	for _, change := range changes {
+		change(spec)
+	}
+	t.Cleanup(func() { // names of instances are unique on the network, too
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // a server that hangs fails the test, not the whole run
+		defer cancel()
+		names, err := server.Run(ctx, "list", "--project", project, "--format=csv", "--columns=n")
+		assert.NoError(t, err)
+		if all := strings.Fields(string(names)); len(all) > 0 {
+			_, err = server.Run(ctx, append([]string{"delete", "--force", "--project", project}, all...)...)
+			assert.NoError(t, err)
+		}
+	})
+	raw, err := json.Marshal(spec)
+	require.NoError(t, err)
+	return provider.Class{Namespace: "shop", Name: "small", Spec: raw, Secret: provider.Secret{
+		"clientCert": file(t, server.ClientCert), "clientKey": file(t, server.ClientKey), "serverCert": file(t, server.ServerCert),
+	}}
+}
+
+func file(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return text
+}
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Harness{New: suiteCloud})
+}
+
+// statuses are the codes that an answer of the server can carry.
+var statuses = map[provider.Code]int{
+	provider.InvalidArgument: http.StatusBadRequest, provider.Unauthenticated: http.StatusUnauthorized, provider.PermissionDenied: http.StatusForbidden,
+	provider.NotFound: http.StatusNotFound, provider.AlreadyExists: http.StatusConflict, provider.FailedPrecondition: http.StatusPreconditionFailed,
+	provider.ResourceExhausted: http.StatusTooManyRequests, provider.Internal: http.StatusInternalServerError,
+	provider.Unavailable: http.StatusServiceUnavailable, provider.DeadlineExceeded: http.StatusGatewayTimeout,
+}
+
+func suiteCloud(t *testing.T) conformance.Cloud {
+	between := newProxy(t)
+	of := class(t, func(spec map[string]any) { spec["endpoint"] = between.URL })
+	denied := class(t, func(spec map[string]any) { spec["project"] = "default" })
+	of.Secret["serverCert"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: between.Certificate().Raw})
+	denied.Secret["clientCert"], denied.Secret["clientKey"] = unknownClient(t)
+	planted := 0
+	return conformance.Cloud{
+		Provider: incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
+		Class:    of,
+		Denied:   &denied,
+		Fail: func(method provider.Method, err *provider.Error) {
+			between.fail(method, statuses[err.Code], err.Message)
+		},
+		Codes: slices.Sorted(maps.Keys(statuses)),
+		Answers: func(method provider.Method, code provider.Code) bool {
+			return method == provider.MethodCreateInstance && code == provider.NotFound // its image or project
+		},
+		Timeless: true,
+		Hang:     between.hang,
+		Plant: func(m provider.Machine) {
+			planted++
+			arguments := []string{
+				"launch", image, fmt.Sprintf("planted-%d", planted), "--project", projectOf(t, of),
+				"--config", "user.millwright-cluster=" + m.Cluster, "--config", "user.millwright-class=shop/small",
+				"--config", "user.millwright-machine=" + m.Name,
+			}
+			if m.UID != "" {
+				arguments = append(arguments, "--config", "user.millwright-uid="+m.UID)
+			}
+			_, err := server.Run(t.Context(), arguments...)
+			require.NoError(t, err)
+		},
+	}
+}
+
+func projectOf(t *testing.T, of provider.Class) string {
+	t.Helper()
+	var spec incus.Spec
+	require.NoError(t, json.Unmarshal(of.Spec, &spec))
+	return spec.Project
+}
+
+// unknownClient returns certificate and key of a client that the server does not trust.
+func unknownClient(t *testing.T) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	signed, err := x509.CreateCertificate(rand.Reader, &template, &template, private.Public(), private)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
+}
+
+// proxy is between the provider and the server, and refuses or holds requests.
+type proxy struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	refusals map[provider.Method][]refusal
+	held     map[provider.Method]bool
+}
+
+type refusal struct {
+	status  int
+	message string
+}
+
+func newProxy(t *testing.T) *proxy {
+	t.Helper()
+	incustest.NeedSupport(t)
+	p := &proxy{refusals: map[provider.Method][]refusal{}, held: map[provider.Method]bool{}}
+	through := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "incus"}) },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", server.Socket)
+		}},
+	}
+	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refused, hold := p.admit(r)
+		switch {
+		case hold:
+			select {
+			case <-r.Context().Done():
+			case <-t.Context().Done():
+			}
+		case refused.status != 0:
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(refused.status)
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": refused.message, "error_code": refused.status})
+		default:
+			through.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() {
+		p.CloseClientConnections()
+		p.Close()
+	})
+	return p
+}
+
+// admit says what happens to a request.
+func (p *proxy) admit(r *http.Request) (refusal, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, method := range methodsOf(r) {
+		if p.held[method] {
+			return refusal{}, true
+		}
+		if queue := p.refusals[method]; len(queue) > 0 {
+			p.refusals[method] = queue[1:]
+			return queue[0], false
+		}
+	}
+	return refusal{}, false
+}
+
+// methodsOf returns the methods of the provider of which a request is the first one that may fail.
+func methodsOf(r *http.Request) []provider.Method {
+	switch {
+	case r.Method == http.MethodPost:
+		return []provider.Method{provider.MethodCreateInstance}
+	case r.Method == http.MethodDelete:
+		return []provider.Method{provider.MethodDeleteInstance}
+	case r.Method == http.MethodGet && r.URL.Path == "/1.0/instances":
+		return []provider.Method{provider.MethodInstanceStatus, provider.MethodListInstances, provider.MethodInitializeInstance}
+	}
+	return nil
+}
+
+func (p *proxy) fail(method provider.Method, status int, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusals[method] = append(p.refusals[method], refusal{status, message})
+}
+
+func (p *proxy) hang(method provider.Method) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[method] = true
+}

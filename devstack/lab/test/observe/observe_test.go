@@ -1,0 +1,181 @@
+//go:build integration
+
+// Package observe shows that what the alerts and dashboards ask of Prometheus is there: a real Prometheus scrapes a real stack on which
+// machines are made, rolled, drained, held and lost, and answers every query.
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	sdk "go.temporal.io/sdk/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/build"
+	"millwright/devstack/component"
+	"millwright/devstack/lab/observers"
+	"millwright/devstack/lab/parts"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+	"millwright/test/queries"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	_, err := observers.Program(context.Background(), observers.Prometheus, os.Stderr)
+	if err != nil && os.Getenv("CI") != "true" {
+		fmt.Fprintln(os.Stderr, "skipped, because Debian's package of Prometheus cannot be had:", err)
+		os.Exit(0)
+	}
+	options, err := parts.Parts{Observe: true}.Add(context.Background(), stack.Options{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// get reads an answer of Prometheus or Alertmanager.
+func get(t *testing.T, name, path string, into any) {
+	t.Helper()
+	response, err := http.Get(r.Stack.MetricsAddress(name) + path)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
+}
+
+// ask returns how many series Prometheus answers with. A series without a number does not count: a quantile of nothing is one.
+func ask(t *testing.T, query string) (n int) {
+	t.Helper()
+	var answer struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
+			Result []struct {
+				Value [2]any `json:"value"` // time and number, which is a string
+			} `json:"result"`
+		} `json:"data"`
+	}
+	get(t, parts.Prometheus, "/api/v1/query?"+url.Values{"query": {query}}.Encode(), &answer)
+	require.Equal(t, "success", answer.Status, "%s: %s", query, answer.Error)
+	for _, series := range answer.Data.Result {
+		if series.Value[1] != "NaN" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWhatHappensIsSeen(t *testing.T) {
+	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
+	}))
+
+	// A deployment is rolled, and its nodes are drained of their pods.
+	r.Namespace(t, "rolled", "")
+	rolled := r.Pool(t, "rolled", "rolled", 2, rig.Hosting)
+	rolled.AwaitRunning(t, 2, time.Minute)
+	rolled.AwaitHosts(t, 2, time.Minute)
+	rolled.Deploy(t, "api", 2)
+	rolled.Scale(t, 1)
+	rolled.AwaitRunning(t, 1, time.Minute)
+	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
+
+	// Three of four machines have no quota, and are replaced at their creation timeout.
+	r.Namespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
+	r.Pool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: 15 * time.Second}}
+	})
+
+	// A budget holds a drain.
+	r.Namespace(t, "held", "")
+	held := r.Pool(t, "held", "held", 1, rig.Hosting)
+	held.AwaitRunning(t, 1, time.Minute)
+	held.AwaitHosts(t, 1, time.Minute)
+	held.Deploy(t, "web", 1)
+	held.Budget(t, "web", 1)
+	held.Scale(t, 0)
+
+	// An instance is nobody's.
+	r.Plant(t, "held", "orphan")
+	sweeps := r.Sweeps(t, "held", time.Second)
+	rig.Eventually(t, time.Minute, "the orphan is collected", func() (bool, any) {
+		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
+		n := r.Metric(t, component.Worker, "millwright_orphans_collected_total")
+		return n > 0, n
+	})
+
+	// Temporal is away for a moment, while an object changes.
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Temporal))
+	rolled.Scale(t, 2)
+	rig.Eventually(t, time.Minute, "a signal is refused", func() (bool, any) {
+		n := r.Metric(t, component.Bridge, "millwright_bridge_signal_failures_total")
+		return n > 0, n
+	})
+	require.NoError(t, r.Stack.Start(t.Context(), component.Temporal))
+
+	t.Run("Prometheus answers every query", func(t *testing.T) {
+		wanted := asked(t)
+		rig.Eventually(t, 4*time.Minute, "answers", func() (bool, any) {
+			wanted = slices.DeleteFunc(wanted, func(q string) bool { return ask(t, q) > 0 })
+			return len(wanted) == 0, wanted
+		})
+	})
+	t.Run("an alert reaches Alertmanager", func(t *testing.T) {
+		rig.Eventually(t, 4*time.Minute, "the alert on machines that do not join", func() (bool, any) {
+			var alerts []alert
+			get(t, parts.Alertmanager, "/api/v2/alerts", &alerts)
+			return slices.ContainsFunc(alerts, func(a alert) bool {
+				return a.Labels["alertname"] == "MillwrightMachinesDoNotJoin" && a.Labels["machine_deployment"] == "late"
+			}), alerts
+		})
+	})
+	held.Loosen(t, "web", 0)
+}
+
+// asked returns all queries of dashboards, without the zeros that they show where there is no series, and the metrics of all alerts: the
+// comparison of an alert has no answer while all is well. This stack has no object of Cluster API: test/integration/capi reads their metrics.
+func asked(t *testing.T) []string {
+	t.Helper()
+	repo, err := build.FindRepo("")
+	require.NoError(t, err)
+	alerts, err := queries.Alerts(repo)
+	require.NoError(t, err)
+	dashboards, err := queries.Dashboards(repo)
+	require.NoError(t, err)
+	var all []string
+	for _, a := range alerts {
+		names := regexp.MustCompile(`\b(?:millwright|mcm|temporal)_\w+`).FindAllString(a.Expr, -1)
+		assert.NotEmpty(t, names, a.Name)
+		all = append(all, names...)
+	}
+	for _, d := range dashboards {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				all = append(all, strings.ReplaceAll(target.Query(), " or vector(0)", ""))
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(q string) bool { return strings.Contains(q, "millwright_cluster_api_") })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// alert is what Alertmanager says of one.
+type alert struct {
+	Labels map[string]string `json:"labels"`
+}

@@ -1,0 +1,153 @@
+//go:build integration
+
+package real
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/lab/incus/incustest"
+	"millwright/devstack/lab/parts"
+	"millwright/test/integration/rig"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// The worker of the provider is killed while it makes six containers. Each machine gets one all the same, and none is left when the
+// machines are deleted. It runs before the parallel tests, which need this worker.
+func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
+	incustest.NeedSupport(t)
+	p := newPool(t, "killed", 6)
+	rig.Eventually(t, soon, "the first container exists", func() (bool, any) { return len(instances(t, p)) > 0, nil })
+	require.NoError(t, r.Stack.Kill(t.Context(), parts.IncusWorker))
+	known := 0
+	for _, m := range p.Machines(t) {
+		if m.Spec.ProviderID != "" {
+			known++
+		}
+	}
+	t.Logf("killed with %d containers made, of which %d were on record", len(instances(t, p)), known)
+	require.Less(t, known, 6, "it was killed too late to be in the middle of its calls")
+	require.NoError(t, r.Stack.Start(t.Context(), parts.IncusWorker))
+	p.AwaitRunning(t, 6, soon)
+	of, ids := map[string]string{}, map[string]bool{}
+	for _, m := range p.Machines(t) {
+		of[string(m.UID)] = m.Spec.ProviderID
+		ids[m.Spec.ProviderID] = true
+	}
+	assert.Len(t, ids, 6)
+	made := instances(t, p)
+	assert.Len(t, made, 6)
+	for _, i := range made {
+		assert.Equal(t, i.Config["user.provider-id"], of[i.Config["user.millwright-uid"]], i.Name)
+	}
+	p.Delete(t)
+	p.AwaitGone(t, soon)
+	assert.Empty(t, instances(t, p))
+}
+
+// A budget lets no pod go: the machine that is deleted stays, shows why, and its pod serves on. When the budget allows it, it goes.
+func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
+	parallel(t)
+	p := running(t, "budget", 2)
+	p.Deploy(t, "web", 2, serving(2*time.Second, corev1.DoNotSchedule))
+	awaitReady(t, p, 2)
+	p.Budget(t, "web", 2)
+	m, pods := p.Host(t, "web")
+	p.Remove(t, m.Name)
+	rig.Eventually(t, soon, "the drain is blocked", func() (bool, any) {
+		now, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		i := slices.IndexFunc(now.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineDrained })
+		return i >= 0 && now.Status.Conditions[i].Reason == v1alpha1.ReasonBlocked, now.Status
+	})
+	for _, pod := range pods {
+		name, err := ask(pod.Status.PodIP)
+		require.NoError(t, err)
+		assert.Equal(t, pod.Name, name)
+	}
+	p.Loosen(t, "web", 1)
+	p.AwaitDeleted(t, m, soon)
+	p.AwaitRunning(t, 2, soon)
+	awaitReady(t, p, 2)
+}
+
+// A container is frozen: its node becomes Unknown, its machine fails when the health timeout is over, and is replaced.
+func TestAFrozenMachineIsReplaced(t *testing.T) {
+	parallel(t)
+	p := running(t, "frozen", 2, healthTimeout(5*time.Second))
+	m := p.Machines(t)[0]
+	_, err := server(t).Run(t.Context(), "pause", m.Name)
+	require.NoError(t, err)
+	phases := phasesUntilGone(t, p, m)
+	t.Logf("phases of the machine: %v", phases)
+	for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating} {
+		assert.Contains(t, phases, phase)
+	}
+	p.AwaitRunning(t, 2, soon)
+	assert.NotContains(t, names(instances(t, p)), m.Name)
+	assert.Len(t, instances(t, p), 2)
+}
+
+// A container is deleted by others. The provider is asked when its node is not ready any more, so the machine is replaced without
+// its health timeout.
+func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
+	parallel(t)
+	p := running(t, "vanished", 2, healthTimeout(24*time.Hour))
+	m := p.Machines(t)[0]
+	_, err := server(t).Run(t.Context(), "delete", "--force", m.Name)
+	require.NoError(t, err)
+	began := time.Now()
+	phases := phasesUntilGone(t, p, m)
+	t.Logf("phases of the machine: %v, gone after %s", phases, time.Since(began).Round(time.Second))
+	assert.Contains(t, phases, v1alpha1.MachineFailed)
+	p.AwaitRunning(t, 2, soon)
+	assert.Len(t, instances(t, p), 2)
+}
+
+func healthTimeout(d time.Duration) func(*v1alpha1.MachineDeployment) {
+	return func(deployment *v1alpha1.MachineDeployment) {
+		deployment.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: d}}
+	}
+}
+
+func names(all []instance) []string {
+	var found []string
+	for _, i := range all {
+		found = append(found, i.Name)
+	}
+	return found
+}
+
+// phasesUntilGone returns the phases that a machine goes through until it is gone.
+func phasesUntilGone(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.MachinePhase {
+	t.Helper()
+	w, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
+	})
+	require.NoError(t, err)
+	defer w.Stop()
+	var phases []v1alpha1.MachinePhase
+	for late := time.After(2 * noticed); ; {
+		select {
+		case event, open := <-w.ResultChan():
+			require.True(t, open, "the watch of machine %s has ended", m.Name)
+			now, isMachine := event.Object.(*v1alpha1.Machine)
+			require.True(t, isMachine, "%v", event.Object)
+			if phase := now.Status.CurrentStatus.Phase; !slices.Contains(phases, phase) {
+				phases = append(phases, phase)
+			}
+			if event.Type == watch.Deleted {
+				return phases
+			}
+		case <-late:
+			require.Failf(t, "not in time", "machine %s is not gone after %s: phases %v", m.Name, 2*noticed, phases)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+//go:build integration
+
+// Package real tests the local stack with real nodes: containers of Incus with containerd and Kubernetes' kubelet, which join the
+// stack's API server as machines in a cloud do. Its tests share one stack, which has no simulated nodes; one has its own.
+package real
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/devstack/lab/incus"
+	"millwright/devstack/lab/incus/incustest"
+	"millwright/devstack/lab/parts"
+	"millwright/devstack/stack"
+	"millwright/test/integration/rig"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	soon    = time.Minute // what takes seconds on an idle machine; rig.Eventually waits longer
+	between = 100 * time.Millisecond
+	// noticed bounds the time until Kubernetes says that a node is not ready: the grace period of the stack is a minute.
+	noticed = 2 * time.Minute
+)
+
+// r is the stack of the tests; nil where there can be none.
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	if incus.Supported() != nil {
+		os.Exit(m.Run()) // each test says why it does not run
+	}
+	options, err := parts.Parts{Nodes: true}.Add(context.Background(), stack.Options{
+		Components: []string{component.ControllerManager, component.Scheduler, component.Worker, component.Bridge},
+		Output:     os.Stderr,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// newPool makes a pool of real machines in a namespace of its own, whose nodes take its pods.
+func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+	t.Helper()
+	_, err := r.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	text, err := parts.MachineClass(r.Stack, name, rig.Spec().Class.Name)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "class.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	_, err = r.Stack.Kubectl(t.Context(), "apply", "--server-side", "--filename", file)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			logInstances(t, name)
+		}
+	})
+	return r.Pool(t, name, name, replicas, append(changes, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": name}
+	})...)
+}
+
+// running is newPool, and returns when all machines run and their nodes take pods.
+func running(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+	t.Helper()
+	p := newPool(t, name, replicas, changes...)
+	p.AwaitRunning(t, int(replicas), soon)
+	p.AwaitHosts(t, int(replicas), soon)
+	return p
+}
+
+// instance is a container, as Incus lists it.
+type instance struct {
+	Name   string
+	Status string
+	Config map[string]string
+}
+
+// logInstances prints what the containers of a pool say of their start.
+func logInstances(t *testing.T, pool string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, err := parts.Incus(r.Stack)
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	list, err := s.Run(ctx, "list", "--format=csv", "--columns=n", "^"+pool+"-")
+	t.Logf("containers: %s %v", list, err)
+	for _, name := range strings.Fields(string(list)) {
+		text, err := s.Run(ctx, "exec", name, "--", "tail", "-n", "8", "/var/log/first-boot.log", "/var/log/images.log", "/var/log/kubelet.log", "/etc/kubernetes/kubelet.flags")
+		t.Logf("%s: %s %v", name, text, err)
+	}
+}
+
+// instances returns the containers whose names begin with those of a pool's machines.
+func instances(t *testing.T, p *rig.Pool) []instance {
+	t.Helper()
+	text, err := server(t).Run(t.Context(), "list", "--format=json")
+	require.NoError(t, err)
+	var all, found []instance
+	require.NoError(t, json.Unmarshal(text, &all))
+	for _, i := range all {
+		if strings.HasPrefix(i.Name, p.Name+"-") {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// server returns the stack's server of Incus.
+func server(t *testing.T) *incus.Server {
+	t.Helper()
+	s, err := parts.Incus(r.Stack)
+	require.NoError(t, err)
+	return s
+}
+
+// parallel lets a test run beside others, where there is a stack.
+func parallel(t *testing.T) {
+	t.Helper()
+	incustest.NeedSupport(t)
+	t.Parallel()
+}
+
+// serving makes a pod one of the workload, which serves on for some time after SIGTERM, and spreads the pods over the nodes.
+func serving(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) func(*corev1.PodTemplateSpec) {
+	return func(template *corev1.PodTemplateSpec) {
+		template.Spec.TerminationGracePeriodSeconds = new(int64(60))
+		template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: spread,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: template.Labels},
+		}}
+		template.Spec.Containers = []corev1.Container{{
+			Name: "serve", Image: incus.WorkloadImage, Args: []string{"--linger=" + linger.String()},
+			ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)},
+			}},
+		}}
+	}
+}
+
+// awaitReady waits until so many pods of the app "web" are ready, and returns them.
+func awaitReady(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
+	t.Helper()
+	var ready []corev1.Pod
+	rig.Eventually(t, soon, fmt.Sprintf("%d pods are ready", n), func() (bool, any) {
+		ready = nil
+		for _, pod := range p.Pods(t, "web") {
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil {
+					ready = append(ready, pod)
+				}
+			}
+		}
+		return len(ready) == n, len(ready)
+	})
+	return ready
+}
+
+// ask returns what the workload at an address answers: the name of its pod.
+func ask(address string) (string, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	response, err := client.Get("http://" + net.JoinHostPort(address, "8080"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	return strings.TrimSpace(string(text)), err
+}

@@ -1,0 +1,210 @@
+//go:build integration
+
+package real
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"millwright/devstack/component"
+	"millwright/devstack/lab/incus"
+	"millwright/devstack/lab/incus/incustest"
+	"millwright/devstack/lab/parts"
+	"millwright/devstack/stack"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Real pods run on three machines: they are reached by their addresses, logs and exec work, and a pod that is deleted finishes its
+// work first. Then there are more machines, and fewer.
+func TestRealNodesRunRealPods(t *testing.T) {
+	parallel(t)
+	p := running(t, "pods", 3)
+	for _, m := range p.Machines(t) {
+		node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID, "the kubelet has it from its instance")
+		assert.NotEmpty(t, node.Spec.ProviderID)
+	}
+	p.Deploy(t, "web", 3, serving(10*time.Second, corev1.DoNotSchedule))
+	pods := awaitReady(t, p, 3)
+	on := map[string]bool{}
+	for _, pod := range pods {
+		on[pod.Spec.NodeName] = true
+		name, err := ask(pod.Status.PodIP)
+		require.NoError(t, err)
+		assert.Equal(t, pod.Name, name, "it is reached by its address")
+	}
+	assert.Len(t, on, 3, "each node has one")
+
+	first := pods[0]
+	kubectl := func(arguments ...string) (string, error) {
+		out, err := r.Stack.Kubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
+		return string(out), err
+	}
+	require.Eventually(t, func() bool { // its certificate may be later than the node's first pods
+		logs, err := kubectl("logs", first.Name)
+		return err == nil && strings.Contains(logs, first.Name+" serves")
+	}, 2*soon, between)
+	_, err := kubectl("exec", first.Name, "--", "/workload", "--help")
+	require.NoError(t, err)
+
+	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		logs, err := kubectl("logs", first.Name)
+		return err == nil && strings.Contains(logs, "was told to end")
+	}, 2*soon, between)
+	name, err := ask(first.Status.PodIP)
+	require.NoError(t, err, "it serves on after SIGTERM")
+	assert.Equal(t, first.Name, name)
+	require.Eventually(t, func() bool {
+		_, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), first.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, 2*soon, between)
+
+	for _, size := range []int{4, 2} {
+		p.Scale(t, size)
+		p.AwaitRunning(t, size, soon)
+		assert.Len(t, instances(t, p), size)
+	}
+	awaitReady(t, p, 3)
+}
+
+// A machine with a wrong token, or with an expired one, is refused, and no Node appears. A machine with a good token joins
+// meanwhile.
+func TestAWrongTokenDoesNotJoin(t *testing.T) {
+	parallel(t)
+	c := cluster{r.Stack, server(t), r.Kube}
+	expired := c.token(t, "expird", -time.Minute)
+	good := c.token(t, "abcdef", time.Hour)
+	c.launch(t, "wrong", "abcdef.0000000000000000")
+	c.launch(t, "expired", expired)
+	for _, name := range []string{"wrong", "expired"} { // each has asked, and was refused
+		require.Eventually(t, func() bool {
+			_, err := c.incus.Run(t.Context(), "exec", name, "--", "grep", "-qE", "system:anonymous|Unauthorized", "/var/log/kubelet.log")
+			return err == nil
+		}, 2*soon, between, name)
+	}
+	c.launch(t, "good", good)
+	c.awaitReady(t, "good")
+	for _, name := range []string{"wrong", "expired"} {
+		_, err := c.clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		assert.True(t, apierrors.IsNotFound(err), name)
+	}
+}
+
+// Down leaves nothing of a stack with a machine. When the supervisor is killed, no process is left, and down removes the rest.
+func TestNothingOutlivesTheStack(t *testing.T) {
+	parallel(t)
+	c := up(t, t.TempDir())
+	traces := incustest.Traces(t, c.incus)
+	c.launch(t, "m-1", c.token(t, "abcdef", time.Hour))
+	c.awaitReady(t, "m-1")
+	require.NotEmpty(t, traces())
+	require.NoError(t, parts.Down(t.Context(), c.stack.Dir()))
+	require.Empty(t, traces())
+
+	c = up(t, c.stack.Dir()) // the machine starts again
+	traces = incustest.Traces(t, c.incus)
+	state, err := c.stack.State()
+	require.NoError(t, err)
+	supervisor, err := os.FindProcess(state.Supervisor.PID)
+	require.NoError(t, err)
+	require.NoError(t, supervisor.Kill())
+	require.Eventually(t, func() bool {
+		for _, trace := range traces() {
+			if !strings.HasPrefix(trace, "cgroup ") {
+				return false
+			}
+		}
+		return true
+	}, 2*soon, between, "all but cgroups")
+	require.NoError(t, parts.Down(t.Context(), c.stack.Dir()))
+	assert.Empty(t, traces())
+}
+
+// cluster is a running stack, for machines that are launched by hand.
+type cluster struct {
+	stack   *stack.Stack
+	incus   *incus.Server
+	clients kubernetes.Interface
+}
+
+// up starts a small stack in a folder.
+func up(t *testing.T, dir string) cluster {
+	t.Helper()
+	options, err := parts.Parts{Nodes: true}.Add(t.Context(), stack.Options{
+		Dir: dir, FreePorts: true, Attached: true, Output: os.Stderr,
+		Components: []string{component.ControllerManager, component.Bootstrap},
+	})
+	require.NoError(t, err)
+	s, err := stack.Up(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, parts.Down(context.Background(), dir)) })
+	server, err := parts.Incus(s)
+	require.NoError(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
+	require.NoError(t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := os.ReadFile(s.LogPath(parts.Incusd))
+			t.Logf("log of incusd:\n%s", log)
+		}
+	})
+	return cluster{s, server, clients}
+}
+
+// token makes a bootstrap token that expires after some time.
+func (c cluster) token(t *testing.T, id string, expires time.Duration) string {
+	t.Helper()
+	const secret = "0123456789abcdef"
+	_, err := c.clients.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true",
+			"expiration": time.Now().Add(expires).UTC().Format(time.RFC3339),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return id + "." + secret
+}
+
+// launch makes a machine, as a provider does, with the stack's user data.
+func (c cluster) launch(t *testing.T, name, token string) {
+	t.Helper()
+	text, err := parts.UserData(c.stack)
+	require.NoError(t, err)
+	text = strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(text)
+	_, err = c.incus.Run(t.Context(), "launch", "--quiet", incus.ImageAlias, name, "--config", "user.user-data="+text)
+	require.NoError(t, err)
+}
+
+func (c cluster) awaitReady(t *testing.T, name string) {
+	t.Helper()
+	began := time.Now()
+	require.Eventually(t, func() bool {
+		node, err := c.clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+				return node.Spec.ProviderID == "incus:///default/"+name
+			}
+		}
+		return false
+	}, 2*soon, between, name)
+	t.Logf("%s is ready, %s after the call", name, time.Since(began).Round(between))
+}

@@ -1,0 +1,37 @@
+// Package programs answers which flags our programs know. Tests of what calls them use it: manifests and docker-compose.yml.
+package programs
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// UnknownFlags returns those flags of a command line that a program does not have: of the subcommand that comes before them, if there is one.
+// It asks the program for its help.
+func UnknownFlags(ctx context.Context, program string, arguments []string) ([]string, error) {
+	isFlag := func(a string) bool { return strings.HasPrefix(a, "-") }
+	first := slices.IndexFunc(arguments, isFlag)
+	if first < 0 {
+		first = len(arguments)
+	}
+	help := exec.CommandContext(ctx, program, append(slices.Clone(arguments[:first]), "--help")...)
+	usage, err := help.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(help.Args, " "), err, usage)
+	}
+	var unknown []string
+	for _, argument := range arguments[first:] {
+		if !isFlag(argument) {
+			continue // the value of the flag before
+		}
+		name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
+		if !regexp.MustCompile(`(?m)^\s+(-\w, )?--?` + regexp.QuoteMeta(name) + `(\s|$)`).Match(usage) {
+			unknown = append(unknown, argument)
+		}
+	}
+	return unknown, nil
+}
