@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
@@ -25,7 +24,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
 // The scenarios of MCM's own integration suite, in its order.

@@ -24,7 +24,6 @@ import (
 
 	"millwright/devstack/build"
 	"millwright/devstack/component"
-	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 	"millwright/test/pages"
 )
@@ -32,7 +31,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
 // Pages that take long. They have machines of their own, and run side by side, when all others are done: one of them kills the worker.

@@ -6,7 +6,6 @@ package drain
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -16,19 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/component"
-	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
 
 var r *rig.Rig
 
-// most is how many nodes are drained at a time here: fewer than by default, so that a test sees a queue of them.
-const most = 50
+// most is how many nodes are drained at a time here.
+const most = rig.MaxDrains
 
 func TestMain(m *testing.M) {
-	options := stack.Options{Args: map[string][]string{component.Worker: {fmt.Sprintf("--max-drains=%d", most)}}}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
 const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`

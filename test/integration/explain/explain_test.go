@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
 )
@@ -26,7 +25,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
 func TestWhatStandsStillIsExplained(t *testing.T) {

@@ -26,7 +26,6 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
-	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
@@ -35,9 +34,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	// After a quota error a creation is tried again after 20 s at most here, so that a test of one minute of them sees several.
-	options := stack.Options{Args: map[string][]string{component.Worker: {"--resource-exhausted-retry=20s"}}}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
 const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`

@@ -55,6 +55,11 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
+	return connect(s)
+}
+
+// connect makes the clients of a running stack.
+func connect(s *stack.Stack) (*Rig, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
 	if err != nil {
 		return nil, err
@@ -105,17 +110,10 @@ func onStack(m *testing.M, options stack.Options, up func(context.Context, strin
 	use(r)
 	code := m.Run()
 	if code == 0 {
-		code = max(r.checkCanary(), r.checkSteps(context.Background()))
+		code = r.checkWritten(context.Background())
 	}
 	if code != 0 {
-		logs := []string{component.Worker, component.Bridge, component.VirtualCloud}
-		if options.ClusterAPI {
-			logs = append(logs, component.ClusterAPI()...)
-		}
-		for _, component := range logs {
-			text, _ := os.ReadFile(r.Stack.LogPath(component))
-			fmt.Fprintf(os.Stderr, "--- end of the log of %s\n%s\n", component, text[max(0, len(text)-4000):])
-		}
+		r.printLogs(options.ClusterAPI)
 	}
 	if err := r.Stack.Down(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "stop stack:", err)
@@ -123,6 +121,21 @@ func onStack(m *testing.M, options stack.Options, up func(context.Context, strin
 	}
 	return code
 }
+
+// printLogs prints the ends of the logs that say most about a failed test.
+func (r *Rig) printLogs(clusterAPI bool) {
+	logs := []string{component.Worker, component.Bridge, component.VirtualCloud}
+	if clusterAPI {
+		logs = append(logs, component.ClusterAPI()...)
+	}
+	for _, component := range logs {
+		text, _ := os.ReadFile(r.Stack.LogPath(component))
+		fmt.Fprintf(os.Stderr, "--- end of the log of %s\n%s\n", component, text[max(0, len(text)-4000):])
+	}
+}
+
+// checkWritten returns 1 when the processes of the stack have written a secret or a step that the documents lack.
+func (r *Rig) checkWritten(ctx context.Context) int { return max(r.checkCanary(), r.checkSteps(ctx)) }
 
 // checkCanary returns 1 when a secret of the tests was seen outside its Secret or its file.
 func (r *Rig) checkCanary() int {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
-	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 	"millwright/workflows/deployment"
 	"millwright/workflows/run"
@@ -25,7 +24,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
 // latencies are those of the instances of a class: a moment to make one, a moment to delete one.

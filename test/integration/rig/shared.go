@@ -1,0 +1,157 @@
+//go:build integration
+
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
+)
+
+// sharedFolder is the environment variable with the folder of the shared stack.
+const sharedFolder = "MILLWRIGHT_TEST_STACK"
+
+// common are the options of the shared stack: fewer drains at a time than by default, so that a test sees a queue of them, and at most 20 s between
+// two calls after a quota error, so that a test of one minute sees several.
+func common() stack.Options {
+	return stack.Options{Args: map[string][]string{component.Worker: {
+		fmt.Sprintf("--max-drains=%d", MaxDrains), "--resource-exhausted-retry=20s",
+	}}}
+}
+
+// MaxDrains is how many nodes are drained at a time on the shared stack.
+const MaxDrains = 50
+
+// MainShared is Main on the stack that the environment names: packages use it one after the other, and each leaves it without machines. If the
+// environment names none, the package starts one with the same options.
+func MainShared(m *testing.M, use func(*Rig)) int {
+	dir := os.Getenv(sharedFolder)
+	if dir == "" {
+		return Main(m, common(), use)
+	}
+	s, err := stack.Open(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "open the shared stack:", err)
+		return 1
+	}
+	r, err := connect(s)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "connect to the shared stack:", err)
+		return 1
+	}
+	use(r)
+	code := m.Run()
+	if code != 0 {
+		r.printLogs(false)
+	}
+	if err := r.clear(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "clear the shared stack:", err)
+		return 1
+	}
+	return code
+}
+
+// Shared is a stack that several packages use.
+type Shared struct {
+	rig *Rig
+	dir string
+}
+
+// Share starts the shared stack; it ends with this process at the latest. End it.
+func Share(ctx context.Context, progress io.Writer) (*Shared, error) {
+	dir, err := os.MkdirTemp("", "millwright-shared-")
+	if err != nil {
+		return nil, err
+	}
+	r, err := Up(ctx, dir, common())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the shared stack: %w", err), os.RemoveAll(dir))
+	}
+	return &Shared{r, dir}, nil
+}
+
+// Environment is the variable that names the stack to MainShared.
+func (s *Shared) Environment() string { return sharedFolder + "=" + s.dir }
+
+// End takes the stack down. Its error also says what the processes have written and must not have written.
+func (s *Shared) End(ctx context.Context) error {
+	var err error
+	if s.rig.checkWritten(ctx) != 0 {
+		err = errors.New("the processes of the shared stack have written what they must not write")
+	}
+	return errors.Join(err, s.rig.Stack.Down(ctx), os.RemoveAll(s.dir))
+}
+
+// clear removes what a package has left: it starts what was killed, ends the faults of the cloud, and deletes all namespaces of tests. What holds an
+// object on purpose (a hook, a budget, a preserved machine) is removed with its namespace or, after half a minute, with the finalizers.
+func (r *Rig) clear(ctx context.Context) error {
+	for _, name := range component.Names() {
+		if err := r.Stack.Start(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(r.Cloud.ClearFaults(ctx), r.Cloud.SetBehaviour(ctx, admin.DefaultBehaviour())); err != nil {
+		return err
+	}
+	own := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, "millwright"}
+	began := time.Now()
+	var left []string
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		namespaces, err := r.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		left = nil
+		for _, n := range namespaces.Items {
+			if slices.Contains(own, n.Name) {
+				continue
+			}
+			left = append(left, n.Name)
+			if n.DeletionTimestamp == nil {
+				err = r.Kube.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
+			} else if time.Since(began) > 30*time.Second {
+				err = r.releaseMachines(ctx, n.Name)
+			}
+			if err != nil && !apierrors.IsNotFound(err) {
+				return false, err
+			}
+		}
+		return len(left) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("delete the namespaces %s: %w", strings.Join(left, ", "), err)
+	}
+	return errors.Join(r.Cloud.Reset(ctx), r.Kube.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// releaseMachines removes the finalizers of the machines of a namespace.
+func (r *Rig) releaseMachines(ctx context.Context, namespace string) error {
+	const none = `{"metadata":{"finalizers":null}}`
+	machines, err := r.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, m := range machines.Items {
+		_, err = r.Machines.MachineV1alpha1().Machines(namespace).Patch(ctx, m.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+//go:build integration
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"millwright/test/integration/rig"
+)
+
+// runner runs steps and collects the rows of the table.
+type runner struct {
+	repo   string
+	chosen *regexp.Regexp // the packages and commands to run
+
+	mu   sync.Mutex
+	rows []row
+}
+
+func (r *runner) add(rows ...row) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows = append(r.rows, rows...)
+}
+
+// do runs what is chosen of a step, to its end, and adds its rows.
+func (r *runner) do(ctx context.Context, s step) {
+	began := time.Now()
+	fail := func(err error) { // of what is no package: a package has a row of its own
+		r.add(row{Name: s.name, Seconds: time.Since(began).Seconds(), Result: failed})
+		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
+	}
+	packages, err := r.list(ctx, s)
+	switch {
+	case err != nil:
+		fail(err)
+	case len(s.packages) > 0 && len(packages) > 0:
+		if err := r.test(ctx, s, packages); err != nil {
+			fail(err)
+		}
+	case len(s.command) > 0 && r.chosen.MatchString(s.name):
+		if err := r.start(ctx, s.module, os.Environ(), s.command...); err != nil {
+			fail(err)
+			return
+		}
+		r.add(row{s.name, time.Since(began).Seconds(), passed})
+	}
+}
+
+// list returns the chosen packages of a step.
+func (r *runner) list(ctx context.Context, s step) ([]string, error) {
+	if len(s.packages) == 0 {
+		return nil, nil
+	}
+	command := exec.CommandContext(ctx, "go", append([]string{"list", "-tags=" + s.tags}, s.packages...)...)
+	command.Dir, command.Stderr = filepath.Join(r.repo, s.module), os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list packages: %w", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
+		return !r.chosen.MatchString(short(path)) || slices.Contains(s.but, short(path))
+	}), nil
+}
+
+// short is how the table names a package.
+func short(path string) string { return strings.TrimPrefix(path, "millwright/") }
+
+// test runs go test, adds a row for each package, and returns an error if another one must say what failed.
+func (r *runner) test(ctx context.Context, s step, packages []string) (err error) {
+	environment := os.Environ()
+	if s.shared {
+		stack, err := rig.Share(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stack.End(context.WithoutCancel(ctx))) }()
+		environment = append(environment, stack.Environment())
+	}
+	events, err := os.CreateTemp("", "millwright-tests-*.json")
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = events.Close(), os.Remove(events.Name()) }()
+	arguments := []string{"go", "tool", "-modfile=" + filepath.Join(r.repo, "tools.mod"), "gotestsum", "--format=pkgname-and-test-fails", "--format-icons=text", "--jsonfile=" + events.Name(), "--", "-tags=" + s.tags}
+	failure := r.start(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
+	rows, err := results(events)
+	r.add(rows...)
+	if err == nil && failure != nil && !slices.ContainsFunc(rows, row.bad) {
+		err = failure // it did not come to the tests
+	}
+	return err
+}
+
+// start runs a command of a module, which this program's output shows, and stops it if ctx ends.
+func (r *runner) start(ctx context.Context, module string, environment []string, arguments ...string) error {
+	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
+	command.Dir, command.Env = filepath.Join(r.repo, module), environment
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
+	command.WaitDelay = time.Minute // go test ends its children
+	return command.Run()
+}
+
+// results returns a row for each package of which go test -json says how it ended; none for those without tests.
+func results(events io.Reader) (rows []row, err error) {
+	for decoder := json.NewDecoder(events); ; {
+		var event struct {
+			Action, Package, Test string
+			Elapsed               float64
+			FailedBuild           string
+		}
+		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
+			return rows, nil
+		} else if err != nil {
+			return rows, fmt.Errorf("read the results: %w", err)
+		}
+		if event.Test != "" || event.Package == "" {
+			continue
+		}
+		switch event.Action {
+		case "pass":
+			rows = append(rows, row{short(event.Package), event.Elapsed, passed})
+		case "fail":
+			rows = append(rows, row{short(event.Package), event.Elapsed, failed})
+		}
+	}
+}
