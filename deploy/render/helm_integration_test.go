@@ -215,7 +215,7 @@ func (c *cluster) make(t *testing.T) {
 		"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": map[string]any{"name": "small"},
 		"provider": "incus", "providerSpec": map[string]any{},
 	}}
-	rig.Eventually(t, 20*time.Second, "MachineClasses are served", func() (bool, any) {
+	rig.Eventually(t, "MachineClasses are served", func() (bool, any) {
 		_, err := c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").Namespace("shop").Create(t.Context(), class, metav1.CreateOptions{})
 		return err == nil || apierrors.IsAlreadyExists(err), err
 	})
@@ -234,7 +234,7 @@ func (c *cluster) testFlowControl(t *testing.T) {
 		require.NoError(t, err)
 		level, err := c.kube.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		rig.Eventually(t, 20*time.Second, "a request is served by the flow schema "+name, func() (bool, any) {
+		rig.Eventually(t, "a request is served by the flow schema "+name, func() (bool, any) {
 			status, header := rig.Ask(t, bridge, path)
 			return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(flow.UID) &&
 				header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID) && status != http.StatusForbidden, header

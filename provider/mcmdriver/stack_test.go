@@ -180,7 +180,7 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &all}}
 	})
 
-	rig.Eventually(t, 30*time.Second, "six create requests, of which four have made an instance and two are answered", func() (bool, any) {
+	rig.Eventually(t, "six create requests, of which four have made an instance and two are answered", func() (bool, any) {
 		recorded := 0
 		for _, m := range p.Machines(t) {
 			if m.Spec.ProviderID != "" {
@@ -193,7 +193,7 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
 	close(ec2.killed)
 	require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
-	p.AwaitRunning(t, 6, time.Minute)
+	p.AwaitRunning(t, 6)
 	before := eachHasOne(t, p)
 	require.Len(t, ec2.All(), 6, "instances that ever were")
 	for _, i := range ec2.All() {
@@ -204,20 +204,20 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	}
 
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
-	rig.Eventually(t, time.Minute, "all machines are new", func() (bool, any) {
+	rig.Eventually(t, "all machines are new", func() (bool, any) {
 		machines := p.Machines(t)
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return before[m.Spec.ProviderID] != "" })
 		return len(machines) == 6 && !old, len(machines)
 	})
-	p.AwaitRunning(t, 6, time.Minute)
+	p.AwaitRunning(t, 6)
 	eachHasOne(t, p)
 
 	p.Scale(t, 2)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	eachHasOne(t, p)
 
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 	assert.Empty(t, ec2.live())
 	assert.Len(t, ec2.All(), 12, "six, and six in the rollout")
 	joined, err := r.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})

@@ -21,7 +21,7 @@ func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 		pool.Scale(t, n)
 		time.Sleep(6 * time.Second) // the first events of this change have arrived, others are on their way
 		r.Proxies.CutWatches(time.Second)
-		pool.AwaitRunning(t, n, 2*time.Minute)
+		pool.AwaitRunning(t, n)
 	}
 	// 40, then 30 fewer, 15 more
 	made(t, before, 55)
@@ -29,5 +29,5 @@ func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 	told(t, "cut")
 	r.Proxies.Set(rig.APIFaults{})
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }

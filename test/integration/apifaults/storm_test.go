@@ -4,7 +4,6 @@ package apifaults
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,11 +19,11 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	verify, before := watched(t, "storm"), stats(t)
 	r.Proxies.SetFor(t, rig.APIFaults{Busy: 0.1, Conflict: 0.25, Lost: 0.08})
 	pool := r.Pool(t, "storm", "storm", size)
-	pool.AwaitRunning(t, size, 2*time.Minute)
+	pool.AwaitRunning(t, size)
 	made(t, before, size)
 
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}},"strategy":{"rollingUpdate":{"maxSurge":3,"maxUnavailable":1}}}}`)
-	rig.Eventually(t, 3*time.Minute, "the rollout has ended", func() (bool, any) {
+	rig.Eventually(t, "the rollout has ended", func() (bool, any) {
 		machines := pool.Machines(t)
 		fresh := 0
 		for _, m := range machines {
@@ -34,13 +33,13 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 		}
 		return fresh == size && len(machines) == size, fresh
 	})
-	pool.AwaitRunning(t, size, time.Minute)
+	pool.AwaitRunning(t, size)
 	made(t, before, 2*size)
 	require.Len(t, pool.Instances(t), size)
 	met(t, "worker", r.Proxies.Worker.Counts(), []string{"busy", "conflict", "lost"}) // the bridge makes a request in 15 s: see ADR 0088
 	r.Proxies.Set(rig.APIFaults{})
 
 	pool.Delete(t)
-	pool.AwaitGone(t, 2*time.Minute)
+	pool.AwaitGone(t)
 	verify()
 }

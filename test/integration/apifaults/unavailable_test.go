@@ -28,7 +28,7 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	pool := r.Pool(t, "flaps", "flaps", size, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: timeout}}
 	})
-	pool.AwaitRunning(t, size, time.Minute)
+	pool.AwaitRunning(t, size)
 	first := phases(t, pool)
 	var ill []string
 	for _, m := range pool.Machines(t)[:sick] {
@@ -37,7 +37,7 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 
 	for _, faults := range []rig.APIFaults{{Unavailable: 1}, {Unavailable: 1}, {Unavailable: 0.7, Lost: 0.3}} {
 		sicken(t, ill, true)
-		rig.Eventually(t, 5*time.Second, "the illness is on record", func() (bool, any) {
+		rig.Eventually(t, "the illness is on record", func() (bool, any) {
 			unknown := 0
 			for _, phase := range phases(t, pool) {
 				if phase == v1alpha1.MachineUnknown {
@@ -53,7 +53,7 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 		time.Sleep(time.Until(begun.Add(away))) // the fault lasts this long
 		r.Proxies.Set(rig.APIFaults{})
 		r.Proxies.AwaitWatches(t)
-		pool.AwaitRunning(t, size, 30*time.Second)
+		pool.AwaitRunning(t, size)
 		time.Sleep(calm) // the nodes have to be well for so long
 	}
 	require.Equal(t, first, phases(t, pool), "each machine runs still: Failed is final")
@@ -61,7 +61,7 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	verify()
 	told(t, "unavailable", "cut")
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }
 
 // sicken makes the kubelets of nodes report that they are not ready, or ready again.

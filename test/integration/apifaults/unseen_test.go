@@ -32,7 +32,7 @@ func TestANodeThatNoCacheHasIsDrained(t *testing.T) {
 	pool := r.Pool(t, name, name, 1)
 	var m v1alpha1.Machine
 	var node *corev1.Node
-	rig.Eventually(t, 30*time.Second, "the node of the machine is ready", func() (bool, any) {
+	rig.Eventually(t, "the node of the machine is ready", func() (bool, any) {
 		machines := pool.Machines(t)
 		if len(machines) != 1 || machines[0].Labels[v1alpha1.LabelNode] == "" {
 			return false, machines
@@ -52,12 +52,12 @@ func TestANodeThatNoCacheHasIsDrained(t *testing.T) {
 	require.Equal(t, v1alpha1.MachinePending, pool.Machines(t)[0].Status.CurrentStatus.Phase)
 
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 	want := map[string]int{}
 	for _, pod := range pods {
 		want[pod.Name] = 201
 	}
-	rig.Eventually(t, 10*time.Second, "the audit log has an eviction of each pod, and nothing else", func() (bool, any) {
+	rig.Eventually(t, "the audit log has an eviction of each pod, and nothing else", func() (bool, any) {
 		saw, other := map[string]int{}, 0
 		for _, line := range r.Audit(t, func(line rig.Audited) bool {
 			o := line.ObjectRef

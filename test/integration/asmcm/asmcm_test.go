@@ -36,7 +36,7 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	const name, size = "ages", 3
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, 1, func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 500 })
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	for n := 2; n <= size; n++ {
 		newest := p.Machines(t)[0].CreationTimestamp.Time
 		for _, m := range p.Machines(t) {
@@ -46,19 +46,19 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 		}
 		time.Sleep(time.Until(newest.Add(1100 * time.Millisecond))) // ages have whole seconds
 		p.Scale(t, n)
-		p.AwaitRunning(t, n, 30*time.Second) // all of them available
+		p.AwaitRunning(t, n) // all of them available
 	}
 	require.EqualValues(t, 500, p.Sets(t)[0].Spec.MinReadySeconds, "the set has it all the same")
 	byAge := p.Machines(t)
 	slices.SortFunc(byAge, func(a, b v1alpha1.Machine) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for n := size - 1; n > 0; n-- {
 		p.Scale(t, n)
-		p.AwaitRunning(t, n, 30*time.Second)
+		p.AwaitRunning(t, n)
 		byAge = byAge[1:]
 		require.ElementsMatch(t, uids(byAge), uids(p.Machines(t)), "the oldest is gone")
 	}
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }
 
 // uids returns the UIDs of machines.
@@ -80,14 +80,14 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"8s"}`)
 	alone := newSet(t, name, "alone", size)
 	p := r.Pool(t, name, name, size)
-	p.AwaitRunning(t, size, time.Minute)
-	rig.Eventually(t, 30*time.Second, "the machines of the set run", func() (bool, any) {
+	p.AwaitRunning(t, size)
+	rig.Eventually(t, "the machines of the set run", func() (bool, any) {
 		now := alone()
 		return len(now) == size && !slices.ContainsFunc(now, func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning }), now
 	})
 	before := slices.Concat(p.Machines(t), alone())
 	var nodes []string
-	rig.Eventually(t, 20*time.Second, "the nodes carry our finalizer", func() (bool, any) {
+	rig.Eventually(t, "the nodes carry our finalizer", func() (bool, any) {
 		nodes = nodes[:0]
 		for _, m := range before {
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
@@ -105,7 +105,7 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	var first, last time.Time
 	for i, m := range before {
-		at := p.AwaitDeleted(t, m, 30*time.Second)
+		at := p.AwaitDeleted(t, m)
 		if i == 0 || at.Before(first) {
 			first = at
 		}
@@ -115,9 +115,9 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	}
 	t.Logf("%d machines are deleted within %s", len(before), last.Sub(first))
 	require.Less(t, last.Sub(first), boots, "none waits for the substitute of another")
-	p.AwaitRunning(t, size, 30*time.Second)
+	p.AwaitRunning(t, size)
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }
 
 // newSet makes a MachineSet without a deployment, and returns a function that reads its machines.
@@ -146,17 +146,17 @@ func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	const name = "frozen"
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, 1)
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	const freeze = `{"metadata":{"labels":{"freeze":"True"}}}`
 	_, err := r.Machines.MachineV1alpha1().MachineSets(name).Patch(t.Context(), p.Sets(t)[0].Name, types.MergePatchType, []byte(freeze), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.Patch(t, freeze)
-	rig.Eventually(t, 30*time.Second, "nothing is frozen", func() (bool, any) {
+	rig.Eventually(t, "nothing is frozen", func() (bool, any) {
 		_, set := p.Sets(t)[0].Labels[v1alpha1.LabelFreeze]
 		_, deployment := p.Deployment(t).Labels[v1alpha1.LabelFreeze]
 		return !set && !deployment, []bool{set, deployment}
 	})
-	rig.Eventually(t, 10*time.Second, "the set froze and thawed", func() (bool, any) {
+	rig.Eventually(t, "the set froze and thawed", func() (bool, any) {
 		reasons := map[string]bool{}
 		events, err := r.Kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet"})
 		require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 		return reasons["UnfrozeMachineSet"], reasons
 	})
 	p.Scale(t, 2)
-	p.AwaitRunning(t, 2, 30*time.Second)
+	p.AwaitRunning(t, 2)
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }

@@ -117,7 +117,7 @@ func events(t *testing.T, namespace string, machines int) float64 {
 // awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came before.
 func awaitCalm(t *testing.T, pool *rig.Pool) {
 	t.Helper()
-	rig.Eventually(t, time.Minute, "the machines are calm", func() (bool, any) {
+	rig.Eventually(t, "the machines are calm", func() (bool, any) {
 		open := r.OpenWorkflows(t, pool.Namespace)
 		return open["Machine"] == 0, open
 	})

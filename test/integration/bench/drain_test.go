@@ -5,7 +5,6 @@ package bench
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +18,8 @@ func TestDrain50(t *testing.T) {
 	const nodes, pods = 50, 500
 	r.Namespace(t, "drained", "")
 	pool := r.Pool(t, "drained", "drained", nodes, rig.Hosting)
-	pool.AwaitRunning(t, nodes, 3*time.Minute)
-	pool.AwaitHosts(t, nodes, time.Minute)
+	pool.AwaitRunning(t, nodes)
+	pool.AwaitHosts(t, nodes)
 	pool.Deploy(t, "web", pods, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "1s"
 	})
@@ -38,6 +37,6 @@ func TestDrain50(t *testing.T) {
 	background := metav1.DeletePropagationBackground // else the scheduler looks at 500 pending pods again for each node of the later loads
 	require.NoError(t, r.Kube.AppsV1().Deployments(pool.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
-	rig.Eventually(t, time.Minute, "no pod is left", func() (bool, any) { n := len(pool.Pods(t, "web")); return n == 0, n })
+	pool.AwaitGone(t)
+	rig.Eventually(t, "no pod is left", func() (bool, any) { n := len(pool.Pods(t, "web")); return n == 0, n })
 }

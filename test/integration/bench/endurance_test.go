@@ -63,7 +63,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	measure(t, bench.Load{Name: "the bridge starts again, " + among, Machines: size}, func() {
 		require.NoError(t, r.Stack.Kill(t.Context(), component.Bridge))
 		require.NoError(t, r.Stack.Start(t.Context(), component.Bridge))
-		rig.Eventually(t, 5*time.Minute, "the bridge has looked at all objects", func() (bool, any) {
+		rig.Eventually(t, "the bridge has looked at all objects", func() (bool, any) {
 			looked := r.Metric(t, component.Bridge, "millwright_bridge_calm_total") + r.Metric(t, component.Bridge, "millwright_bridge_signals_total")
 			return int(looked) >= size+2*deployments, looked // machines, sets, deployments
 		})
@@ -78,7 +78,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	}
 	time.Sleep(30 * time.Second) // their caches fill
 	last := rollAmong(t, rolled, "3", among+", a worker and a bridge of two each die", size, func() {
-		rig.Eventually(t, time.Minute, "a third is of the new template", func() (bool, any) {
+		rig.Eventually(t, "a third is of the new template", func() (bool, any) {
 			n := rolled.Deployment(t).Status.UpdatedReplicas
 			return n >= rolledAmong/3, n
 		})
@@ -108,7 +108,7 @@ func rollAmong(t *testing.T, pool *rig.Pool, edition, among string, size int, me
 		meanwhile()
 		f.awaitRolled(t, pool)
 	})
-	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, crowded); return open["Rollout"] == 0, open })
+	rig.Eventually(t, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, crowded); return open["Rollout"] == 0, open })
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, rolledAmong, after.Creates-before.Creates, "instances for the new template")

@@ -67,7 +67,7 @@ func roll(t *testing.T, f fleet, bars ...bench.Bar) {
 			MaxSurge: new(intstr.FromInt(f.surge)), MaxUnavailable: new(intstr.FromInt32(0)),
 		}}
 	})
-	pool.AwaitRunning(t, f.size, 5*time.Minute)
+	pool.AwaitRunning(t, f.size)
 	awaitCalm(t, pool)
 	hops := record(t, f.namespace)
 	load := bench.Load{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
@@ -85,11 +85,11 @@ func roll(t *testing.T, f fleet, bars ...bench.Bar) {
 		require.Equal(t, "2", m.Labels["edition"])
 		require.Equal(t, v1alpha1.MachineRunning, m.Status.CurrentStatus.Phase)
 	}
-	rig.Eventually(t, time.Minute, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open })
+	rig.Eventually(t, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open })
 	l.Hops = hops.report(f.create, f.gone)
 	f.reportRollout(t)
 	pool.Delete(t)
-	pool.AwaitGone(t, 5*time.Minute)
+	pool.AwaitGone(t)
 }
 
 // awaitRolled waits until the status says that all machines are of the new template.
@@ -124,7 +124,7 @@ func grow(t *testing.T, pool *rig.Pool, n int) {
 	awaitCounts(t, pool, int32(n), func(d *v1alpha1.MachineDeployment) bool {
 		return d.Status.ReadyReplicas == int32(n) && d.Status.UpdatedReplicas == int32(n)
 	})
-	pool.AwaitRunning(t, n, time.Minute)
+	pool.AwaitRunning(t, n)
 }
 
 // ideal returns how long the rollout would take if decisions cost no time. Latencies with a spread are drawn at random, and the median of 101

@@ -24,7 +24,7 @@ func scale(t *testing.T, size int, up, down float64) {
 	namespace := fmt.Sprintf("scale-%d", size)
 	r.Namespace(t, namespace, "")
 	pool := r.Pool(t, namespace, "pool", 0)
-	rig.Eventually(t, 20*time.Second, "the set exists", func() (bool, any) { return len(pool.Sets(t)) == 1, 0 })
+	rig.Eventually(t, "the set exists", func() (bool, any) { return len(pool.Sets(t)) == 1, 0 })
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	load := bench.Load{Name: fmt.Sprintf("0 -> %d", size), Machines: size, Bars: []bench.Bar{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}}}
@@ -53,7 +53,7 @@ func scale(t *testing.T, size int, up, down float64) {
 	maps.DeleteFunc(later, func(run string, _ *historypb.History) bool { return histories[run] != nil })
 	shrunk.Hops, shrunk.Kept = waits(later), kept(later)
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }
 
 // created returns after how many seconds the Machine objects of a pool were created. The API server writes whole seconds.
@@ -71,10 +71,10 @@ func TestIdle500(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
 	r.Namespace(t, "idle", "")
 	pool := r.Pool(t, "idle", "pool", size)
-	pool.AwaitRunning(t, size, 5*time.Minute)
+	pool.AwaitRunning(t, size)
 	awaitCalm(t, pool)
 	time.Sleep(30 * time.Second) // statuses that are written late, and runs that end
 	measure(t, bench.Load{Name: "500 at rest", Machines: size, Bars: []bench.Bar{{Of: bench.Minute, Aim: 10}}}, func() { time.Sleep(took) })
 	pool.Delete(t)
-	pool.AwaitGone(t, 5*time.Minute)
+	pool.AwaitGone(t)
 }

@@ -98,7 +98,7 @@ func (g nodeGroup) deleteNodes(t *testing.T, doomed ...unstructured.Unstructured
 // await waits until the machines of the group are exactly these, all with a node and an instance.
 func (g nodeGroup) await(t *testing.T, n int, without ...unstructured.Unstructured) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, fmt.Sprintf("%d machines with a node", n), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d machines with a node", n), func() (bool, any) {
 		var names []string
 		nodes := 0
 		for _, m := range g.machines(t) {
@@ -139,7 +139,7 @@ func TestTheAutoscalerScalesASet(t *testing.T) {
 	g.deleteNodes(t, doomed...)
 	g.await(t, 2, doomed...)
 	assert.Equal(t, 2, g.size(t))
-	p.awaitCounts(t, 2, 60*time.Second)
+	p.awaitCounts(t, 2)
 }
 
 func TestTheAutoscalerScalesADeployment(t *testing.T) {
@@ -157,10 +157,10 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 
 	f.template(t, "group-2")
 	f.change(t, "group-2")
-	rig.Eventually(t, 60*time.Second, "the rollout is in its middle: both templates have machines", func() (bool, any) { made := f.made(t); return len(made) == 2, made })
+	rig.Eventually(t, "the rollout is in its middle: both templates have machines", func() (bool, any) { made := f.made(t); return len(made) == 2, made })
 	doomed = g.oldest(t)[:1]
 	g.deleteNodes(t, doomed...)
-	f.awaitMade(t, "group-2", 2, 2*time.Minute)
+	f.awaitMade(t, "group-2", 2)
 	g.await(t, 2, doomed...)
 	assert.Equal(t, 2, g.size(t))
 }

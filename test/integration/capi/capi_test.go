@@ -153,9 +153,9 @@ func (s space) running(ctx context.Context) (planes, workers int, seen []string)
 }
 
 // awaitMachines waits until there are one Machine of the control plane and this many of workers, and no others, and all run.
-func (s space) awaitMachines(t *testing.T, workers int, within time.Duration) {
+func (s space) awaitMachines(t *testing.T, workers int) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("1 + %d machines run", workers), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("1 + %d machines run", workers), func() (bool, any) {
 		planes, others, seen := s.running(t.Context())
 		return planes == 1 && others == workers && len(seen) == 1+workers, seen
 	})

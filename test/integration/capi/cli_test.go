@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,7 @@ import (
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
-	f.awaitMade(t, f.name, 2, 90*time.Second)
+	f.awaitMade(t, f.name, 2)
 	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.set
 	starter := func(arguments ...string) string {
 		t.Helper()
@@ -34,7 +33,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	assert.Contains(t, starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"), "deployment "+f.name+"/"+f.set+" is paused")
 	f.template(t, "cli-2")
 	f.change(t, "cli-2")
-	f.awaitMessage(t, "Blocked", "True", "Paused", "until the plan is read", 30*time.Second)
+	f.awaitMessage(t, "Blocked", "True", "Paused", "until the plan is read")
 	assert.Contains(t, starter("status", f.name+"/"+f.set), "it is paused by ann (until the plan is read): its template is not rolled out")
 	plan := starter("plan", named)
 	assert.Contains(t, plan, "It is paused: these steps follow when it resumes.")
@@ -44,30 +43,30 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer paused")
 	assert.Contains(t, starter("watch", named, "--interval", "1s"), "revision 2 is complete")
-	f.awaitMade(t, "cli-2", 2, 60*time.Second)
+	f.awaitMade(t, "cli-2", 2)
 	history := starter("history", named)
 	assert.Contains(t, history, "REVISION   FORMERLY   SET ")
 	assert.Contains(t, history, "cli-2")
 
 	assert.Contains(t, starter("undo", named, "--reason", "the image is bad", "--as-user", "ann"), "the template of that revision returns")
-	f.awaitMade(t, f.name, 2, 120*time.Second)
+	f.awaitMade(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 3 is complete")
 
 	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
 	f.template(t, "cli-3")
 	f.change(t, "cli-3")
 	both := map[string]int{f.name: 1, "cli-3": 1}
-	rig.Eventually(t, 60*time.Second, "the step has its machine", func() (bool, any) {
+	rig.Eventually(t, "the step has its machine", func() (bool, any) {
 		made := f.made(t)
 		return maps.Equal(made, both), fmt.Sprint(made, f.says(t))
 	})
 	assert.Contains(t, starter("cancel", named, "--reason", "it looks odd", "--as-user", "ann"), "held")
-	f.awaitMessage(t, "Blocked", "True", "Hold", "it looks odd", 30*time.Second)
+	f.awaitMessage(t, "Blocked", "True", "Hold", "it looks odd")
 	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
 	assert.Equal(t, both, f.made(t))
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
 	require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{})) // the way back would have the step, too
 	assert.Contains(t, starter("cancel", named, "--back", "--reason", "it is odd", "--as-user", "ann"), "the template of that revision returns")
-	f.awaitMade(t, f.name, 2, 120*time.Second)
+	f.awaitMade(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 5 is complete")
 }

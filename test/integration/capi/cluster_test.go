@@ -22,45 +22,45 @@ import (
 func TestWhatASetDoesWhenItsClusterChanges(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "changing", "plane.yaml")
-	s.awaitMachines(t, 0, 90*time.Second)
+	s.awaitMachines(t, 0)
 	p := s.newPool(t, "changing", 1)
-	p.awaitStatus(t, 1, 60*time.Second)
+	p.awaitStatus(t, 1)
 
 	t.Run("the control plane is being upgraded", func(t *testing.T) {
 		s.merge(t, controlPlanes, s.name, `{"spec":{"version":"v1.36.4"}}`)
-		rig.Eventually(t, 20*time.Second, "the upgrade has begun", func() (bool, any) {
+		rig.Eventually(t, "the upgrade has begun", func() (bool, any) {
 			_, _, message := conditionOf(t, s.get(t, controlPlanes, s.name), "RollingOut")
 			return message != "", message
 		})
 		p.resize(t, 2)
-		p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", `is upgrading ("ControlPlaneIsStable" preflight check failed)`, 20*time.Second)
-		p.awaitCounts(t, 1, time.Second)
-		p.awaitCounts(t, 2, 120*time.Second)
+		p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", `is upgrading ("ControlPlaneIsStable" preflight check failed)`)
+		p.awaitCounts(t, 1)
+		p.awaitCounts(t, 2)
 		assert.Equal(t, []string{"v1.36.4"}, reached(t, s), "not before the upgrade has ended")
 	})
 	f := s.newFleet(t, "changing-fleet", 1)
-	f.awaitMade(t, s.name, 1, 60*time.Second)
+	f.awaitMade(t, s.name, 1)
 	t.Run("the Cluster is paused", func(t *testing.T) {
 		s.merge(t, clusters, s.name, `{"spec":{"paused":true}}`)
-		p.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true", 20*time.Second)
-		f.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true", 20*time.Second)
+		p.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
+		f.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		p.resize(t, 3)
 		f.resize(t, 2)
 		time.Sleep(3 * time.Second)
-		p.awaitCounts(t, 2, time.Second)
-		f.awaitCounts(t, 1, time.Second)
+		p.awaitCounts(t, 2)
+		f.awaitCounts(t, 1)
 		s.merge(t, clusters, s.name, `{"spec":{"paused":false}}`)
-		p.awaitCounts(t, 3, 20*time.Second)
-		p.awaitMessage(t, "Paused", "False", "NotPaused", "", 20*time.Second)
-		f.awaitMade(t, s.name, 2, 60*time.Second)
-		f.awaitMessage(t, "Paused", "False", "NotPaused", "", 20*time.Second)
+		p.awaitCounts(t, 3)
+		p.awaitMessage(t, "Paused", "False", "NotPaused", "")
+		f.awaitMade(t, s.name, 2)
+		f.awaitMessage(t, "Paused", "False", "NotPaused", "")
 	})
 	t.Run("the Cluster is deleted", func(t *testing.T) {
 		require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-		p.gone(t, 90*time.Second)
-		p.awaitCounts(t, 0, 30*time.Second)
-		f.gone(t, 60*time.Second)
-		f.awaitCounts(t, 0, 30*time.Second)
+		p.gone(t)
+		p.awaitCounts(t, 0)
+		f.gone(t)
+		f.awaitCounts(t, 0)
 		s.clusterGone(t)
 	})
 	assert.Empty(t, r.Audit(t, forbidden), "the roles allow all that was needed")
@@ -69,7 +69,7 @@ func TestWhatASetDoesWhenItsClusterChanges(t *testing.T) {
 // clusterGone waits until the Cluster of the space does not exist.
 func (s space) clusterGone(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, "the Cluster is gone", func() (bool, any) {
+	rig.Eventually(t, "the Cluster is gone", func() (bool, any) {
 		list, err := s.of(clusters).List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0, list
 	})
@@ -79,24 +79,24 @@ func (s space) clusterGone(t *testing.T) {
 func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "ending", "plane.yaml")
-	s.awaitMachines(t, 0, 90*time.Second)
+	s.awaitMachines(t, 0)
 	p, f := s.newPool(t, "ending", 2), s.newFleet(t, "ending-fleet", 2)
-	p.awaitStatus(t, 2, 90*time.Second)
-	f.awaitMade(t, s.name, 2, 90*time.Second)
+	p.awaitStatus(t, 2)
+	f.awaitMade(t, s.name, 2)
 	f.template(t, "ending-2")
 	f.change(t, "ending-2")
-	rig.Eventually(t, 60*time.Second, "a machine of the new template", func() (bool, any) { made := f.made(t); return made["ending-2"] > 0, made })
+	rig.Eventually(t, "a machine of the new template", func() (bool, any) { made := f.made(t); return made["ending-2"] > 0, made })
 	require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-	rig.Eventually(t, 60*time.Second, "a machine is being deleted", func() (bool, any) {
+	rig.Eventually(t, "a machine is being deleted", func() (bool, any) {
 		all := append(p.members(t), f.members(t)...)
 		return slices.ContainsFunc(all, func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil }), len(all)
 	})
 	crash(t, component.Worker)
 	crash(t, component.Bridge)
-	p.gone(t, 90*time.Second)
-	f.gone(t, 90*time.Second)
-	p.awaitCounts(t, 0, 30*time.Second)
-	f.awaitCounts(t, 0, 30*time.Second)
+	p.gone(t)
+	f.gone(t)
+	p.awaitCounts(t, 0)
+	f.awaitCounts(t, 0)
 	s.clusterGone(t)
 }
 

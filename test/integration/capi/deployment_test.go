@@ -82,13 +82,13 @@ func (f fleet) made(t *testing.T) map[string]int {
 }
 
 // awaitMade waits until exactly so many machines are made from a template, and no others exist, and the status says so.
-func (f fleet) awaitMade(t *testing.T, template string, n int, within time.Duration) {
+func (f fleet) awaitMade(t *testing.T, template string, n int) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
 		made, counts := f.made(t), f.status(t)
 		return len(made) == 1 && made[template] == n && slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(n)}), fmt.Sprint(made, counts, f.says(t))
 	})
-	f.awaitCounts(t, n, 20*time.Second)
+	f.awaitCounts(t, n)
 }
 
 // says returns the conditions of the deployment that are not in order, for people.
@@ -211,7 +211,7 @@ func isAvailable(m *unstructured.Unstructured) bool {
 func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "fleet", 3)
-	f.awaitMade(t, f.name, 3, 60*time.Second)
+	f.awaitMade(t, f.name, 3)
 	d := f.get(t, machineDeployments, f.set)
 	phase, _, _ := unstructured.NestedString(d.Object, "status", "phase")
 	assert.Equal(t, "Running", phase)
@@ -240,7 +240,7 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 		assert.Equal(t, f.set, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
 	}
 
-	rig.Eventually(t, 20*time.Second, "the bridge counts its machines", func() (bool, any) {
+	rig.Eventually(t, "the bridge counts its machines", func() (bool, any) {
 		n := r.Metric(t, component.Bridge, "millwright_cluster_api_deployment_status_available_replicas")
 		return n >= 3, n
 	})
@@ -248,19 +248,19 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	verdict := f.guard(t, bounds{most: 4, least: 3})
 	f.template(t, "fleet-2")
 	f.change(t, "fleet-2")
-	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica", 20*time.Second)
-	f.awaitMade(t, "fleet-2", 3, 120*time.Second)
+	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica")
+	f.awaitMade(t, "fleet-2", 3)
 	verdict()
-	f.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "", 20*time.Second)
+	f.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	assert.Equal(t, "2", f.revision(t))
 	assert.Len(t, f.sets(t), 2, "the old set stays, so that it can be put back")
 
 	ref := f.ref(t)
 	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.gone(t, 60*time.Second)
-	f.awaitCounts(t, 0, time.Second)
+	f.gone(t)
+	f.awaitCounts(t, 0)
 	assert.Empty(t, f.sets(t))
-	rig.Eventually(t, 30*time.Second, "its workflow has ended", func() (bool, any) {
+	rig.Eventually(t, "its workflow has ended", func() (bool, any) {
 		open := r.Workflows(t, fmt.Sprintf("WorkflowId = %q AND ExecutionStatus = 'Running'", rig.Installation.ID(run.KindClusterAPIDeployment, ref)))
 		return len(open) == 0, open
 	})
@@ -270,7 +270,7 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 func (f fleet) awaitOutdated(t *testing.T, n int) {
 	t.Helper()
 	nodes := f.workload(t).CoreV1().Nodes()
-	rig.Eventually(t, 20*time.Second, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
 		var tainted []string
 		for _, m := range f.members(t) {
 			name, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
@@ -288,26 +288,26 @@ func (f fleet) awaitOutdated(t *testing.T, n int) {
 func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "ondelete", 2, strategy("{strategy: {type: OnDelete}}")...)
-	f.awaitMade(t, f.name, 2, 60*time.Second)
+	f.awaitMade(t, f.name, 2)
 	before := f.uids(t)
 	time.Sleep(10 * time.Second) // until core has nothing more to write about the machines, so that only what Millwright writes has it look again
 	f.template(t, "ondelete-2")
 	f.change(t, "ondelete-2")
-	rig.Eventually(t, 20*time.Second, "the old set creates no machines any more", func() (bool, any) {
+	rig.Eventually(t, "the old set creates no machines any more", func() (bool, any) {
 		var disabled []string
 		for _, s := range f.sets(t) {
 			disabled = append(disabled, s.GetAnnotations()["cluster.x-k8s.io/disable-machine-create"])
 		}
 		return len(disabled) == 2 && slices.Contains(disabled, "true"), disabled
 	})
-	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date", 20*time.Second)
+	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date")
 	f.awaitOutdated(t, 2)
 	time.Sleep(3 * time.Second) // nothing is to happen: there is nothing to wait for
 	assert.ElementsMatch(t, before, f.uids(t), "nobody has deleted a machine")
 
 	gone := f.members(t)[0]
 	require.NoError(t, f.of(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
-	rig.Eventually(t, 60*time.Second, "one machine is of the new template, and one of the old", func() (bool, any) {
+	rig.Eventually(t, "one machine is of the new template, and one of the old", func() (bool, any) {
 		made, counts := f.made(t), f.status(t)
 		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" && slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(made, counts, f.says(t))
 	})
@@ -319,18 +319,18 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 func TestADeploymentIsRolledOutAtATime(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "after", 1)
-	f.awaitMade(t, f.name, 1, 60*time.Second)
+	f.awaitMade(t, f.name, 1)
 	before := f.uids(t)
 	due := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second)
 	f.patch(t, fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, due.Format(time.RFC3339)))
 	time.Sleep(time.Until(due) - 2*time.Second)
 	assert.Equal(t, before, f.uids(t), "it is not due yet")
 	assert.Equal(t, "1", f.revision(t))
-	rig.Eventually(t, 60*time.Second, "the machine is another one", func() (bool, any) {
+	rig.Eventually(t, "the machine is another one", func() (bool, any) {
 		uids := f.uids(t)
 		return len(uids) == 1 && uids[0] != before[0], fmt.Sprint(uids, f.says(t))
 	})
-	f.awaitMade(t, f.name, 1, 20*time.Second)
+	f.awaitMade(t, f.name, 1)
 	assert.Equal(t, "2", f.revision(t))
 	for _, m := range f.members(t) {
 		assert.False(t, m.GetCreationTimestamp().Time.Before(due))
@@ -341,22 +341,22 @@ func TestADeploymentIsRolledOutAtATime(t *testing.T) {
 func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "missing", 1)
-	f.awaitMade(t, f.name, 1, 60*time.Second)
+	f.awaitMade(t, f.name, 1)
 	before := f.uids(t)
 	f.change(t, "missing-2")
-	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2", 20*time.Second)
+	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
 	time.Sleep(2 * time.Second) // nothing is to happen: there is nothing to wait for
 	assert.Equal(t, before, f.uids(t))
-	f.awaitCounts(t, 1, time.Second)
+	f.awaitCounts(t, 1)
 	verdict := f.guard(t, bounds{most: 2, least: 1})
 	f.template(t, "missing-2")
-	rig.Eventually(t, 10*time.Second, "a machine of the new template", func() (bool, any) {
+	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.made(t)
 		return made["missing-2"] == 1, fmt.Sprint(made, f.says(t))
 	})
-	f.awaitMade(t, "missing-2", 1, 60*time.Second)
+	f.awaitMade(t, "missing-2", 1)
 	verdict()
-	rig.Eventually(t, 20*time.Second, "nothing blocks it any more", func() (bool, any) {
+	rig.Eventually(t, "nothing blocks it any more", func() (bool, any) {
 		status, _, message := f.condition(t, "Blocked")
 		return status == "", message
 	})
@@ -383,7 +383,7 @@ func (f fleet) versionsOf(t *testing.T) map[string]string {
 func (f fleet) calm(t *testing.T) {
 	t.Helper()
 	before, since := f.versionsOf(t), time.Now()
-	rig.Eventually(t, 45*time.Second, "nobody has written for ten seconds", func() (bool, any) {
+	rig.Eventually(t, "nobody has written for ten seconds", func() (bool, any) {
 		now := f.versionsOf(t)
 		if fmt.Sprint(now) != fmt.Sprint(before) {
 			before, since = now, time.Now()

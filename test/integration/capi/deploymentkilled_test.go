@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,7 +25,7 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	f := newFleet(t, "given", 5,
 		component.WatchFilterLabel+": "+component.OurFilter, component.WatchFilterLabel+": "+component.UpstreamFilter,
 		"labels: {pool: NAME}", fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter))
-	f.awaitMade(t, f.name, 5, 90*time.Second)
+	f.awaitMade(t, f.name, 5)
 	before := f.uids(t)
 	require.Len(t, f.sets(t), 1)
 	set := f.sets(t)[0]
@@ -42,11 +41,11 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	assert.Subset(t, written["set"], []string{"capi-machinedeployment", "millwright-machinedeployment"}, "each has its own fields")
 	verdict := f.guard(t, bounds{most: 6, least: 5})
 	f.resize(t, 6)
-	f.awaitMade(t, f.name, 6, 60*time.Second)
+	f.awaitMade(t, f.name, 6)
 	verdict()
 	assert.Subset(t, f.uids(t), before)
 	f.resize(t, 5)
-	f.awaitMade(t, f.name, 5, 60*time.Second)
+	f.awaitMade(t, f.name, 5)
 	before = f.uids(t)
 
 	f.give(t, component.UpstreamFilter, theirDeploymentsFinalizer)
@@ -60,7 +59,7 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	status, _, message := f.condition(t, "Progressing")
 	assert.Empty(t, status, "Cluster API would never change it: %s", message)
 	f.resize(t, 4)
-	f.awaitMade(t, f.name, 4, 60*time.Second)
+	f.awaitMade(t, f.name, 4)
 	assert.Subset(t, before, f.uids(t))
 }
 
@@ -68,7 +67,7 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 	t.Helper()
 	want := fmt.Sprint([]string{name, filter, finalizer})
-	rig.Eventually(t, 30*time.Second, "the only set: "+want, func() (bool, any) {
+	rig.Eventually(t, "the only set: "+want, func() (bool, any) {
 		var seen []string
 		for _, s := range f.sets(t) {
 			seen = append(seen, fmt.Sprint(append([]string{s.GetName(), s.GetLabels()[component.WatchFilterLabel]}, s.GetFinalizers()...)))
@@ -80,19 +79,19 @@ func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 // In the middle of a rollout of five machines each process dies once. In the end there are exactly five machines, each with its clones.
 func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	f := newFleet(t, "doomed", 5, strategy("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 2}}}")...)
-	f.awaitMade(t, f.name, 5, 90*time.Second)
+	f.awaitMade(t, f.name, 5)
 	f.template(t, "doomed-2")
 	verdict := f.guard(t, bounds{most: 7, least: 5})
 	f.change(t, "doomed-2")
 	for i, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
-		rig.Eventually(t, 90*time.Second, "more machines of the new template", func() (bool, any) {
+		rig.Eventually(t, "more machines of the new template", func() (bool, any) {
 			made := f.made(t)
 			return made["doomed-2"] > i, fmt.Sprint(made, f.says(t))
 		})
 		t.Logf("%s is killed when %v machines are there", name, f.made(t))
 		crash(t, name)
 	}
-	f.awaitMade(t, "doomed-2", 5, 180*time.Second)
+	f.awaitMade(t, "doomed-2", 5)
 	verdict()
 	f.created(t, 10) // five of each template
 	f.replay(t)

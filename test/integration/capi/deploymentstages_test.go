@@ -24,18 +24,18 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 2)
 	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
-	f.awaitMade(t, f.name, 2, 60*time.Second)
+	f.awaitMade(t, f.name, 2)
 	f.template(t, "staged-2")
 	f.change(t, "staged-2")
-	half := func(what string, within time.Duration) {
+	half := func(what string) {
 		t.Helper()
-		rig.Eventually(t, within, what, func() (bool, any) {
+		rig.Eventually(t, what, func() (bool, any) {
 			made, page := f.made(t), f.page(t)
 			return made["staged-2"] == 1 && made[f.name] == 1, fmt.Sprint(made, page, f.says(t))
 		})
 	}
 	half("the first step is reached", 60*time.Second)
-	rig.Eventually(t, 20*time.Second, "it waits for a person", func() (bool, any) {
+	rig.Eventually(t, "it waits for a person", func() (bool, any) {
 		list := r.Workflows(t, fmt.Sprintf("WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND Stuck = true AND Step = 'await-approval'", f.set))
 		return len(list) == 1, f.page(t)
 	})
@@ -46,19 +46,19 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	paused, _, _ := unstructured.NestedBool(f.get(t, machineDeployments, f.set).Object, "spec", "paused")
 	assert.True(t, paused)
 	require.Contains(t, f.request(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
-	f.awaitMade(t, "staged-2", 2, 90*time.Second)
+	f.awaitMade(t, "staged-2", 2)
 
 	require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
 	require.Contains(t, f.request(t, run.RequestInput{Command: "undo", Reason: "slower"}), "returns from revision 2 to revision 1")
-	f.awaitMade(t, f.name, 2, 120*time.Second)
+	f.awaitMade(t, f.name, 2)
 	assert.Equal(t, "3", f.revision(t))
 	name, _, _ := unstructured.NestedString(f.get(t, machineDeployments, f.set).Object, "spec", "template", "spec", "infrastructureRef", "name")
 	assert.Equal(t, f.name, name)
 	f.request(t, run.RequestInput{Command: "start", Reason: "once more"})
-	rig.Eventually(t, 60*time.Second, "start makes another revision", func() (bool, any) { return f.revision(t) == "4", f.says(t) })
+	rig.Eventually(t, "start makes another revision", func() (bool, any) { return f.revision(t) == "4", f.says(t) })
 	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.gone(t, 60*time.Second) // in the middle of its rollout
-	f.awaitCounts(t, 0, time.Second)
+	f.gone(t) // in the middle of its rollout
+	f.awaitCounts(t, 0)
 }
 
 // page returns what the workflow of the deployment shows in Temporal.
@@ -75,19 +75,19 @@ func TestADeploymentGoesBackByItself(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "late", 2)
 	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
-	f.awaitMade(t, f.name, 2, 60*time.Second)
+	f.awaitMade(t, f.name, 2)
 	former := f.uids(t)
 	verdict := f.guard(t, bounds{most: 3, least: 2})
 	f.template(t, "late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"late-2"}}}}}`, annotationProgressDeadline))
-	rig.Eventually(t, 30*time.Second, "a machine of the new template", func() (bool, any) { made := f.made(t); return made["late-2"] == 1, made })
-	rig.Eventually(t, 60*time.Second, "it goes back by itself", func() (bool, any) {
+	rig.Eventually(t, "a machine of the new template", func() (bool, any) { made := f.made(t); return made["late-2"] == 1, made })
+	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
 		return f.get(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.says(t)
 	})
-	f.awaitMade(t, f.name, 2, 60*time.Second)
+	f.awaitMade(t, f.name, 2)
 	verdict()
 	assert.ElementsMatch(t, former, f.uids(t), "no machine was given up for one that never came")
-	rig.Eventually(t, 20*time.Second, "the rollout has its result", func() (bool, any) {
+	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
 		runs := r.Workflows(t, fmt.Sprintf("WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'", f.set))
 		if len(runs) == 0 {
 			return false, "no rollout has ended"

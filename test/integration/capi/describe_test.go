@@ -103,10 +103,10 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	program, err := build.Clusterctl(t.Context(), repo, os.Stderr)
 	require.NoError(t, err)
 	s := newSpace(t, "described", "plane.yaml")
-	s.awaitMachines(t, 0, 90*time.Second)
+	s.awaitMachines(t, 0)
 	ours, theirs := s.newPool(t, "described-ours", 0), s.newPool(t, "described-theirs", 0)
 	theirs.merge(t, machineSets, theirs.set, fmt.Sprintf(`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`, component.WatchFilterLabel, component.UpstreamFilter))
-	rig.Eventually(t, 60*time.Second, "core has made the Cluster an owner of its set", func() (bool, any) { // it writes the whole list, and would undo our change of it
+	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) { // it writes the whole list, and would undo our change of it
 		owners := theirs.get(t, machineSets, theirs.set).GetOwnerReferences()
 		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
 	})
@@ -116,7 +116,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	}
 	alike := func(what string, expect ...string) {
 		t.Helper()
-		rig.Eventually(t, 60*time.Second, what+": both sets are described alike", func() (bool, any) {
+		rig.Eventually(t, what+": both sets are described alike", func() (bool, any) {
 			text := s.clusterctl(t, program)
 			looked := fmt.Sprintf(`{"metadata":{"annotations":{"test/looked":%q}}}`, time.Now())
 			theirs.merge(t, machineSets, theirs.set, looked) // else Cluster API's controller waits ever longer after errors, up to 17 minutes
@@ -151,11 +151,11 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	}
 	alike("scaling down", "ScalingDown True ScalingDown Scaling down from 2 to 1 replicas")
 	p := ours
-	rig.Eventually(t, 30*time.Second, "the set names the machine that the hook keeps", func() (bool, any) {
+	rig.Eventually(t, "the set names the machine that the hook keeps", func() (bool, any) {
 		status, reason, message := p.condition(t, "Blocked")
 		return status == "True" && reason == "Waiting" && strings.HasPrefix(message, "1 of 2 machines waits to leave (since ") && strings.Contains(message, "the hook "+hook+" keeps it"), message
 	})
-	rig.Eventually(t, 30*time.Second, "explain says what the status says, and top has the set", func() (bool, any) { // runs are found a moment after their write
+	rig.Eventually(t, "explain says what the status says, and top has the set", func() (bool, any) { // runs are found a moment after their write
 		_, _, message := p.condition(t, "Blocked")
 		explained := strings.Join(r.Starter(t, "explain", "machineset.cluster.x-k8s.io/"+p.set, "--namespace", p.name, "--temporal-address", r.Stack.TemporalAddress()), "\n")
 		top := strings.Join(r.Starter(t, "top", "--namespace", p.name, "--blocked"), "\n")
@@ -167,7 +167,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		for _, m := range p.members(t) {
 			p.merge(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, hook))
 		}
-		p.awaitCounts(t, 1, 60*time.Second)
+		p.awaitCounts(t, 1)
 		p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
 	}
 	alike("the template is missing", "ScalingUp True ScalingUp Scaling up from 1 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,10 +38,10 @@ const (
 func drainedPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	s := newSpace(t, name, "plane.yaml")
-	s.awaitMachines(t, 0, 90*time.Second)
+	s.awaitMachines(t, 0)
 	s.merge(t, clusters, s.name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, drainOptIn))
 	p := s.newPool(t, name, replicas)
-	p.awaitStatus(t, replicas, 90*time.Second)
+	p.awaitStatus(t, replicas)
 	for _, m := range p.members(t) {
 		require.Contains(t, m.GetAnnotations(), drainHook, "the Cluster opts in")
 		require.Contains(t, m.GetAnnotations(), noDrain)
@@ -120,10 +119,10 @@ func (s space) budget(t *testing.T, app string) {
 }
 
 // told waits until the deletion of a pod is requested, and removes the pod, as a kubelet does.
-func (s space) told(t *testing.T, name string, within time.Duration) {
+func (s space) told(t *testing.T, name string) {
 	t.Helper()
 	pods := r.Kube.CoreV1().Pods(s.name)
-	rig.Eventually(t, within, "pod "+name+" has a deletion timestamp", func() (bool, any) {
+	rig.Eventually(t, "pod "+name+" has a deletion timestamp", func() (bool, any) {
 		pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && pod.DeletionTimestamp != nil, err
 	})
@@ -139,9 +138,9 @@ func (s space) stays(t *testing.T, name string) {
 }
 
 // awaitBlocked waits until the condition Drained of a machine says that its drain is blocked, with this text.
-func (s space) awaitBlocked(t *testing.T, machine, part string, within time.Duration) {
+func (s space) awaitBlocked(t *testing.T, machine, part string) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("Drained is False/Blocked with %q", part), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("Drained is False/Blocked with %q", part), func() (bool, any) {
 		is, why, text := conditionOf(t, s.get(t, machines, machine), "Drained")
 		return is == "False" && why == "Blocked" && strings.Contains(text, part), fmt.Sprint(is, " ", why, " ", text)
 	})
@@ -149,7 +148,7 @@ func (s space) awaitBlocked(t *testing.T, machine, part string, within time.Dura
 
 func (s space) awaitMachineGone(t *testing.T, name string) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, "machine "+name+" is gone", func() (bool, any) {
+	rig.Eventually(t, "machine "+name+" is gone", func() (bool, any) {
 		m, err := s.of(machines).Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
@@ -183,9 +182,9 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	p.budget(t, "web")
 
 	p.resize(t, 0)
-	p.told(t, "other", 60*time.Second)
+	p.told(t, "other")
 	budget := "PodDisruptionBudget " + p.name + "/web"
-	p.awaitBlocked(t, name, budget, 30*time.Second)
+	p.awaitBlocked(t, name, budget)
 	_, reason, message := conditionOf(t, p.get(t, machines, name), "Deleting")
 	assert.Equal(t, "WaitingForPreDrainHook", reason)
 	assert.Contains(t, message, drainHook)
@@ -203,7 +202,7 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 
 	_, err = r.Kube.PolicyV1().PodDisruptionBudgets(p.name).Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	p.told(t, "web", 60*time.Second)
+	p.told(t, "web")
 	p.awaitMachineGone(t, name)
 	assert.Equal(t, map[string]int{"web": 1, "other": 1}, p.evicted(t))
 }
@@ -223,7 +222,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		t.Helper()
 		p.merge(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 		p.resize(t, len(all))
-		rig.Eventually(t, 30*time.Second, "machine "+name+" is deleted", func() (bool, any) {
+		rig.Eventually(t, "machine "+name+" is deleted", func() (bool, any) {
 			m := p.get(t, machines, name)
 			return m.GetDeletionTimestamp() != nil, m.GetAnnotations()
 		})
@@ -243,15 +242,15 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.place(t, "job", node, map[string]string{"app": "job"})
 		p.place(t, "kept", node, map[string]string{"cluster.x-k8s.io/drain": "Skip"})
 		remove(t, name)
-		p.told(t, "early", 60*time.Second)
-		p.awaitBlocked(t, name, "waits for "+p.name+"/job to complete", 30*time.Second)
+		p.told(t, "early")
+		p.awaitBlocked(t, name, "waits for "+p.name+"/job to complete")
 		p.stays(t, "late")
 		done, err := r.Kube.CoreV1().Pods(p.name).Get(t.Context(), "job", metav1.GetOptions{})
 		require.NoError(t, err)
 		done.Status.Phase = corev1.PodSucceeded
 		_, err = r.Kube.CoreV1().Pods(p.name).UpdateStatus(t.Context(), done, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		p.told(t, "late", 30*time.Second)
+		p.told(t, "late")
 		p.awaitMachineGone(t, name)
 		p.stays(t, "kept")
 		p.stays(t, "job")
@@ -262,9 +261,9 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.budget(t, "blocked")
 		r.Starter(t, "drain", "hold", "--in-advance", "--reason", "a look at the node", p.name+"/"+name)
 		remove(t, name)
-		p.awaitBlocked(t, name, "a look at the node", 60*time.Second)
+		p.awaitBlocked(t, name, "a look at the node")
 		r.Starter(t, "drain", "resume", p.name+"/"+name)
-		p.awaitBlocked(t, name, "PodDisruptionBudget "+p.name+"/blocked", 60*time.Second)
+		p.awaitBlocked(t, name, "PodDisruptionBudget "+p.name+"/blocked")
 		r.Starter(t, "drain", "retry", p.name+"/"+name)
 		_, err := r.TryStarter(t, "drain", "extend", "--for", "1h", p.name+"/"+name)
 		assert.ErrorContains(t, err, "nodeDrainTimeoutSeconds is not set")
@@ -279,9 +278,9 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.place(t, "slow", node, map[string]string{"app": "slow"})
 		p.budget(t, "slow")
 		remove(t, name)
-		p.awaitBlocked(t, name, "PodDisruptionBudget "+p.name+"/slow", 60*time.Second)
+		p.awaitBlocked(t, name, "PodDisruptionBudget "+p.name+"/slow")
 		p.merge(t, machineSets, p.set, `{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`)
-		p.told(t, "slow", 30*time.Second)
+		p.told(t, "slow")
 		p.awaitMachineGone(t, name)
 		assert.NotContains(t, p.evicted(t), "slow", "it was deleted, whatever its budget says")
 		p.merge(t, machineSets, p.set, `{"spec":{"template":{"spec":{"deletion":null}}}}`)
@@ -292,21 +291,21 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.place(t, "far", node, nil)
 		p.connect(t, []byte("users: ["+secret))
 		remove(t, name)
-		p.awaitBlocked(t, name, fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name), 60*time.Second)
+		p.awaitBlocked(t, name, fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name))
 		text := strings.Join(r.Starter(t, "drain", "explain", p.name+"/"+name), "\n")
 		assert.Contains(t, text, "the nodes of Cluster "+p.name+" cannot be read")
 		places, _, err := r.Leaks(t.Context(), secret)
 		require.NoError(t, err)
 		assert.Empty(t, places)
 		p.connect(t, managementKubeconfig(t))
-		p.told(t, "far", 30*time.Second)
+		p.told(t, "far")
 		p.awaitMachineGone(t, name)
 	})
 	t.Run("opted out, and handed over", func(t *testing.T) {
 		name, _ := next(t)
 		hooked := func(want bool) {
 			t.Helper()
-			rig.Eventually(t, 30*time.Second, fmt.Sprintf("the machine has the hook: %v", want), func() (bool, any) {
+			rig.Eventually(t, fmt.Sprintf("the machine has the hook: %v", want), func() (bool, any) {
 				has := p.get(t, machines, name).GetAnnotations()
 				_, hook := has[drainHook]
 				_, excluded := has[noDrain]

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,12 +26,12 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	p := newPool(t, "handed", 0)
 	p.give(t, component.UpstreamFilter, theirFinalizer)
 	p.merge(t, machineSets, p.set, fmt.Sprintf(`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`, component.WatchFilterLabel, component.UpstreamFilter))
-	p.awaitStatus(t, 2, 90*time.Second)
+	p.awaitStatus(t, 2)
 	before := p.uids(t)
 
 	p.give(t, component.OurFilter, ourFinalizer)
 	p.resize(t, 3)
-	p.awaitStatus(t, 3, 90*time.Second)
+	p.awaitStatus(t, 3)
 	assert.Subset(t, p.uids(t), before, "Millwright keeps the machines of Cluster API")
 	third := p.uids(t)
 	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`)
@@ -40,7 +39,7 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 
 	p.give(t, component.UpstreamFilter, theirFinalizer)
 	p.resize(t, 4)
-	p.awaitStatus(t, 4, 90*time.Second)
+	p.awaitStatus(t, 4)
 	assert.Subset(t, p.uids(t), third, "Cluster API keeps the machines of Millwright")
 	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`)
 	p.awaitLabel(t, "by", "cluster-api")
@@ -51,7 +50,7 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 func (p pool) give(t *testing.T, filter, finalizer string) {
 	t.Helper()
 	p.patch(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
-	rig.Eventually(t, 30*time.Second, "it has the finalizer "+finalizer, func() (bool, any) {
+	rig.Eventually(t, "it has the finalizer "+finalizer, func() (bool, any) {
 		finalizers := p.get(t, p.kind, p.set).GetFinalizers()
 		return slices.Equal(finalizers, []string{finalizer}), finalizers
 	})
@@ -69,7 +68,7 @@ func (p pool) uids(t *testing.T) (uids []types.UID) {
 // awaitLabel waits until all machines of the set have a label.
 func (p pool) awaitLabel(t *testing.T, key, value string) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, fmt.Sprintf("all machines have the label %s=%s", key, value), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("all machines have the label %s=%s", key, value), func() (bool, any) {
 		var values []string
 		for _, m := range p.members(t) {
 			values = append(values, m.GetLabels()[key])

@@ -57,7 +57,7 @@ func newUpdated(t *testing.T, name string, replacements ...string) updated {
 	server, err := updater()
 	require.NoError(t, err)
 	s := startedSpace(t, updatesSpace)
-	rig.Eventually(t, 20*time.Second, "core knows the hooks of the extension", func() (bool, any) {
+	rig.Eventually(t, "core knows the hooks of the extension", func() (bool, any) {
 		config, err := s.client.Resource(extensionConfigs).Get(t.Context(), updatesSpace, metav1.GetOptions{})
 		require.NoError(t, err)
 		return extension.Discovered(config)
@@ -66,7 +66,7 @@ func newUpdated(t *testing.T, name string, replacements ...string) updated {
 	s.template(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
 	s.template(t, second, startup, "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f := s.newFleet(t, name, 3, append(replacements, "DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: "+first)...)
-	f.awaitMade(t, first, 3, 90*time.Second)
+	f.awaitMade(t, first, 3)
 	return updated{f, server, f.identities(t)}
 }
 
@@ -97,11 +97,11 @@ func (u updated) begin(t *testing.T, want bounds) (verdict func()) {
 
 // awaitUpdated waits until all machines are of the second template, and asserts that this many are the same as before, with the same clones, and
 // that nothing is left of the updates.
-func (u updated) awaitUpdated(t *testing.T, same int, within time.Duration) {
+func (u updated) awaitUpdated(t *testing.T, same int) {
 	t.Helper()
-	u.awaitMade(t, u.set+"-2", 3, within)
-	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "", 20*time.Second)
-	u.awaitMessage(t, "MachinesUpToDate", "True", "UpToDate", "", 20*time.Second)
+	u.awaitMade(t, u.set+"-2", 3)
+	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
+	u.awaitMessage(t, "MachinesUpToDate", "True", "UpToDate", "")
 	now, kept := u.identities(t), map[string]int{}
 	for name, uid := range now {
 		if u.before[name] == uid {
@@ -162,7 +162,7 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "theirs", theirs("theirs")...)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitUpdated(t, 2, 90*time.Second)
+	u.awaitUpdated(t, 2)
 	verdict()
 	asked := u.extension.Calls(extension.CanUpdateMachineSet, u.set)
 	assert.Len(t, asked, 1, "it is asked once for each former set")
@@ -197,7 +197,7 @@ func (u updated) answer(t *testing.T) (text string, possible bool) {
 // awaitMarked waits until a machine of the fleet has an annotation of an update in place.
 func (u updated) awaitMarked(t *testing.T, annotation string) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, "a machine has the annotation "+annotation, func() (bool, any) {
+	rig.Eventually(t, "a machine has the annotation "+annotation, func() (bool, any) {
 		all := map[string][]string{}
 		for _, m := range u.members(t) {
 			all[m.GetName()] = marks(&m)
@@ -216,7 +216,7 @@ func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "changed", inPlace(1, 0)...)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitUpdated(t, 2, 120*time.Second)
+	u.awaitUpdated(t, 2)
 	verdict()
 	u.created(t, 4) // one more makes room for the one that is down
 	assert.Equal(t, "2", u.revision(t))
@@ -236,7 +236,7 @@ func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "tight", inPlace(0, 1)...)
 	verdict := u.begin(t, bounds{most: 3, least: 2})
-	u.awaitUpdated(t, 3, 120*time.Second)
+	u.awaitUpdated(t, 3)
 	verdict()
 	u.created(t, 3)
 }
@@ -246,7 +246,7 @@ func TestADeploymentIsReplacedWhereTheExtensionDeclines(t *testing.T) {
 	u := newUpdated(t, "declined", inPlace(1, 0)...)
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Declines)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitUpdated(t, 0, 120*time.Second)
+	u.awaitUpdated(t, 0)
 	verdict()
 	u.created(t, 6)
 	text, possible := u.answer(t)
@@ -262,22 +262,22 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Breaks)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
 	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.set
-	rig.Eventually(t, 30*time.Second, "explain names the extension", func() (bool, any) {
+	rig.Eventually(t, "explain names the extension", func() (bool, any) {
 		out, err := r.TryStarter(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
 		return err == nil && strings.Contains(out, "extension") && strings.Contains(out, "500"), out
 	})
-	u.awaitMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500", 20*time.Second)
+	u.awaitMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")
 	text, possible := u.answer(t)
 	assert.False(t, possible, text)
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.HangsUp)
 	asked := len(u.extension.Calls(extension.CanUpdateMachineSet, u.set))
-	rig.Eventually(t, 60*time.Second, "the extension is asked again", func() (bool, any) {
+	rig.Eventually(t, "the extension is asked again", func() (bool, any) {
 		n := len(u.extension.Calls(extension.CanUpdateMachineSet, u.set))
 		return n > asked, n
 	})
 	assert.Equal(t, u.before, u.identities(t), "no machine was made, and none has gone")
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Works)
-	u.awaitUpdated(t, 2, 150*time.Second)
+	u.awaitUpdated(t, 2)
 	verdict()
 	u.created(t, 4)
 }
@@ -288,7 +288,7 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	u := newUpdated(t, "failing", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Reports)
 	verdict := u.begin(t, bounds{most: 4, least: 3})
-	rig.Eventually(t, 60*time.Second, "core says of one machine that its update has failed", func() (bool, any) {
+	rig.Eventually(t, "core says of one machine that its update has failed", func() (bool, any) {
 		failed := 0
 		for _, m := range u.members(t) {
 			if _, reason, _ := conditionOf(t, &m, "Updating"); reason == "InPlaceUpdateFailed" {
@@ -297,7 +297,7 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 		}
 		return failed == 1, fmt.Sprint(failed, u.says(t))
 	})
-	u.awaitMessage(t, "Blocked", "True", "InPlaceUpdate", "the update in place does not end: UpdateMachine hook failed", 20*time.Second)
+	u.awaitMessage(t, "Blocked", "True", "InPlaceUpdate", "the update in place does not end: UpdateMachine hook failed")
 	time.Sleep(5 * time.Second) // nothing is to happen: there is nothing to wait for
 	inProgress := 0
 	for _, m := range u.members(t) {
@@ -307,7 +307,7 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	}
 	assert.Equal(t, 1, inProgress, "no other update has begun")
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	u.awaitUpdated(t, 2, 150*time.Second)
+	u.awaitUpdated(t, 2)
 	verdict()
 	u.created(t, 4)
 }
@@ -323,8 +323,8 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	u.change(t, u.set+"-1")
 	time.Sleep(3 * time.Second) // what the change would break is to happen now: there is nothing to wait for
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	u.awaitMade(t, u.set+"-1", 3, 150*time.Second)
-	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "", 20*time.Second)
+	u.awaitMade(t, u.set+"-1", 3)
+	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	verdict()
 	u.created(t, 4)
 	u.settled(t, u.set+"-1")
@@ -339,20 +339,20 @@ func TestADeploymentGetsSmallerInAPauseOfAnUpdate(t *testing.T) {
 	verdict := u.begin(t, bounds{most: 3, least: 1})
 	u.awaitMarked(t, pendingHooks)
 	u.patch(t, `{"spec":{"paused":true}}`)
-	u.awaitMessage(t, "Blocked", "True", "Paused", "", 30*time.Second)
+	u.awaitMessage(t, "Blocked", "True", "Paused", "")
 	u.resize(t, 2)
-	rig.Eventually(t, 60*time.Second, "one machine of three has gone", func() (bool, any) {
+	rig.Eventually(t, "one machine of three has gone", func() (bool, any) {
 		n := len(u.members(t))
 		return n == 2, fmt.Sprint(n, u.says(t))
 	})
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
 	half := map[string]int{u.set + "-1": 1, u.set + "-2": 1}
-	rig.Eventually(t, 60*time.Second, "the update that had begun has ended, and two machines are available", func() (bool, any) {
+	rig.Eventually(t, "the update that had begun has ended, and two machines are available", func() (bool, any) {
 		made, counts := u.made(t), u.status(t)
 		return maps.Equal(made, half) && slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(made, counts, u.says(t))
 	})
 	u.patch(t, `{"spec":{"paused":false}}`)
-	u.awaitMade(t, u.set+"-2", 2, 120*time.Second)
+	u.awaitMade(t, u.set+"-2", 2)
 	verdict()
 	u.created(t, 3)
 	u.settled(t, u.set+"-2")
@@ -368,13 +368,13 @@ func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	crash(t, component.Worker)
 	u.awaitMarked(t, pendingHooks)
 	crash(t, component.Bridge)
-	rig.Eventually(t, 60*time.Second, "the extension is at work", func() (bool, any) {
+	rig.Eventually(t, "the extension is at work", func() (bool, any) {
 		n := len(u.extension.Calls(extension.UpdateMachine, u.set))
 		return n > 0, n
 	})
 	crash(t, component.ClusterAPICore)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	u.awaitUpdated(t, 2, 180*time.Second)
+	u.awaitUpdated(t, 2)
 	verdict()
 	u.created(t, 4)
 	u.replay(t)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,7 +54,7 @@ func startedSpace(t *testing.T, name string) space {
 	t.Helper()
 	s, err := spaceOf(name)
 	require.NoError(t, err)
-	rig.Eventually(t, 90*time.Second, "the control plane runs", func() (bool, any) {
+	rig.Eventually(t, "the control plane runs", func() (bool, any) {
 		planes, _, seen := s.running(t.Context())
 		return planes == 1, seen
 	})
@@ -110,9 +109,9 @@ func (p pool) counts(ctx context.Context) (text string, err error) {
 }
 
 // awaitCounts waits until the set has this many machines, and as many clones of each template.
-func (p pool) awaitCounts(t *testing.T, n int, within time.Duration) {
+func (p pool) awaitCounts(t *testing.T, n int) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("%d machines, each with its clones", n), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d machines, each with its clones", n), func() (bool, any) {
 		counts, err := p.counts(t.Context())
 		return err == nil && counts == fmt.Sprint([]int{n, n, n}), fmt.Sprint(counts, err)
 	})
@@ -138,9 +137,9 @@ func conditionOf(t *testing.T, o *unstructured.Unstructured, kind string) (statu
 }
 
 // awaitMessage waits until a condition has this status and reason, and a message with this text.
-func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string, within time.Duration) {
+func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("condition %s is %s/%s with %q", kind, status, reason, part), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("condition %s is %s/%s with %q", kind, status, reason, part), func() (bool, any) {
 		is, why, text := p.condition(t, kind)
 		return is == status && why == reason && strings.Contains(text, part), fmt.Sprint(is, " ", why, " ", text)
 	})
@@ -148,9 +147,9 @@ func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string, with
 
 // awaitStatus waits until the status counts so many replicas, ready and available ones. Core says of no machine of a set without a deployment
 // that it is up to date.
-func (p pool) awaitStatus(t *testing.T, n int, within time.Duration) {
+func (p pool) awaitStatus(t *testing.T, n int) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
 		seen := p.status(t)[:3]
 		return slices.Equal(seen, []int64{int64(n), int64(n), int64(n)}), seen
 	})
@@ -169,9 +168,9 @@ func (p pool) status(t *testing.T) (counts []int64) {
 }
 
 // gone waits until the set or deployment does not exist.
-func (p pool) gone(t *testing.T, within time.Duration) {
+func (p pool) gone(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, within, p.kind.Resource+" "+p.set+" is gone", func() (bool, any) {
+	rig.Eventually(t, p.kind.Resource+" "+p.set+" is gone", func() (bool, any) {
 		o, err := p.of(p.kind).Get(t.Context(), p.set, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), o
 	})
@@ -181,8 +180,8 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "life", 0)
 	p.resize(t, 3)
-	p.awaitCounts(t, 3, 30*time.Second)
-	p.awaitStatus(t, 3, 60*time.Second)
+	p.awaitCounts(t, 3)
+	p.awaitStatus(t, 3)
 	status, reason, message := p.condition(t, "ScalingUp")
 	assert.Equal(t, []string{"False", "NotScalingUp", ""}, []string{status, reason, message})
 	for _, m := range p.members(t) {
@@ -205,17 +204,17 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 	assert.Equal(t, p.name, template.GetLabels()[clusterLabel])
 
 	p.resize(t, 1)
-	p.awaitCounts(t, 1, 60*time.Second)
+	p.awaitCounts(t, 1)
 	require.NoError(t, p.of(machineSets).Delete(t.Context(), p.set, metav1.DeleteOptions{}))
-	p.awaitCounts(t, 0, 60*time.Second)
-	p.gone(t, 20*time.Second)
+	p.awaitCounts(t, 0)
+	p.gone(t)
 }
 
 func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "template", 0)
 	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
-	p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", "Scaling up from 0 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist", 30*time.Second)
+	p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", "Scaling up from 0 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist")
 	_, reason, _ := p.condition(t, "MachinesCreated")
 	assert.Equal(t, "TemplateNotFound", reason)
 	_, reason, _ = p.condition(t, "Blocked")
@@ -225,7 +224,7 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
 
 	p.template(t, "absent")
-	p.awaitCounts(t, 2, 10*time.Second) // Cluster API's controller looks again after a back-off of up to 16 minutes
+	p.awaitCounts(t, 2) // Cluster API's controller looks again after a back-off of up to 16 minutes
 }
 
 // A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the template is made.
@@ -233,17 +232,17 @@ func TestATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "orphaned", 0)
 	f := p.newFleet(t, "stranded", 1)
-	f.awaitMade(t, f.name, 1, 60*time.Second)
+	f.awaitMade(t, f.name, 1)
 	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`)
 	f.change(t, "late")
-	p.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late", 30*time.Second)
-	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late", 30*time.Second)
+	p.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late")
+	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	crash(t, component.Worker)
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Bridge))
 	p.template(t, "late")
 	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
 	p.exactly(t, 2, 2)
-	f.awaitMade(t, "late", 1, 90*time.Second)
+	f.awaitMade(t, "late", 1)
 	f.created(t, 2)
 }
 
@@ -251,11 +250,11 @@ func TestWhatChangesInPlaceReachesMachinesAndClones(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "inplace", 0)
 	p.merge(t, machineSets, p.set, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
-	p.awaitCounts(t, 1, 30*time.Second)
+	p.awaitCounts(t, 1)
 	m := p.members(t)[0]
 	name, uid := m.GetName(), m.GetUID()
 	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`)
-	rig.Eventually(t, 30*time.Second, "the machine and its clones have the new label and not the old one", func() (bool, any) {
+	rig.Eventually(t, "the machine and its clones have the new label and not the old one", func() (bool, any) {
 		m := p.get(t, machines, name)
 		drain, _, _ := unstructured.NestedInt64(m.Object, "spec", "deletion", "nodeDrainTimeoutSeconds")
 		ok, seen := drain == 7, []any{drain}
@@ -295,7 +294,7 @@ func (p pool) watched(t *testing.T) {
 // remediated waits until a machine is gone, and there are n others.
 func (p pool) remediated(t *testing.T, name string, n int) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, name+" is replaced", func() (bool, any) {
+	rig.Eventually(t, name+" is replaced", func() (bool, any) {
 		var names []string
 		for _, m := range p.members(t) {
 			names = append(names, m.GetName())
@@ -313,12 +312,12 @@ func (p pool) remediate(t *testing.T, name string) {
 func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unhealthy", 2)
-	p.awaitStatus(t, 2, 90*time.Second)
+	p.awaitStatus(t, 2)
 	p.watched(t)
 	bad := p.members(t)[0]
 	p.remediate(t, bad.GetName())
 	p.remediated(t, bad.GetName(), 2)
-	p.awaitCounts(t, 2, 30*time.Second)
+	p.awaitCounts(t, 2)
 	said := r.Audit(t, func(a rig.Audited) bool {
 		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" && a.ObjectRef.Name == bad.GetName() && a.ObjectRef.Subresource == "status"
 	})
@@ -329,7 +328,7 @@ func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "crashed", 2)
-	p.awaitStatus(t, 2, 90*time.Second)
+	p.awaitStatus(t, 2)
 	p.watched(t)
 	for i, name := range []string{component.Worker, component.Bridge} {
 		bad := p.members(t)[0].GetName()
@@ -338,13 +337,13 @@ func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 		p.remediated(t, bad, 2)
 		p.exactly(t, 2, 2+i+1)
 	}
-	p.awaitStatus(t, 2, 90*time.Second)
+	p.awaitStatus(t, 2)
 }
 
 // exactly waits for n machines with their clones, and asserts that so many were made since the beginning.
 func (p pool) exactly(t *testing.T, n, made int) {
 	t.Helper()
-	p.awaitCounts(t, n, 90*time.Second)
+	p.awaitCounts(t, n)
 	p.created(t, made)
 }
 
@@ -380,7 +379,7 @@ func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
 	p := newPool(t, "killed", 0)
 	p.resize(t, 20)
 	for _, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
-		rig.Eventually(t, 60*time.Second, "more machines", func() (bool, any) {
+		rig.Eventually(t, "more machines", func() (bool, any) {
 			n := len(p.members(t))
 			return n > 0, n
 		})
@@ -392,6 +391,6 @@ func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
 	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
 		crash(t, name)
 	}
-	p.awaitCounts(t, 5, 120*time.Second)
-	p.awaitStatus(t, 5, 60*time.Second)
+	p.awaitCounts(t, 5)
+	p.awaitStatus(t, 5)
 }

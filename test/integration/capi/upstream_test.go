@@ -28,7 +28,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 		t.Logf("%s after %s", what, time.Since(begun).Round(time.Second/10))
 		begun = time.Now()
 	}
-	s.awaitMachines(t, 3, 90*time.Second)
+	s.awaitMachines(t, 3)
 	since("1 + 3 machines run")
 
 	nodes := s.workload(t).CoreV1().Nodes()
@@ -45,7 +45,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	scale := []byte(`{"spec":{"replicas":1}}`)
 	_, err = s.of(machineDeployments).Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
-	s.awaitMachines(t, 1, 30*time.Second)
+	s.awaitMachines(t, 1)
 	s.awaitNodes(t, 2)
 	since("1 + 1 machines")
 
@@ -54,7 +54,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 		clusters, machineDeployments, machineSets, machines, kubeadmConfigs, bootstrapTemplates, controlPlanes, devClusters, devMachines, devTemplates,
 		{Version: "v1", Resource: "secrets"},
 	}
-	rig.Eventually(t, 60*time.Second, "everything of the cluster is gone", func() (bool, any) {
+	rig.Eventually(t, "everything of the cluster is gone", func() (bool, any) {
 		var left []string
 		for _, kind := range below {
 			objects, err := s.of(kind).List(t.Context(), metav1.ListOptions{})
@@ -76,7 +76,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 func (s space) awaitNodes(t *testing.T, count int) {
 	t.Helper()
 	nodes := s.workload(t).CoreV1().Nodes()
-	rig.Eventually(t, 20*time.Second, fmt.Sprintf("%d nodes", count), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d nodes", count), func() (bool, any) {
 		list, err := nodes.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -102,7 +102,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 		}))
 	}
 	paused := false
-	rig.Eventually(t, 30*time.Second, "core works with theirs, and is refused ours", func() (bool, any) {
+	rig.Eventually(t, "core works with theirs, and is refused ours", func() (bool, any) {
 		paused = !paused
 		patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
 		if _, err := s.of(clusters).Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

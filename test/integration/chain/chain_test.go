@@ -67,7 +67,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	t.Run("create a machine", func(t *testing.T) {
 		_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.Spec()}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		rig.Eventually(t, 20*time.Second, "machine runs and its node is there", func() (bool, any) {
+		rig.Eventually(t, "machine runs and its node is there", func() (bool, any) {
 			m, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
 			require.NoError(t, err)
 			return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && nodes() == before+1, m.Status
@@ -76,7 +76,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 		require.NoError(t, err)
 		require.Contains(t, m.Finalizers, v1alpha1.FinalizerMachine)
 		require.Equal(t, nodeName(m), m.Labels[v1alpha1.LabelNode])
-		rig.Eventually(t, 10*time.Second, "the node carries the machine's name: it is written after the phase", func() (bool, any) {
+		rig.Eventually(t, "the node carries the machine's name: it is written after the phase", func() (bool, any) {
 			node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			require.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID)
@@ -89,7 +89,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	})
 	t.Run("delete the machine", func(t *testing.T) {
 		require.NoError(t, machines.Delete(t.Context(), "lone-machine", metav1.DeleteOptions{}))
-		rig.Eventually(t, 20*time.Second, "machine and node are gone", func() (bool, any) {
+		rig.Eventually(t, "machine and node are gone", func() (bool, any) {
 			_, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
 			return apierrors.IsNotFound(err) && nodes() == before, err
 		})
@@ -101,7 +101,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 
 	pool := r.Pool(t, namespace, "pool", 0)
 	t.Run("a deployment of none makes one set", func(t *testing.T) {
-		rig.Eventually(t, 10*time.Second, "one set, seen by the deployment", func() (bool, any) {
+		rig.Eventually(t, "one set, seen by the deployment", func() (bool, any) {
 			d := pool.Deployment(t)
 			return len(pool.Sets(t)) == 1 && d.Status.ObservedGeneration == d.Generation, d.Status
 		})
@@ -109,7 +109,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	})
 	t.Run("scale to 1", func(t *testing.T) {
 		pool.Scale(t, 1)
-		pool.AwaitRunning(t, 1, 20*time.Second)
+		pool.AwaitRunning(t, 1)
 		d := pool.Deployment(t)
 		require.Len(t, d.Status.Conditions, 2)
 		reasons := map[v1alpha1.MachineDeploymentConditionType]string{}
@@ -125,13 +125,13 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	})
 	t.Run("scale to 6", func(t *testing.T) {
 		pool.Scale(t, 6)
-		pool.AwaitRunning(t, 6, 20*time.Second)
+		pool.AwaitRunning(t, 6)
 		require.Equal(t, before+6, nodes())
 	})
 	t.Run("scale to 2", func(t *testing.T) {
 		pool.Scale(t, 2)
-		pool.AwaitRunning(t, 2, 20*time.Second)
-		rig.Eventually(t, 20*time.Second, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
+		pool.AwaitRunning(t, 2)
+		rig.Eventually(t, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
 		require.Len(t, pool.Instances(t), 2)
 	})
 	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
@@ -140,7 +140,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 		_, err := r.Machines.MachineV1alpha1().MachineClasses(pool.Namespace).Create(t.Context(), other, metav1.CreateOptions{})
 		require.NoError(t, err)
 		pool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"other"}}},"replicas":4}}`)
-		pool.AwaitRunning(t, 4, time.Minute)
+		pool.AwaitRunning(t, 4)
 		for _, m := range pool.Machines(t) {
 			require.Equal(t, "other", m.Spec.Class.Name)
 		}
@@ -149,7 +149,7 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	})
 	t.Run("delete the deployment", func(t *testing.T) {
 		pool.Delete(t)
-		pool.AwaitGone(t, 30*time.Second)
+		pool.AwaitGone(t)
 		require.Equal(t, before, nodes())
 	})
 	t.Run("nothing is left at the cloud", func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	r.Namespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"`+latency.String()+`"}`)
 	start := time.Now()
 	pool := r.Pool(t, "interrupted", "interrupted", 3)
-	rig.Eventually(t, 10*time.Second, "three creations are under way", func() (bool, any) {
+	rig.Eventually(t, "three creations are under way", func() (bool, any) {
 		steps := 0
 		for _, m := range pool.Machines(t) {
 			if o := m.Status.CurrentOperation; o != nil && o.Step == "create-instance" && o.Deadline != nil && o.WorkflowID != "" {
@@ -180,7 +180,7 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 		return steps == 3, steps
 	})
 	pool.Delete(t)
-	pool.AwaitGone(t, 25*time.Second)
+	pool.AwaitGone(t)
 	require.Less(t, time.Since(start), latency, "the deletion waited for the creation")
 }
 
@@ -206,7 +206,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 
 	shows := func(of func() []v1alpha1.Machine, reason, message string) {
 		t.Helper()
-		rig.Eventually(t, 15*time.Second, "the machine says "+reason, func() (bool, any) {
+		rig.Eventually(t, "the machine says "+reason, func() (bool, any) {
 			machines := of()
 			if len(machines) != 1 {
 				return false, len(machines)
@@ -218,7 +218,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 			}
 			return false, machines[0].Status
 		})
-		rig.Eventually(t, 10*time.Second, "an event says "+reason, func() (bool, any) {
+		rig.Eventually(t, "an event says "+reason, func() (bool, any) {
 			events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
 			require.NoError(t, err)
 			return len(events.Items) > 0 && events.Items[0].Message == message, events.Items
@@ -226,7 +226,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	}
 	says := func(kind v1alpha1.MachineSetConditionType, status v1alpha1.ConditionStatus, reason, message string) {
 		t.Helper()
-		rig.Eventually(t, 15*time.Second, "the set says "+reason, func() (bool, any) {
+		rig.Eventually(t, "the set says "+reason, func() (bool, any) {
 			sets := pool.Sets(t)
 			if len(sets) != 1 {
 				return false, len(sets)
@@ -253,11 +253,11 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 
 	_, err = secrets.Create(t.Context(), rig.Credentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
-	pool.AwaitRunning(t, 1, 15*time.Second)
+	pool.AwaitRunning(t, 1)
 	require.NoError(t, machines.Delete(t.Context(), "alone", metav1.DeleteOptions{}))
-	rig.Eventually(t, 30*time.Second, "the machine without a set is gone", func() (bool, any) { return len(alone()) == 0, alone() })
+	rig.Eventually(t, "the machine without a set is gone", func() (bool, any) { return len(alone()) == 0, alone() })
 	pool.Delete(t)
-	pool.AwaitGone(t, 30*time.Second)
+	pool.AwaitGone(t)
 }
 
 // A class with a typo: no create call was ever made, so that nothing of the machine is in a cloud.
@@ -268,13 +268,13 @@ func TestAMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	machines := r.Machines.MachineV1alpha1().Machines("typo")
 	_, err = machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.Spec()}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	rig.Eventually(t, 20*time.Second, "its class is missing", func() (bool, any) {
+	rig.Eventually(t, "its class is missing", func() (bool, any) {
 		m, err := machines.Get(t.Context(), "typo", metav1.GetOptions{})
 		require.NoError(t, err)
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineCrashLoopBackOff && m.Status.LastOperation.ErrorCode == v1alpha1.ReasonClassNotFound, m.Status
 	})
 	require.NoError(t, machines.Delete(t.Context(), "typo", metav1.DeleteOptions{}))
-	rig.Eventually(t, 20*time.Second, "it goes without its class", func() (bool, any) {
+	rig.Eventually(t, "it goes without its class", func() (bool, any) {
 		m, err := machines.Get(t.Context(), "typo", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), m.Status
 	})
@@ -284,11 +284,11 @@ func TestAMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 func TestNodeLossSetsUnknown(t *testing.T) {
 	r.Namespace(t, "lost", "")
 	pool := r.Pool(t, "lost", "lost", 1)
-	pool.AwaitRunning(t, 1, 20*time.Second)
+	pool.AwaitRunning(t, 1)
 	node := pool.Machines(t)[0].Labels[v1alpha1.LabelNode]
 	phase := func(want v1alpha1.MachinePhase) {
 		t.Helper()
-		rig.Eventually(t, 20*time.Second, "phase "+string(want), func() (bool, any) {
+		rig.Eventually(t, "phase "+string(want), func() (bool, any) {
 			s := pool.Machines(t)[0].Status
 			return s.CurrentStatus.Phase == want, s.CurrentStatus.Phase
 		})
@@ -302,5 +302,5 @@ func TestNodeLossSetsUnknown(t *testing.T) {
 	label("-")
 	phase(v1alpha1.MachineRunning)
 	pool.Delete(t)
-	pool.AwaitGone(t, 30*time.Second)
+	pool.AwaitGone(t)
 }

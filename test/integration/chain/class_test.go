@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +45,7 @@ func (c classes) secret(t *testing.T, name string) *corev1.Secret {
 
 func (c classes) awaitGuarded(t *testing.T, secret string) {
 	t.Helper()
-	rig.Eventually(t, 10*time.Second, "finalizers on the class and on Secret "+secret, func() (bool, any) {
+	rig.Eventually(t, "finalizers on the class and on Secret "+secret, func() (bool, any) {
 		class, s := c.class(t), c.secret(t, secret)
 		require.NotNil(t, class)
 		require.NotNil(t, s)
@@ -55,9 +54,9 @@ func (c classes) awaitGuarded(t *testing.T, secret string) {
 	})
 }
 
-func (c classes) awaitGone(t *testing.T, within time.Duration) {
+func (c classes) awaitGone(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, within, "class and Secret are gone", func() (bool, any) {
+	rig.Eventually(t, "class and Secret are gone", func() (bool, any) {
 		class, secret := c.class(t), c.secret(t, "small")
 		return class == nil && secret == nil, fmt.Sprintf("class: %v, secret: %v", class != nil, secret != nil)
 	})
@@ -88,13 +87,13 @@ func TestEverythingIsDeletedAtOnce(t *testing.T) {
 	c := classes{"at-once"}
 	r.Namespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
 	pool := r.Pool(t, c.namespace, "at-once", 3)
-	pool.AwaitRunning(t, 3, 20*time.Second)
+	pool.AwaitRunning(t, 3)
 	c.awaitGuarded(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	pool.Delete(t)
-	pool.AwaitGone(t, 30*time.Second)
-	c.awaitGone(t, 10*time.Second)
+	pool.AwaitGone(t)
+	c.awaitGone(t)
 	c.noInstance(t)
 }
 
@@ -103,17 +102,17 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	c := classes{"waits"}
 	r.Namespace(t, c.namespace, "")
 	pool := r.Pool(t, c.namespace, "waits", 2)
-	pool.AwaitRunning(t, 2, 20*time.Second)
+	pool.AwaitRunning(t, 2)
 	c.awaitGuarded(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
-	rig.Eventually(t, 10*time.Second, "the class's workflow waits for machines", func() (bool, any) {
+	rig.Eventually(t, "the class's workflow waits for machines", func() (bool, any) {
 		open := r.Workflows(t, fmt.Sprintf(`WorkflowType = %q AND MachineNamespace = %q AND Step = "await-machines" AND ExecutionStatus = "Running"`,
 			run.KindMachineClass, c.namespace))
 		return len(open) == 1, len(open)
 	})
 	pool.Scale(t, 1)
-	pool.AwaitRunning(t, 1, 20*time.Second)
+	pool.AwaitRunning(t, 1)
 	class, secret := c.class(t), c.secret(t, "small")
 	require.NotNil(t, class)
 	require.NotNil(t, class.DeletionTimestamp)
@@ -121,8 +120,8 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	require.NotNil(t, secret.DeletionTimestamp)
 
 	pool.Delete(t)
-	pool.AwaitGone(t, 30*time.Second)
-	c.awaitGone(t, 10*time.Second)
+	pool.AwaitGone(t)
+	c.awaitGone(t)
 	c.noInstance(t)
 }
 
@@ -134,7 +133,7 @@ func TestTheFinalizerFollowsTheReference(t *testing.T) {
 	_, err := r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	rig.Eventually(t, 10*time.Second, "the former Secret is released, although the new one is missing", func() (bool, any) {
+	rig.Eventually(t, "the former Secret is released, although the new one is missing", func() (bool, any) {
 		secret := c.secret(t, "small")
 		require.NotNil(t, secret)
 		return len(secret.Finalizers) == 0, secret.Finalizers
@@ -146,7 +145,7 @@ func TestTheFinalizerFollowsTheReference(t *testing.T) {
 	c.awaitGuarded(t, "other")
 	c.deleteSecret(t)
 	c.deleteClass(t)
-	c.awaitGone(t, 10*time.Second)
+	c.awaitGone(t)
 	kept := c.secret(t, "other")
 	require.NotNil(t, kept, "nobody deleted it")
 	require.Empty(t, kept.Finalizers)

@@ -43,7 +43,7 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		pools = append(pools, each.Pool(t, name, name, size))
 	}
 	for _, pool := range pools {
-		pool.AwaitRunning(t, size, time.Minute)
+		pool.AwaitRunning(t, size)
 		require.Len(t, pool.Instances(t), size)
 	}
 	sweeps := func() (prefixes []string) {
@@ -60,10 +60,10 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		return prefixes
 	}
 	both := []string{rig.Installation.OrphanIDs(), run.Installation("second").OrphanIDs()}
-	rig.Eventually(t, 20*time.Second, "each installation sweeps its class", func() (bool, any) { now := sweeps(); return slices.Equal(now, both), now })
+	rig.Eventually(t, "each installation sweeps its class", func() (bool, any) { now := sweeps(); return slices.Equal(now, both), now })
 	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
 	pools[1].Delete(t)
-	pools[1].AwaitGone(t, time.Minute)
+	pools[1].AwaitGone(t)
 	require.Len(t, pools[0].Instances(t), size)
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))

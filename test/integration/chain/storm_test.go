@@ -35,8 +35,8 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	const sentinel = -7 // generation of the storm's signals, which no real object has
 	r.Namespace(t, "storm", "")
 	pool := r.Pool(t, "storm", "storm", 10)
-	pool.AwaitRunning(t, 10, time.Minute)
-	rig.Eventually(t, time.Minute, "all machines are calm", func() (bool, any) {
+	pool.AwaitRunning(t, 10)
+	rig.Eventually(t, "all machines are calm", func() (bool, any) {
 		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
@@ -78,13 +78,13 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	t.Logf("%d signals to %d machines; %d calls failed; %d attempts were refused as BUSY_WORKFLOW", sent.Load(), len(machines), failed.Load(), busy.Load())
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
-	rig.Eventually(t, 2*time.Minute, "the runs have ended", func() (bool, any) {
+	rig.Eventually(t, "the runs have ended", func() (bool, any) {
 		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
 	received := int64(0)
 	// Temporal's lists lag behind the runs: one that has ended already may not be listed yet.
-	rig.Eventually(t, 30*time.Second, "each signal that the server took stands in a history", func() (bool, any) {
+	rig.Eventually(t, "each signal that the server took stands in a history", func() (bool, any) {
 		received = signalsDecided(t, sentinel)
 		return received >= sent.Load(), []int64{received, sent.Load()}
 	})
@@ -93,7 +93,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	// Of a call that failed nobody knows here whether the server took it: it may have timed out on its way back.
 	require.LessOrEqual(t, received, sent.Load()+failed.Load(), "signals in histories, and calls")
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }
 
 // signalsDecided counts the signals with this generation in the histories of the storm's machines. It requires that a decision
@@ -152,7 +152,7 @@ func TestLeakIsSeen(t *testing.T) {
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "leak"}, Reason: "Leaked", Message: "token " + secret}
 	_, err = r.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
 	require.NoError(t, err)
-	rig.Eventually(t, 20*time.Second, "both leaks are found", func() (bool, any) {
+	rig.Eventually(t, "both leaks are found", func() (bool, any) {
 		places, _, err := r.Leaks(t.Context(), secret)
 		require.NoError(t, err)
 		return len(places) == 2 && strings.HasPrefix(places[0], "history of leak") && places[1] == "events", places

@@ -22,16 +22,16 @@ func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 	pool := r.Pool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: timeout}}
 	})
-	rig.Eventually(t, 30*time.Second, "creations are in flight", func() (bool, any) {
+	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := stats(t, r)
 		return now.Creating > 0, now
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
 	time.Sleep(timeout + 5*time.Second) // the outage lasts this long
 	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
-	pool.AwaitRunning(t, made, time.Minute)
+	pool.AwaitRunning(t, made)
 	require.Equal(t, made, stats(t, r).Creates-before.Creates, "instances made")
 	require.Equal(t, made, machineCreations(t, r, "absence"), "no machine was replaced")
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }

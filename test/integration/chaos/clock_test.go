@@ -90,7 +90,7 @@ func (w wrongClock) run(t *testing.T, by time.Duration) {
 			}},
 		}
 	})
-	pool.AwaitRunning(t, size, creationTimeout)
+	pool.AwaitRunning(t, size)
 	w.made(t, size)
 
 	w.illness(t, pool, size)
@@ -100,25 +100,25 @@ func (w wrongClock) run(t *testing.T, by time.Duration) {
 	w.made(t, size+drained)
 
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-	rig.Eventually(t, 2*time.Minute, "the rollout has ended", func() (bool, any) {
+	rig.Eventually(t, "the rollout has ended", func() (bool, any) {
 		for _, c := range pool.Deployment(t).Status.Conditions {
 			require.NotEqual(t, "ProgressDeadlineExceeded", c.Reason, "%s: %s", c.Type, c.Message)
 		}
 		fresh := slices.DeleteFunc(pool.Machines(t), func(m v1alpha1.Machine) bool { return m.Labels["edition"] != "2" })
 		return len(fresh) == size && len(pool.Machines(t)) == size, len(fresh)
 	})
-	pool.AwaitRunning(t, size, time.Minute)
+	pool.AwaitRunning(t, size)
 	w.made(t, 2*size+drained)
 
 	const more = 40 // machines in one batch: more than a local activity makes
 	require.NoError(t, w.Stack.Stop(t.Context(), component.Worker))
 	pool.Scale(t, size+more)
-	pool.AwaitRunning(t, size+more, 2*time.Minute)
+	pool.AwaitRunning(t, size+more)
 	w.made(t, 2*size+drained+more)
 
 	watcher.Loosen()
 	pool.Delete(t)
-	pool.AwaitGone(t, 2*time.Minute)
+	pool.AwaitGone(t)
 	durable, err := watcher.Durable(t.Context())
 	require.NoError(t, err)
 	watcher.AddRuns(durable)
@@ -151,10 +151,10 @@ func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
 		}
 		label("node-not-ready.stage.kwok.x-k8s.io=true")
 		begun := time.Now()
-		rig.Eventually(t, 5*time.Second, "machines are Unknown", func() (bool, any) { return len(running()) == size/2, len(running()) })
+		rig.Eventually(t, "machines are Unknown", func() (bool, any) { return len(running()) == size/2, len(running()) })
 		time.Sleep(time.Until(begun.Add(healthTimeout * 2 / 3))) // the illness lasts this long
 		label("node-not-ready.stage.kwok.x-k8s.io-")
-		pool.AwaitRunning(t, size, healthTimeout)
+		pool.AwaitRunning(t, size)
 		require.Equal(t, first, running(), "Failed is final, and no machine was replaced")
 		time.Sleep(healthTimeout / 10) // the next illness has a clock of its own
 	}
@@ -168,7 +168,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 		app  = "held"
 		late = 15 * time.Second // after the deadline; on a machine on which much else runs
 	)
-	pool.AwaitHosts(t, size, 20*time.Second)
+	pool.AwaitHosts(t, size)
 	pool.Deploy(t, app, int32(2*size))
 	pool.Budget(t, app, int32(2*size))
 	leaving := pool.Machines(t)[:size/2]
@@ -180,7 +180,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 		began[m.Labels[v1alpha1.LabelNode]] = time.Now()
 		pool.Remove(t, m.Name)
 	}
-	rig.Eventually(t, drainTimeout+time.Minute, "the machines are gone", func() (bool, any) {
+	rig.Eventually(t, "the machines are gone", func() (bool, any) {
 		left := slices.DeleteFunc(pool.Machines(t), func(m v1alpha1.Machine) bool {
 			return !slices.ContainsFunc(leaving, func(l v1alpha1.Machine) bool { return l.UID == m.UID })
 		})
@@ -194,7 +194,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 	}
 	require.NotEmpty(t, held)
 	var deleted map[string]time.Time
-	rig.Eventually(t, auditDelay, "the audit log has the deletions of all pods of these machines", func() (bool, any) {
+	rig.Eventually(t, "the audit log has the deletions of all pods of these machines", func() (bool, any) {
 		deleted = w.deletions(t)
 		missing := slices.DeleteFunc(slices.Clone(held), func(pod string) bool { return !deleted[pod].IsZero() })
 		return len(missing) == 0, missing
@@ -206,7 +206,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 		assert.Less(t, took, drainTimeout+late, "pod %s: its deadline was missed", pod)
 	}
 	pool.Loosen(t, app, 0)
-	pool.AwaitRunning(t, size, time.Minute)
+	pool.AwaitRunning(t, size)
 	return len(leaving)
 }
 

@@ -73,7 +73,7 @@ func stats(t *testing.T, r *rig.Rig) admin.Stats {
 // midway returns when creations are in flight and some are done.
 func midway(t *testing.T, r *rig.Rig, before admin.Stats) {
 	t.Helper()
-	rig.Eventually(t, 60*time.Second, "creations are in flight", func() (bool, any) {
+	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := stats(t, r)
 		return now.Creating >= 5 || now.Creates-before.Creates >= 10, now
 	})
@@ -82,13 +82,13 @@ func midway(t *testing.T, r *rig.Rig, before admin.Stats) {
 // exactly checks that the cloud made one instance for each machine, no more, and that the pool leaves nothing behind.
 func exactly(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats, size int) {
 	t.Helper()
-	pool.AwaitRunning(t, size, 3*time.Minute)
+	pool.AwaitRunning(t, size)
 	after := stats(t, r)
 	require.Equal(t, size, after.Creates-before.Creates, "instances made")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
 	require.Len(t, pool.Instances(t), size)
 	pool.Delete(t)
-	pool.AwaitGone(t, 2*time.Minute)
+	pool.AwaitGone(t)
 }
 
 func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
@@ -129,7 +129,7 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 
 // Of two bridges one leads; when it dies the other takes over, looks at everything, and nothing is made twice.
 func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
-	rig.Eventually(t, 20*time.Second, "one bridge leads", func() (bool, any) { return leader(t) != "", "none" })
+	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leader(t) != "", "none" })
 	first := leader(t)
 	r.Namespace(t, "leader", slowly)
 	before := stats(t, r)
@@ -137,7 +137,7 @@ func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	midway(t, r, before)
 	require.NoError(t, r.Stack.Kill(t.Context(), first))
 	second := map[string]string{component.Bridge: component.SecondBridge, component.SecondBridge: component.Bridge}[first]
-	rig.Eventually(t, 30*time.Second, "the other bridge leads", func() (bool, any) {
+	rig.Eventually(t, "the other bridge leads", func() (bool, any) {
 		return r.Metric(t, second, "millwright_bridge_leader") == 1, "it does not"
 	})
 	exactly(t, r, pool, before, size)

@@ -5,7 +5,6 @@ package chaos
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +25,7 @@ func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
 		}
 	})
 	own.EmptyTemporal(t)
-	rig.Eventually(t, 4*time.Minute, "the worker has ended", func() (bool, any) {
+	rig.Eventually(t, "the worker has ended", func() (bool, any) {
 		status, err := own.Stack.Status(t.Context())
 		require.NoError(t, err)
 		for _, s := range status {
@@ -40,5 +39,5 @@ func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
 	require.NoError(t, own.Stack.Start(t.Context(), component.Worker))
 	own.Namespace(t, "again", "")
 	pool := own.Pool(t, "again", "again", 3)
-	pool.AwaitRunning(t, 3, time.Minute)
+	pool.AwaitRunning(t, 3)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -23,7 +22,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	const wanted = 60
 	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
 	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
-	rig.Eventually(t, 20*time.Second, "one bridge leads", func() (bool, any) { return leader(t) != "", "none" })
+	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leader(t) != "", "none" })
 	first := leader(t)
 	t.Cleanup(func() { // the other tests have one worker
 		ctx := context.WithoutCancel(t.Context())
@@ -42,7 +41,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	go watcher.Run(t.Context())
 	before := stats(t, r)
 	pool := r.Pool(t, "pair", "pair", wanted)
-	rig.Eventually(t, time.Minute, "both workers call the cloud, and some machines are made", func() (bool, any) {
+	rig.Eventually(t, "both workers call the cloud, and some machines are made", func() (bool, any) {
 		calls, made := calling(t, "pair"), 0
 		for _, m := range pool.Machines(t) {
 			if m.Spec.ProviderID != "" {

@@ -17,13 +17,13 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "silent", "")
 	pool := r.Pool(t, "silent", "silent", 10)
-	pool.AwaitRunning(t, 10, time.Minute)
+	pool.AwaitRunning(t, 10)
 	leader := component.Bridge
 	if r.Metric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
 		leader = component.SecondBridge
 	}
 	before := -1.0
-	rig.Eventually(t, time.Minute, "the last status writes of the scale-up are over", func() (bool, any) {
+	rig.Eventually(t, "the last status writes of the scale-up are over", func() (bool, any) {
 		was := before
 		before = r.Metric(t, leader, "millwright_bridge_signals_total")
 		if was != before {
@@ -34,10 +34,10 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	require.Positive(t, before)
 	time.Sleep(time.Minute)
 	require.Equal(t, before, r.Metric(t, leader, "millwright_bridge_signals_total"), "signals of a converged stack")
-	rig.Eventually(t, 10*time.Second, "only deployments' workflows are open", func() (bool, any) {
+	rig.Eventually(t, "only deployments' workflows are open", func() (bool, any) {
 		open := r.OpenWorkflows(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
 	})
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }

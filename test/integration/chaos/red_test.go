@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,7 +35,7 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	midway(t, careless, before)
 	require.NoError(t, careless.Stack.Kill(t.Context(), component.Worker))
 	require.NoError(t, careless.Stack.Start(t.Context(), component.Worker))
-	pool.AwaitRunning(t, size, 3*time.Minute)
+	pool.AwaitRunning(t, size)
 	require.Positive(t, stats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
 	violations, _ := watcher.Violations()
 	require.True(t, slices.ContainsFunc(violations, func(v checker.Violation) bool { return v.Check == checker.CheckTwice }), "the checker sees it: %v", violations)

@@ -62,7 +62,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			before := stats(t, r)
 			m, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()}, metav1.CreateOptions{})
 			require.NoError(t, err)
-			rig.Eventually(t, 20*time.Second, "the create call is under way", func() (bool, any) {
+			rig.Eventually(t, "the create call is under way", func() (bool, any) {
 				now := stats(t, r)
 				return now.Calls[admin.Create] > before.Calls[admin.Create], now
 			})
@@ -71,7 +71,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			require.NoError(t, err)
 			act(t, there.WorkflowExecutionInfo.Execution)
 
-			rig.Eventually(t, 2*time.Minute, "the machine runs", func() (bool, any) {
+			rig.Eventually(t, "the machine runs", func() (bool, any) {
 				m, err := machines.Get(t.Context(), name, metav1.GetOptions{})
 				require.NoError(t, err)
 				return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning, m.Status

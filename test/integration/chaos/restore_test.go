@@ -43,12 +43,12 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
 	r.Namespace(t, name, "")
 	pool := r.Pool(t, name, name, made)
-	pool.AwaitRunning(t, made, time.Minute)
+	pool.AwaitRunning(t, made)
 	before := quickest(t, pool)
 	copied := filepath.Join(t.TempDir(), "etcd")
 	require.NoError(t, r.SaveStore(t.Context(), copied))
 
-	rig.Eventually(t, time.Minute, "a machine is deleted", func() (bool, any) {
+	rig.Eventually(t, "a machine is deleted", func() (bool, any) {
 		machines := pool.Machines(t)
 		if len(machines) == 0 {
 			return false, "the API server is away"
@@ -57,7 +57,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		return err == nil, err
 	})
 	pool.Scale(t, made+more)
-	pool.AwaitRunning(t, made+more, 2*time.Minute)
+	pool.AwaitRunning(t, made+more)
 	require.Len(t, pool.Instances(t), made+more)
 
 	require.NoError(t, r.RestoreStore(t.Context(), copied))
@@ -84,7 +84,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, restless)
 	t.Logf("calm %s after the restore", time.Since(begun))
-	pool.AwaitRunning(t, made, time.Minute)
+	pool.AwaitRunning(t, made)
 	require.Len(t, pool.Instances(t), made+more+1, "an instance for each machine, and the orphans")
 
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"5 until %s"}}}`,
@@ -92,7 +92,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	_, err = r.Machines.MachineV1alpha1().MachineClasses(name).Patch(t.Context(), "small", types.MergePatchType, collect, metav1.PatchOptions{})
 	require.NoError(t, err)
 	sweeps := r.Sweeps(t, name, time.Second)
-	rig.Eventually(t, time.Minute, "the orphans are gone", func() (bool, any) {
+	rig.Eventually(t, "the orphans are gone", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(3 * time.Second)
 		instances, nodes := pool.Instances(t), pool.Nodes(t)
@@ -107,13 +107,13 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.Empty(t, violations)
 	stop()
 	pool.Delete(t)
-	pool.AwaitGone(t, time.Minute)
+	pool.AwaitGone(t)
 }
 
 // excuse waits for so many instances without a Machine, and takes note that a restore orphaned them.
 func excuse(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
-	rig.Eventually(t, time.Minute, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {
 		s, err := watcher.Snapshot(t.Context())
 		if err != nil {
 			return false, err
@@ -135,12 +135,12 @@ func quickest(t *testing.T, pool *rig.Pool) time.Duration {
 	for _, wanted := range []int{size + 1, size, size + 1, size} {
 		begun := time.Now()
 		pool.Scale(t, wanted)
-		rig.Eventually(t, time.Minute, "the set has the new size", func() (bool, any) {
+		rig.Eventually(t, "the set has the new size", func() (bool, any) {
 			sets := pool.Sets(t)
 			return len(sets) == 1 && int(sets[0].Spec.Replicas) == wanted, sets
 		})
 		least = min(least, time.Since(begun))
-		pool.AwaitRunning(t, wanted, time.Minute)
+		pool.AwaitRunning(t, wanted)
 	}
 	return least
 }

@@ -28,11 +28,11 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 
 	r.Namespace(t, "no-role", slowly)
 	leaving := r.Pool(t, "no-role", "leaving", deleted)
-	leaving.AwaitRunning(t, deleted, time.Minute)
+	leaving.AwaitRunning(t, deleted)
 	before := stats(t, r)
 	arriving := r.Pool(t, "no-role", "arriving", made)
 	leaving.Delete(t)
-	rig.Eventually(t, 30*time.Second, "creations are in flight", func() (bool, any) {
+	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := stats(t, r)
 		return now.Creates > before.Creates, now
 	})
@@ -40,10 +40,10 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	time.Sleep(30 * time.Second) // the fault lasts this long
 	require.NoError(t, restore())
 
-	arriving.AwaitRunning(t, made, 2*time.Minute)
-	leaving.AwaitGone(t, 2*time.Minute)
+	arriving.AwaitRunning(t, made)
+	leaving.AwaitGone(t)
 	require.Equal(t, made, stats(t, r).Creates-before.Creates, "instances made")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
 	arriving.Delete(t)
-	arriving.AwaitGone(t, time.Minute)
+	arriving.AwaitGone(t)
 }

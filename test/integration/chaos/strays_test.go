@@ -21,7 +21,7 @@ func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
 	r.Namespace(t, "vanished", "")
 	pool := r.Pool(t, "vanished", "vanished", 0)
 	open := func() int { return r.OpenWorkflows(t, "vanished")["MachineDeployment"] }
-	rig.Eventually(t, 20*time.Second, "the deployment has an open run and its finalizer", func() (bool, any) {
+	rig.Eventually(t, "the deployment has an open run and its finalizer", func() (bool, any) {
 		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
 	})
 	time.Sleep(run.SettledAfter + 5*time.Second) // until then the run looks again by itself
@@ -30,7 +30,7 @@ func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
 	}
 	pool.Delete(t)
 	pool.Patch(t, `{"metadata":{"finalizers":null}}`)
-	rig.Eventually(t, 10*time.Second, "the deployment is gone", func() (bool, any) {
+	rig.Eventually(t, "the deployment is gone", func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().MachineDeployments("vanished").Get(t.Context(), "vanished", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
@@ -38,5 +38,5 @@ func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
 	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
 		require.NoError(t, r.Stack.Start(t.Context(), bridge))
 	}
-	rig.Eventually(t, 30*time.Second, "the run has ended", func() (bool, any) { return open() == 0, open() })
+	rig.Eventually(t, "the run has ended", func() (bool, any) { return open() == 0, open() })
 }

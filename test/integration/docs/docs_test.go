@@ -134,7 +134,7 @@ func (s *shell) run(t *testing.T, page string, c pages.Command) {
 		require.Empty(t, c.Missing(out), "%s: this line is not in what the command printed:\n%s", where, out)
 		return
 	}
-	rig.Eventually(t, patience, where+": the command prints what the page says", func() (bool, any) {
+	rig.Eventually(t, where+": the command prints what the page says", func() (bool, any) {
 		out, err := s.bash(t, c.Text)
 		missing := c.Missing(out)
 		if missing == "" && err == nil {

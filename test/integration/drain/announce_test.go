@@ -4,7 +4,6 @@ package drain
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,7 @@ func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 	}
 	says := func(m v1alpha1.Machine, reason, message string) {
 		t.Helper()
-		rig.Eventually(t, 60*time.Second, "node "+m.Name+" says "+reason, func() (bool, any) {
+		rig.Eventually(t, "node "+m.Name+" says "+reason, func() (bool, any) {
 			node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			for _, c := range node.Status.Conditions {
@@ -34,7 +33,7 @@ func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 			}
 			return false, machine(t, m).Status
 		})
-		rig.Eventually(t, 10*time.Second, "so does the machine", func() (bool, any) {
+		rig.Eventually(t, "so does the machine", func() (bool, any) {
 			phase := machine(t, m).Status.CurrentStatus.Phase
 			return phase == v1alpha1.MachineTerminating, phase
 		})
@@ -47,6 +46,6 @@ func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 	says(surplus, v1alpha1.ReasonScaleDown, v1alpha1.MessageTerminatingScaleDown)
 	for _, m := range machines {
 		annotate(t, m, v1alpha1.AnnotationPreDrainHook+"/test-")
-		awaitGone(t, m, 60*time.Second)
+		awaitGone(t, m)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +34,7 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 	p.Scale(t, size-drains)
 	leaving := func(what string, is func(*v1alpha1.Machine) bool) {
 		t.Helper()
-		rig.Eventually(t, 30*time.Second, what, func() (bool, any) {
+		rig.Eventually(t, what, func() (bool, any) {
 			var saw []any
 			n := 0
 			for _, m := range p.Machines(t) {
@@ -78,12 +77,12 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 		require.Equal(t, 429, q.Code, "%v", q)
 	}
-	p.AwaitPods(t, "web", 2*size, time.Second)
+	p.AwaitPods(t, "web", 2*size)
 
 	require.NoError(t, thaw())
 	thawed = true
 	p.Loosen(t, "web", 0)
-	p.AwaitRunning(t, size-drains, time.Minute)
+	p.AwaitRunning(t, size-drains)
 	for _, q := range asked(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
@@ -91,5 +90,5 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 }

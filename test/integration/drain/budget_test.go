@@ -21,12 +21,12 @@ func TestBudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 	p.Budget(t, "web", 3)
 	m, here := p.Host(t, "web")
 	p.Remove(t, m.Name)
-	rig.Eventually(t, 20*time.Second, "the machine says what blocks it", func() (bool, any) {
+	rig.Eventually(t, "the machine says what blocks it", func() (bool, any) {
 		c := drained(machine(t, m))
 		return c.Reason == "Blocked" && c.Status == corev1.ConditionFalse, c
 	})
 	require.Contains(t, drained(machine(t, m)).Message, "PodDisruptionBudget loosens/web allows none of its 3 healthy pods to go")
-	rig.Eventually(t, 20*time.Second, "the list of stuck workflows has it", func() (bool, any) { // Temporal's lists follow a moment later
+	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) { // Temporal's lists follow a moment later
 		stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
 	})
@@ -37,7 +37,7 @@ func TestBudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
 	allowed := p.LoosenAndWatch(t, "web", 1)
-	rig.Eventually(t, 20*time.Second, "drained", func() (bool, any) {
+	rig.Eventually(t, "drained", func() (bool, any) {
 		now := machine(t, m)
 		return now == nil || drained(now).Status == corev1.ConditionTrue, nil
 	})
@@ -46,7 +46,7 @@ func TestBudgetThatLoosensEndsTheDrainAtOnce(t *testing.T) {
 	first := slices.IndexFunc(requests, func(q request) bool { return q.Verb == "evict" && q.Code == 201 })
 	require.GreaterOrEqual(t, first, 0, "no eviction was accepted")
 	require.Less(t, requests[first].At.Sub(allowed), atOnce, "from the budget's status to the first eviction")
-	awaitGone(t, m, 30*time.Second)
+	awaitGone(t, m)
 }
 
 // atOnce is the most that may pass from a budget's status, whose time has whole seconds, to the eviction that it allows. A drain that
@@ -65,11 +65,11 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	m, _ := p.Host(t, "held")
 	p.Remove(t, m.Name)
 	var began *v1alpha1.Machine
-	rig.Eventually(t, 20*time.Second, "the drain has begun", func() (bool, any) {
+	rig.Eventually(t, "the drain has begun", func() (bool, any) {
 		began = machine(t, m)
 		return began.Status.Deletion != nil && began.Status.Deletion.Drain != nil, began.Status.Deletion
 	})
-	awaitGone(t, m, 2*time.Minute)
+	awaitGone(t, m)
 
 	var evicted, deleted []request
 	for _, q := range asked(t, p.Namespace) {

@@ -30,7 +30,7 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 
 	var last *v1alpha1.MachineDeletion
 	blocked := ""
-	rig.Eventually(t, timeout+90*time.Second, "machine "+m.Name+" is gone", func() (bool, any) {
+	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
 		// The instance is read first: what is seen after it was gone was there without it.
 		instances := p.Instances(t)
 		now := machine(t, m)
@@ -70,7 +70,7 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 		require.Equal(t, 1, deleted[pod.Name], "pod %s is deleted once: it ends within its grace period", pod.Name)
 	}
 	require.Len(t, deleted, len(here), "and no other pod")
-	p.AwaitPods(t, "db", 6, 60*time.Second)
+	p.AwaitPods(t, "db", 6)
 }
 
 // present returns the names of those pods that are there still, whatever pods have their names by now.

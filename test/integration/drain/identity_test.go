@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,24 +27,24 @@ func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 		Spec:       appsv1.StatefulSetSpec{Replicas: new(int32(1)), Selector: selector, Template: template, ServiceName: "db"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, "db", 1, 30*time.Second)
+	p.AwaitPods(t, "db", 1)
 	p.Budget(t, "db", 1)
 	p.Deploy(t, "held", 6)
 	p.Budget(t, "held", 6)
 	m, first := p.Host(t, "db")
 	p.Remove(t, m.Name)
-	rig.Eventually(t, 30*time.Second, "it is blocked", func() (bool, any) {
+	rig.Eventually(t, "it is blocked", func() (bool, any) {
 		c := drained(machine(t, m))
 		return c.Reason == "Blocked", c
 	})
 	annotate(t, m, v1alpha1.AnnotationRetry+"=now") // a person wants it: budgets or not, they are asked
-	rig.Eventually(t, 30*time.Second, "it was asked in vain", func() (bool, any) {
+	rig.Eventually(t, "it was asked in vain", func() (bool, any) {
 		return len(askedOf(t, p.Namespace, "db-0")) > 0, asked(t, p.Namespace)
 	})
 
 	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}))
 	var second corev1.Pod
-	rig.Eventually(t, 30*time.Second, "it runs elsewhere", func() (bool, any) {
+	rig.Eventually(t, "it runs elsewhere", func() (bool, any) {
 		for _, second = range p.Pods(t, "db") {
 			if second.UID != first[0].UID && second.Status.Phase == corev1.PodRunning {
 				return true, nil
@@ -58,11 +57,11 @@ func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 	p.Loosen(t, "db", 0)
 	others := len(askedOf(t, p.Namespace, "held-"))
 	annotate(t, m, v1alpha1.AnnotationRetry+"=again")
-	rig.Eventually(t, 30*time.Second, "all others are asked again", func() (bool, any) {
+	rig.Eventually(t, "all others are asked again", func() (bool, any) {
 		return len(askedOf(t, p.Namespace, "held-")) > others, asked(t, p.Namespace)
 	})
 	p.Loosen(t, "held", 0)
-	awaitGone(t, m, 60*time.Second)
+	awaitGone(t, m)
 	require.Len(t, askedOf(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
 	now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -33,8 +33,8 @@ func killInEachStage(t *testing.T, victim string) {
 	name := "kill-" + strings.ToLower(strings.ReplaceAll(victim, "kube-", ""))
 	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
 	p := r.Pool(t, name, name, 2, rig.Hosting)
-	p.AwaitRunning(t, 2, 60*time.Second)
-	p.AwaitHosts(t, 2, 30*time.Second)
+	p.AwaitRunning(t, 2)
+	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 8, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "8s"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(30))
@@ -47,7 +47,7 @@ func killInEachStage(t *testing.T, victim string) {
 
 	kill := func(stage v1alpha1.MachineDeletionStage) {
 		t.Helper()
-		rig.Eventually(t, 90*time.Second, "stage "+string(stage), func() (bool, any) { return slices.Contains(stages(), stage), stages() })
+		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return slices.Contains(stages(), stage), stages() })
 		require.NoError(t, r.Stack.Kill(t.Context(), victim))
 		require.NoError(t, r.Stack.Start(t.Context(), victim))
 	}
@@ -57,7 +57,7 @@ func killInEachStage(t *testing.T, victim string) {
 	kill(v1alpha1.MachineDeletionPreTerminateHooks)
 	annotate(t, m, hooks[1]+"-")
 	kill(v1alpha1.MachineDeletionInstance)
-	awaitGone(t, m, 2*time.Minute)
+	awaitGone(t, m)
 
 	requireOrder(t, stages())
 	for _, pod := range here {
@@ -77,7 +77,7 @@ func killInEachStage(t *testing.T, victim string) {
 	for _, node := range p.Nodes(t) {
 		require.NotEqual(t, m.Name, node.Name)
 	}
-	p.AwaitRunning(t, 2, 90*time.Second)
+	p.AwaitRunning(t, 2)
 }
 
 // requireOrder requires that the stages of a deletion followed each other and that none was entered again. Detach is
@@ -101,7 +101,7 @@ func requireOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 // annotate sets annotations of a machine, as kubectl takes them: "key=value", and "key-" to remove one.
 func annotate(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	t.Helper()
-	rig.Eventually(t, 30*time.Second, "machine "+m.Name+" is annotated", func() (bool, any) {
+	rig.Eventually(t, "machine "+m.Name+" is annotated", func() (bool, any) {
 		args := append([]string{"annotate", "--overwrite", "machine", "-n", m.Namespace, m.Name}, changes...)
 		_, err := r.Stack.Kubectl(t.Context(), args...)
 		return err == nil, err

@@ -45,7 +45,7 @@ func TestKillsInStagesThatWaitForOthers(t *testing.T) {
 			seen := stages()
 			return append([]v1alpha1.MachineDeletionStage{""}, seen...)[len(seen)]
 		}
-		rig.Eventually(t, 3*time.Minute, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
+		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
 		for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 			require.NoError(t, r.Stack.Kill(t.Context(), victim))
 			require.NoError(t, r.Stack.Start(t.Context(), victim))
@@ -60,14 +60,14 @@ func TestKillsInStagesThatWaitForOthers(t *testing.T) {
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	require.NotNil(t, machine(t, m), "the object stays as long as its node")
 	allow()
-	awaitGone(t, m, 60*time.Second)
+	awaitGone(t, m)
 
 	requireOrder(t, stages())
 	require.Equal(t, len(here), evictedOnce(t, name))
 	require.Empty(t, attachments(t, node))
 	_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	p.AwaitRunning(t, 2, 90*time.Second)
+	p.AwaitRunning(t, 2)
 }
 
 // keep makes the API server refuse to delete a node, whoever asks, until allow is called.
@@ -93,7 +93,7 @@ func keep(t *testing.T, node string) (allow func()) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	rig.Eventually(t, 30*time.Second, "node "+node+" cannot be deleted", func() (bool, any) {
+	rig.Eventually(t, "node "+node+" cannot be deleted", func() (bool, any) {
 		err := r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil, err
 	})

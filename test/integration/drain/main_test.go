@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -39,8 +38,8 @@ func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool 
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}
 	})
-	p.AwaitRunning(t, int(replicas), time.Minute+time.Duration(replicas)*time.Second)
-	p.AwaitHosts(t, int(replicas), 20*time.Second)
+	p.AwaitRunning(t, int(replicas))
+	p.AwaitHosts(t, int(replicas))
 	return p
 }
 
@@ -56,9 +55,9 @@ func machine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
 	return nil
 }
 
-func awaitGone(t *testing.T, m v1alpha1.Machine, within time.Duration) {
+func awaitGone(t *testing.T, m v1alpha1.Machine) {
 	t.Helper()
-	rig.Eventually(t, within, "machine "+m.Name+" is gone", func() (bool, any) {
+	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
 		now := machine(t, m)
 		if now == nil {
 			return true, nil

@@ -52,16 +52,16 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grow := func(to int) time.Duration {
 		begun := time.Now()
 		grows.Scale(t, to)
-		grows.AwaitRunning(t, to, 2*time.Minute)
+		grows.AwaitRunning(t, to)
 		return time.Since(begun).Round(100 * time.Millisecond)
 	}
 
 	begun := time.Now()
 	crowd.Scale(t, further)
 	meanwhile := grow(1 + wanted)
-	rig.Eventually(t, 2*time.Minute, "all drains are blocked", hanging(most, 0))
+	rig.Eventually(t, "all drains are blocked", hanging(most, 0))
 	crowd.Scale(t, 0)
-	rig.Eventually(t, 2*time.Minute, "the others wait for their turn", hanging(most, further))
+	rig.Eventually(t, "the others wait for their turn", hanging(most, further))
 	then := grow(1 + 2*wanted)
 	all, saw := hanging(most, further)()
 	require.True(t, all, "no drain has got on: %v", saw)
@@ -73,15 +73,15 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 
 	crowd.Loosen(t, "web", 0)
 	loosened := time.Now()
-	crowd.AwaitRunning(t, 0, time.Minute)
+	crowd.AwaitRunning(t, 0)
 	t.Logf("all %d are gone %s after the budget was loosened", most+further, time.Since(loosened).Round(100*time.Millisecond))
 	require.Equal(t, most+further-freed, evictedOnce(t, crowd.Namespace), "the queued had their turn")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	crowd.Delete(t)
 	grows.Delete(t)
-	crowd.AwaitGone(t, 60*time.Second)
-	grows.AwaitGone(t, 60*time.Second)
+	crowd.AwaitGone(t)
+	grows.AwaitGone(t)
 }
 
 // freed is how many places become free together. Fewer than wait, so that the order of the queue shows.
@@ -114,7 +114,7 @@ func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued 
 		}
 	}
 	deletions.Wait()
-	rig.Eventually(t, 4*time.Minute, "all places are taken again", hanging(most, len(queue)-freed)) // the resync takes them too, five each minute
+	rig.Eventually(t, "all places are taken again", hanging(most, len(queue)-freed)) // the resync takes them too, five each minute
 
 	var first, last time.Time
 	now := map[types.UID]v1alpha1.Machine{}

@@ -59,7 +59,7 @@ func ask(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused
 // told waits for an event of a machine with these words.
 func told(t *testing.T, m v1alpha1.Machine, reason, words string) {
 	t.Helper()
-	rig.Eventually(t, 20*time.Second, "event "+reason+": "+words, func() (bool, any) {
+	rig.Eventually(t, "event "+reason+": "+words, func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + m.Name})
 		require.NoError(t, err)
 		var seen []string
@@ -75,7 +75,7 @@ func told(t *testing.T, m v1alpha1.Machine, reason, words string) {
 
 func awaitBlocked(t *testing.T, m v1alpha1.Machine) {
 	t.Helper()
-	rig.Eventually(t, 30*time.Second, "a budget blocks the drain of "+m.Name, func() (bool, any) {
+	rig.Eventually(t, "a budget blocks the drain of "+m.Name, func() (bool, any) {
 		c := drained(machine(t, m))
 		return c.Reason == v1alpha1.ReasonBlocked && strings.Contains(c.Message, "PodDisruptionBudget"), c
 	})
@@ -125,14 +125,14 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	answer, refused = ask(t, m, run.RequestInput{Command: "retry"})
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
-	rig.Eventually(t, 20*time.Second, "its budget is asked again at once", func() (bool, any) {
+	rig.Eventually(t, "its budget is asked again at once", func() (bool, any) {
 		return len(asked(t, p.Namespace)) > before, asked(t, p.Namespace)
 	})
 
 	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw, and begins another.
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
-	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
+	rig.Eventually(t, "another activity", func() (bool, any) {
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "")
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
@@ -148,7 +148,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	signal(run.RequestInput{Command: "unpreserve"})
 	told(t, m, "RequestRefused", "bob requested unpreserve; refused: machine requests/"+m.Name+" is being deleted: unpreserve would change nothing")
 	signal(run.RequestInput{Command: "hold", Reason: "looks at it first"})
-	rig.Eventually(t, 20*time.Second, "it is held", func() (bool, any) {
+	rig.Eventually(t, "it is held", func() (bool, any) {
 		c := drained(machine(t, m))
 		return strings.Contains(c.Message, "held by bob (looks at it first)"), c
 	})
@@ -158,7 +158,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	answer, refused = ask(t, m, run.RequestInput{Command: "force", Reason: "the node burns"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "ann: the node burns"`, answer)
-	awaitGone(t, m, 60*time.Second)
+	awaitGone(t, m)
 	told(t, m, "DrainForced", "ann: the node burns")
 	for _, pod := range here {
 		require.Contains(t, deletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
@@ -205,7 +205,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	answer, refused := ask(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "ann: tonight"`, answer)
-	rig.Eventually(t, 30*time.Second, "the agent on the node is told", func() (bool, any) {
+	rig.Eventually(t, "the agent on the node is told", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		return nodeSays(n, v1alpha1.NodeInPlaceUpdate).Reason == v1alpha1.ReasonReadyForUpdate, n.Status.Conditions
@@ -244,7 +244,7 @@ func TestCalmMachineIsPreservedByAnUpdate(t *testing.T) {
 	p := pool(t, "requests-calm", 1, "")
 	m := p.Machines(t)[0]
 	open := `WorkflowType = "Machine" AND MachineNamespace = "requests-calm" AND ExecutionStatus = "Running"`
-	rig.Eventually(t, 2*time.Minute, "the machine has no open run", func() (bool, any) {
+	rig.Eventually(t, "the machine has no open run", func() (bool, any) {
 		runs := r.Workflows(t, open)
 		return len(runs) == 0, len(runs)
 	})
@@ -252,7 +252,7 @@ func TestCalmMachineIsPreservedByAnUpdate(t *testing.T) {
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationPreserve+`: "now"`, answer)
 	told(t, m, "RequestApplied", "ann requested preserve: what is in its memory?; wrote ")
-	rig.Eventually(t, 30*time.Second, "machine and node say that it is preserved", func() (bool, any) {
+	rig.Eventually(t, "machine and node say that it is preserved", func() (bool, any) {
 		now := machine(t, m)
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), cmp.Or(now.Labels[v1alpha1.LabelNode], "none"), metav1.GetOptions{})
 		require.NoError(t, err)

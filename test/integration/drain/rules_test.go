@@ -38,14 +38,14 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	rule("batch", v1alpha1.MachineDrainRuleBehaviorWaitCompleted, nil)
 	m := p.Machines(t)[0]
 	p.Scale(t, 0)
-	rig.Eventually(t, 30*time.Second, "it waits for what must complete", func() (bool, any) {
+	rig.Eventually(t, "it waits for what must complete", func() (bool, any) {
 		c := drained(machine(t, m))
 		return c.Reason == "Blocked" && len(asked(t, p.Namespace)) == 1, []any{c, asked(t, p.Namespace)}
 	})
 	require.Contains(t, asked(t, p.Namespace)[0].Pod, "first-")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
 	require.NoError(t, err)
-	awaitGone(t, m, 60*time.Second)
+	awaitGone(t, m)
 	requests := asked(t, p.Namespace)
 	require.Len(t, requests, 2, "neither the pod that is kept nor the one that is waited for is asked: %v", requests)
 	require.Contains(t, requests[1].Pod, "last-")

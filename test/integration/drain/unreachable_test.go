@@ -41,7 +41,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	require.Len(t, held, len(db)+1, "of the pods of db, and one that nobody claims")
 
 	p.Remove(t, m.Name)
-	awaitGone(t, m, 60*time.Second)
+	awaitGone(t, m)
 	var killed, present []string
 	for _, q := range asked(t, p.Namespace) {
 		require.Equal(t, "delete", q.Verb, "nobody asks the budget: %v", q)
@@ -56,14 +56,14 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	require.Subset(t, released(t, "volumeattachments"), held)
-	rig.Eventually(t, 20*time.Second, "nothing is attached to the node, and there is none", func() (bool, any) {
+	rig.Eventually(t, "nothing is attached to the node, and there is none", func() (bool, any) {
 		_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		left := attachments(t, node)
 		return apierrors.IsNotFound(err) && len(left) == 0, []any{err, left}
 	})
 	require.Contains(t, heard(t, m, "DrainForced"), "node "+node+" is not ready since")
-	p.AwaitPods(t, "db", 2, 60*time.Second)
-	rig.Eventually(t, 60*time.Second, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
+	p.AwaitPods(t, "db", 2)
+	rig.Eventually(t, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
 		on := p.Attached(t)
 		for _, a := range on {
 			if a.Spec.NodeName == node {
@@ -93,7 +93,7 @@ func silence(t *testing.T, node string) {
 	t.Helper()
 	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "type-")
 	require.NoError(t, err)
-	rig.Eventually(t, 90*time.Second, "node "+node+" is not heard of", func() (bool, any) {
+	rig.Eventually(t, "node "+node+" is not heard of", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		beat, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
@@ -124,7 +124,7 @@ func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 // heard returns the message of the first event about a machine that has a reason.
 func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
-	rig.Eventually(t, 10*time.Second, "event "+reason+" of "+m.Name, func() (bool, any) {
+	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name})
 		require.NoError(t, err)
 		var reasons []string

@@ -21,7 +21,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	p.Remove(t, m.Name)
 
 	moved := map[string]time.Time{} // when the attachment to another node was made, which was not done before that
-	rig.Eventually(t, 2*time.Minute, "all volumes have moved", func() (bool, any) {
+	rig.Eventually(t, "all volumes have moved", func() (bool, any) {
 		on := p.Attached(t)
 		for _, pod := range here {
 			volume := p.Name + "-data-" + pod.Name
@@ -31,7 +31,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 		}
 		return len(moved) == len(here), moved
 	})
-	awaitGone(t, m, 30*time.Second)
+	awaitGone(t, m)
 
 	var evicted []request
 	for _, q := range asked(t, p.Namespace) {

@@ -5,7 +5,6 @@ package drain
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +36,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.NotEmpty(t, slow)
 	stages := follow(t, m)
 	p.Remove(t, m.Name)
-	rig.Eventually(t, 30*time.Second, "the slow ones go, the others are blocked", func() (bool, any) {
+	rig.Eventually(t, "the slow ones go, the others are blocked", func() (bool, any) {
 		c := drained(machine(t, m))
 		return c.Reason == "Blocked" && evictedOnce(t, name) == len(slow), []any{c, asked(t, name)}
 	})
@@ -46,17 +45,17 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.Len(t, run, 1)
 
 	r.WipeTemporal(t)
-	rig.Eventually(t, 2*time.Minute, "another run drains the node", func() (bool, any) {
+	rig.Eventually(t, "another run drains the node", func() (bool, any) {
 		now := drainRuns(t, name)
 		return len(now) == 1 && now[0] != run[0], now
 	})
-	rig.Eventually(t, 20*time.Second, "the new run says what it sees", func() (bool, any) {
+	rig.Eventually(t, "the new run says what it sees", func() (bool, any) {
 		p := picture(t, m)
 		return p.Counts.Terminating == len(slow) && p.Counts.Blocked == len(held), p
 	})
 	_, err := r.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
 	require.NoError(t, err)
-	rig.Eventually(t, 20*time.Second, "of all pods only those are left that are blocked", func() (bool, any) {
+	rig.Eventually(t, "of all pods only those are left that are blocked", func() (bool, any) {
 		left := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 		return len(left) == 0, len(left)
 	})
@@ -67,7 +66,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.Equal(t, "Blocked", drained(machine(t, m)).Reason)
 
 	p.Loosen(t, "held", 1)
-	awaitGone(t, m, 60*time.Second)
+	awaitGone(t, m)
 	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
 	seen := stages()
 	order := []v1alpha1.MachineDeletionStage{v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode}
@@ -76,7 +75,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	p.AwaitRunning(t, 2, 90*time.Second)
+	p.AwaitRunning(t, 2)
 }
 
 // drainRuns returns the run IDs of the open drains of a namespace.

@@ -25,13 +25,13 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	p := r.Pool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 10 * time.Second}}
 	})
-	p.AwaitRunning(t, 5, time.Minute)
+	p.AwaitRunning(t, 5)
 	nodes := p.Nodes(t)
 	for _, n := range nodes {
 		silence(t, n.Name)
 	}
 	s := stuck{reason: "ReplacementHeld", says: []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"}}
-	rig.Eventually(t, time.Minute, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
 	t.Log(blockedOf(p.Deployment(t)).Message)
 	inRunbook(t, "10: the breaker holds replacements", s.says...)
 	for _, n := range nodes {
@@ -48,7 +48,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 	release := func() error { return r.Cloud.Change(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil }) }
 	t.Cleanup(func() { _ = release() })
 	p := pool(t, "hanging", "", 1)
-	rig.Eventually(t, 30*time.Second, "the open call is named", func() (bool, any) {
+	rig.Eventually(t, "the open call is named", func() (bool, any) {
 		machines := p.Machines(t)
 		if len(machines) == 0 {
 			return false, nil
@@ -63,18 +63,18 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 			"1 of 1 machine waits for its instance", "the provider has not answered the call create-instance", "; it fails and is replaced at ", "`starter explain machine/hanging-",
 		},
 	}
-	rig.Eventually(t, 150*time.Second, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
 	inRunbook(t, "12: the cloud does not answer", s.says...)
 	machineExplained(t, p, s.reason)
 	require.NoError(t, release())
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitRunning(t, 1)
 	p.Delete(t)
 }
 
 // Without worker and bridge nobody writes a status: explain and doctor say who is missing. Without Temporal they say that.
 func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	p := pool(t, "down", "", 1)
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitRunning(t, 1)
 	r.Starter(t, "doctor")
 	start := func() error {
 		var errs []error
@@ -88,7 +88,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 	p.Scale(t, 2)
-	rig.Eventually(t, 90*time.Second, "the missing processes are named before the sentence", func() (bool, any) {
+	rig.Eventually(t, "the missing processes are named before the sentence", func() (bool, any) {
 		said := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)
 		last := max(0, slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }))
 		down := strings.Join(said[:last], "\n")
@@ -119,6 +119,6 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	inRunbook(t, "15", "does not answer: nothing moves until it does")
 
 	require.NoError(t, start())
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	p.Delete(t)
 }

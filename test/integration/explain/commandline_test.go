@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,7 +27,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	p := pool(t, "fields", "", 0)
 	secret(t, p.Namespace, "wrong")
 	p.Scale(t, 2)
-	rig.Eventually(t, time.Minute, "both machines are blocked", func() (bool, any) {
+	rig.Eventually(t, "both machines are blocked", func() (bool, any) {
 		d := p.Deployment(t)
 		return blockedOf(d) != nil && strings.HasPrefix(blockedOf(d).Message, "2 of 2 machines wait for their instances"), d.Status
 	})
@@ -61,7 +60,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	explained(names[ofMachine])
 	require.Equal(t, "kubectl edit secret -n fields small", said.Command)
 	secret(t, p.Namespace, rig.Canary)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	p.Delete(t)
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -36,9 +35,9 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := s.make(t, s.namespace)
-			rig.Eventually(t, time.Minute, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+			rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
 			kind := "machinedeployment"
-			rig.Eventually(t, 30*time.Second, "explain and rollout status say what the status says", func() (bool, any) { // a new attempt may say it of another machine
+			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) { // a new attempt may say it of another machine
 				said := fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor)
 				explained, status := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0], r.Starter(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
@@ -55,7 +54,7 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 				return
 			}
 			s.mend(t, p)
-			rig.Eventually(t, time.Minute, "nothing is blocked any more", func() (bool, any) {
+			rig.Eventually(t, "nothing is blocked any more", func() (bool, any) {
 				d := p.Deployment(t)
 				return blockedOf(d) == nil && int(d.Status.AvailableReplicas) == s.after, d.Status
 			})
@@ -117,7 +116,7 @@ func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
 
 // machineExplained compares the four places for one of the machines that stand still.
 func machineExplained(t *testing.T, p *rig.Pool, reason string) {
-	rig.Eventually(t, 30*time.Second, "a machine is explained in all places", func() (bool, any) {
+	rig.Eventually(t, "a machine is explained in all places", func() (bool, any) {
 		var saw []any
 		for _, m := range p.Machines(t) {
 			i := -1
@@ -164,8 +163,8 @@ func hosts(t *testing.T, namespace string, replicas int32) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, namespace, "")
 	p := r.Pool(t, namespace, namespace, replicas, rig.Hosting)
-	p.AwaitRunning(t, int(replicas), 30*time.Second)
-	p.AwaitHosts(t, int(replicas), 20*time.Second)
+	p.AwaitRunning(t, int(replicas))
+	p.AwaitHosts(t, int(replicas))
 	p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})

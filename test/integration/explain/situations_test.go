@@ -50,7 +50,7 @@ func situations() map[string]stuck {
 			namespace: "silent",
 			make: func(t *testing.T, namespace string) *rig.Pool {
 				p := pool(t, namespace, "", 2)
-				p.AwaitRunning(t, 2, 30*time.Second)
+				p.AwaitRunning(t, 2)
 				silence(t, p.Machines(t)[0].Labels[v1alpha1.LabelNode])
 				return p
 			},
@@ -121,7 +121,7 @@ func situations() map[string]stuck {
 			namespace: "paused", alone: true,
 			make: func(t *testing.T, namespace string) *rig.Pool {
 				p := pool(t, namespace, "", 1)
-				p.AwaitRunning(t, 1, 30*time.Second)
+				p.AwaitRunning(t, 1)
 				r.Starter(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
 				p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 				return p
@@ -174,8 +174,8 @@ func situations() map[string]stuck {
 			make: func(t *testing.T, namespace string) *rig.Pool {
 				r.Namespace(t, namespace, "")
 				p := r.Pool(t, namespace, namespace, 1, rig.Hosting)
-				p.AwaitRunning(t, 1, 30*time.Second)
-				p.AwaitHosts(t, 1, 20*time.Second)
+				p.AwaitRunning(t, 1)
+				p.AwaitHosts(t, 1)
 				p.Store(t, "db", 2) // one pod leaves, and the other waits until its volume is detached
 				hold(t, p, true)
 				p.Remove(t, p.Machines(t)[0].Name)

@@ -34,7 +34,7 @@ func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 	r.Namespace(t, "huge", slowly)
 	r.Namespace(t, "lone", slowly)
 	huge := r.Pool(t, "huge", "huge", many)
-	rig.Eventually(t, time.Minute, "all of them wait for the cloud, or are made", func() (bool, any) {
+	rig.Eventually(t, "all of them wait for the cloud, or are made", func() (bool, any) {
 		n := 0
 		for _, m := range huge.Machines(t) {
 			if s := m.Status.CurrentOperation; m.Spec.ProviderID != "" || s != nil && s.Step == "create-instance" {
@@ -44,20 +44,20 @@ func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 		return n == many, n
 	})
 	lone := r.Pool(t, "lone", "lone", 1)
-	rig.Eventually(t, time.Minute, "it waits for the cloud, too", func() (bool, any) {
+	rig.Eventually(t, "it waits for the cloud, too", func() (bool, any) {
 		list := lone.Machines(t)
 		return len(list) == 1 && list[0].Status.CurrentOperation != nil && list[0].Status.CurrentOperation.Step == "create-instance", len(list)
 	})
 	before := made(huge.Machines(t))
 	require.Less(t, before, many-2*passed, "too few are left for the test to tell anything")
-	rig.Eventually(t, 2*time.Minute, "the lone machine is made", func() (bool, any) { return made(lone.Machines(t)) == 1, made(huge.Machines(t)) })
+	rig.Eventually(t, "the lone machine is made", func() (bool, any) { return made(lone.Machines(t)) == 1, made(huge.Machines(t)) })
 	after := made(huge.Machines(t))
 	t.Logf("%d of %d were made when it began to wait, %d when it was made", before, many, after)
 	require.LessOrEqual(t, after-before, passed, "it waits for those before it that do not yield, a few that are under way, and for no other")
 	huge.Delete(t)
 	lone.Delete(t)
-	huge.AwaitGone(t, 2*time.Minute)
-	lone.AwaitGone(t, time.Minute)
+	huge.AwaitGone(t)
+	lone.AwaitGone(t)
 }
 
 // made counts the machines that have an instance.
@@ -78,8 +78,8 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	for name, replicas := range map[string]int32{"drained": many, "other": 1} {
 		r.Namespace(t, name, "")
 		p := r.Pool(t, name, name, replicas, rig.Hosting)
-		p.AwaitRunning(t, int(replicas), time.Minute)
-		p.AwaitHosts(t, int(replicas), 20*time.Second)
+		p.AwaitRunning(t, int(replicas))
+		p.AwaitHosts(t, int(replicas))
 		p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
 			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
 		})
@@ -88,7 +88,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	huge, other := pools["drained"], pools["other"]
 	huge.Budget(t, "web", many) // until it is loosened, no drain gets on
 	huge.Scale(t, 0)
-	rig.Eventually(t, time.Minute, "most of them wait for their turn", func() (bool, any) {
+	rig.Eventually(t, "most of them wait for their turn", func() (bool, any) {
 		queued := 0
 		for _, m := range huge.Machines(t) {
 			if d := m.Status.Deletion; d != nil && d.Queued {
@@ -98,13 +98,13 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 		return queued >= many/2, queued // the others began early: their facts were a little old (docstring of drain.MayDrain)
 	})
 	other.Scale(t, 0)
-	rig.Eventually(t, time.Minute, "the other one waits for its turn, too", func() (bool, any) {
+	rig.Eventually(t, "the other one waits for its turn, too", func() (bool, any) {
 		list := other.Machines(t)
 		return len(list) == 1 && list[0].Status.Deletion != nil && list[0].Status.Deletion.Queued, len(list)
 	})
 	huge.Loosen(t, "web", 0)
 	left := many
-	rig.Eventually(t, time.Minute, "the other one is gone", func() (bool, any) {
+	rig.Eventually(t, "the other one is gone", func() (bool, any) {
 		gone := len(other.Machines(t)) == 0
 		if !gone {
 			left = len(huge.Machines(t))
@@ -117,7 +117,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 		_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 		require.NoError(t, err)
 		p.Delete(t)
-		p.AwaitGone(t, time.Minute)
+		p.AwaitGone(t)
 	}
 }
 
@@ -129,10 +129,10 @@ func TestReportsLetCallsOfTheCloudPass(t *testing.T) {
 	r.Namespace(t, "reporting", "")
 	r.Namespace(t, "calling", "")
 	pool := r.Pool(t, "reporting", "reporting", many)
-	rig.Eventually(t, time.Minute, "the first ones are made", func() (bool, any) { n := made(pool.Machines(t)); return n > 0, n })
+	rig.Eventually(t, "the first ones are made", func() (bool, any) { n := made(pool.Machines(t)); return n > 0, n })
 	other := r.Pool(t, "calling", "calling", 1)
-	pool.AwaitRunning(t, many, 2*time.Minute)
-	other.AwaitRunning(t, 1, time.Minute)
+	pool.AwaitRunning(t, many)
+	other.AwaitRunning(t, 1)
 	calls, reports := map[string]time.Duration{}, time.Duration(0) // the longest
 	for _, namespace := range []string{pool.Namespace, other.Namespace} {
 		for _, history := range r.Histories(t, namespace) {
@@ -152,6 +152,6 @@ func TestReportsLetCallsOfTheCloudPass(t *testing.T) {
 	}
 	for _, p := range []*rig.Pool{pool, other} {
 		p.Delete(t)
-		p.AwaitGone(t, 2*time.Minute)
+		p.AwaitGone(t)
 	}
 }

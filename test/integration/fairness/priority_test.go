@@ -4,7 +4,6 @@ package fairness
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +26,7 @@ func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
 		} {
 			schema, err := flows.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
-			rig.Eventually(t, 20*time.Second, name+" serves "+identity, func() (bool, any) {
+			rig.Eventually(t, name+" serves "+identity, func() (bool, any) {
 				_, header := rig.Ask(t, config, path)
 				return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(schema.UID), header
 			})

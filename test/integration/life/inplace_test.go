@@ -23,7 +23,7 @@ func bare(t *testing.T, p *rig.Pool, node string) {
 			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64),
 		},
 	}
-	rig.Eventually(t, 20*time.Second, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
+	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
 		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
@@ -32,10 +32,10 @@ func bare(t *testing.T, p *rig.Pool, node string) {
 func TestNodeIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "inplace", small, 1, "")
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	before := p.Machines(t)[0]
 	node := before.Labels[v1alpha1.LabelNode]
-	rig.Eventually(t, 20*time.Second, "its deployment has said what there is", func() (bool, any) {
+	rig.Eventually(t, "its deployment has said what there is", func() (bool, any) {
 		s := p.Deployment(t).Status
 		return s.AvailableReplicas == 1, s
 	})
@@ -49,7 +49,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 	}
 	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) { // which are set at each look
 		t.Helper()
-		rig.Eventually(t, time.Minute, reason+", "+string(phase), func() (bool, any) {
+		rig.Eventually(t, reason+", "+string(phase), func() (bool, any) {
 			if len(labels) > 0 {
 				label(labels...)
 			}

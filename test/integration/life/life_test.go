@@ -96,7 +96,7 @@ func names(p *rig.Pool, t *testing.T) []string {
 func heard(t *testing.T, namespace, name, reason string) corev1.Event {
 	t.Helper()
 	var found corev1.Event
-	rig.Eventually(t, 10*time.Second, "event "+reason+" of "+name, func() (bool, any) {
+	rig.Eventually(t, "event "+reason+" of "+name, func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 		require.NoError(t, err)
 		var reasons []string
@@ -118,7 +118,7 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 	p := pool(t, "nojoin", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`, 3, `{"creationTimeout":"15s"}`)
 	failed := map[string]time.Duration{}
 	most := 0
-	rig.Eventually(t, 40*time.Second, "three machines have failed", func() (bool, any) {
+	rig.Eventually(t, "three machines have failed", func() (bool, any) {
 		going := 0
 		for _, m := range p.Machines(t) {
 			if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && failed[m.Name] == 0 {
@@ -142,22 +142,22 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 func TestDeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "dead", small, 3, `{"healthTimeout":"35s"}`) // for so long it can be seen Unknown
-	p.AwaitRunning(t, 3, 30*time.Second)
+	p.AwaitRunning(t, 3)
 	victim := p.Machines(t)[0]
 	sicken(t, victim.Labels[v1alpha1.LabelNode], true)
-	rig.Eventually(t, 10*time.Second, "Unknown", func() (bool, any) {
+	rig.Eventually(t, "Unknown", func() (bool, any) {
 		m := machine(t, p, victim.Name)
 		require.NotNil(t, m, "replaced before it was seen")
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil, m.Status.CurrentStatus.Phase
 	})
-	rig.Eventually(t, 60*time.Second, "replaced", func() (bool, any) {
+	rig.Eventually(t, "replaced", func() (bool, any) {
 		return machine(t, p, victim.Name) == nil, names(p, t)
 	})
-	p.AwaitRunning(t, 3, 30*time.Second)
+	p.AwaitRunning(t, 3)
 	for _, reason := range []string{"Joined", "Unhealthy", "ReplacementGranted"} {
 		require.NotEmpty(t, heard(t, p.Namespace, victim.Name, reason).Message)
 	}
-	rig.Eventually(t, 90*time.Second, "the grant is given back", func() (bool, any) {
+	rig.Eventually(t, "the grant is given back", func() (bool, any) {
 		left := p.Deployment(t).Status.Replacements
 		return len(left) == 0, left
 	})
@@ -166,15 +166,15 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "recovers", small, 1, `{"healthTimeout":"3m"}`) // for both illnesses: one clock may count them
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	before := p.Machines(t)[0]
 	for range 2 { // it flaps
 		sicken(t, before.Labels[v1alpha1.LabelNode], true)
-		rig.Eventually(t, 10*time.Second, "Unknown", func() (bool, any) {
+		rig.Eventually(t, "Unknown", func() (bool, any) {
 			return machine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, nil
 		})
 		sicken(t, before.Labels[v1alpha1.LabelNode], false)
-		rig.Eventually(t, 10*time.Second, "Running", func() (bool, any) {
+		rig.Eventually(t, "Running", func() (bool, any) {
 			return machine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineRunning, nil
 		})
 	}
@@ -185,14 +185,14 @@ func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 
 func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	p := pool(t, "breaker", small, 6, `{"healthTimeout":"5s"}`)
-	p.AwaitRunning(t, 6, 30*time.Second)
+	p.AwaitRunning(t, 6)
 	before := names(p, t)
 	var dead []string
 	for _, m := range p.Machines(t)[:4] {
 		dead = append(dead, m.Labels[v1alpha1.LabelNode])
 	}
 	sickenAll(t, true, dead...)
-	rig.Eventually(t, 30*time.Second, "held, and said so", func() (bool, any) {
+	rig.Eventually(t, "held, and said so", func() (bool, any) {
 		for _, c := range p.Deployment(t).Status.Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
 				return true, nil
@@ -206,9 +206,9 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 	}
 	sickenAll(t, false, dead...)
-	p.AwaitRunning(t, 6, 90*time.Second)
+	p.AwaitRunning(t, 6)
 	require.Equal(t, before, names(p, t), "each was judged by its own node, and kept")
-	rig.Eventually(t, 90*time.Second, "held no more", func() (bool, any) {
+	rig.Eventually(t, "held no more", func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
 		return !slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
 			return c.Type == v1alpha1.MachineDeploymentReplacementHeld
@@ -237,7 +237,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 		return list.Items
 	}
 	nodes := make([]string, 0, size)
-	rig.Eventually(t, 60*time.Second, "all machines run, and their nodes carry our finalizer", func() (bool, any) {
+	rig.Eventually(t, "all machines run, and their nodes carry our finalizer", func() (bool, any) {
 		nodes = nodes[:0]
 		for _, m := range machines() {
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
@@ -253,7 +253,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
-	rig.Eventually(t, 30*time.Second, "all are due, and held", func() (bool, any) {
+	rig.Eventually(t, "all are due, and held", func() (bool, any) {
 		held := 0
 		var saw []string
 		for _, m := range machines() {
@@ -283,7 +283,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	require.ElementsMatch(t, first, kept(), "none is replaced")
 
 	require.NoError(t, sets.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	rig.Eventually(t, 60*time.Second, "a person may delete them all the same", func() (bool, any) {
+	rig.Eventually(t, "a person may delete them all the same", func() (bool, any) {
 		left := machines()
 		return len(left) == 0, len(left)
 	})
@@ -296,7 +296,7 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 		Operation: admin.Create, Code: "ResourceExhausted", Message: "no room for small in eu-1", Class: namespace + "/small", For: virtual.Duration(time.Minute),
 	}))
 	p := pool(t, namespace, small, 2, "")
-	rig.Eventually(t, 30*time.Second, "machine, set and deployment say so", func() (bool, any) {
+	rig.Eventually(t, "machine, set and deployment say so", func() (bool, any) {
 		set, deployment := "", ""
 		for _, s := range p.Sets(t) {
 			for _, c := range s.Status.Conditions {
@@ -319,9 +319,9 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 		return set == "ResourceExhausted" && deployment == set && machines == 2, []any{set, deployment, machines}
 	})
 	before := names(p, t)
-	p.AwaitRunning(t, 2, 3*time.Minute)
+	p.AwaitRunning(t, 2)
 	require.Equal(t, before, names(p, t), "nobody was replaced for it")
-	rig.Eventually(t, 20*time.Second, "the reason is gone", func() (bool, any) {
+	rig.Eventually(t, "the reason is gone", func() (bool, any) {
 		for _, s := range p.Sets(t) {
 			for _, c := range s.Status.Conditions {
 				if c.Type == v1alpha1.MachineSetReplicaFailure {
@@ -356,7 +356,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		limits := &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: timeout}}
 		d.Spec.Template.Spec.MachineConfiguration = limits
 	})
-	rig.Eventually(t, 20*time.Second, "two machines are stuck", func() (bool, any) {
+	rig.Eventually(t, "two machines are stuck", func() (bool, any) {
 		stuck := 0
 		for _, m := range p.Machines(t) {
 			if m.Status.CreationStopped != nil && m.Status.CreationStopped.Since != nil {
@@ -373,7 +373,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		require.Contains(t, m.Status.LastOperation.Description, "the credentials are not valid")
 	}
 	token(rig.Canary)
-	p.AwaitRunning(t, 2, 15*time.Second)
+	p.AwaitRunning(t, 2)
 	require.Equal(t, before, names(p, t), "nobody was replaced for it")
 }
 
@@ -392,7 +392,7 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p := r.Pool(t, namespace, namespace, 1)
-	rig.Eventually(t, 30*time.Second, "the machine says what the cloud said, without the token", func() (bool, any) {
+	rig.Eventually(t, "the machine says what the cloud said, without the token", func() (bool, any) {
 		list := p.Machines(t)
 		if len(list) == 0 {
 			return false, nil
@@ -406,14 +406,14 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 		require.Empty(t, places)
 	}
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }
 
 func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "vanished", small, 2, `{"healthTimeout":"10m","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`)
-	p.AwaitRunning(t, 2, 30*time.Second)
-	p.AwaitHosts(t, 2, 20*time.Second)
+	p.AwaitRunning(t, 2)
+	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
 	})
@@ -421,7 +421,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	victim := p.Machines(t)[0]
 	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name}))
 	node := victim.Labels[v1alpha1.LabelNode]
-	rig.Eventually(t, 10*time.Second, "the node has no kubelet", func() (bool, any) {
+	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		return n.Labels["type"] == "", n.Labels
@@ -430,10 +430,10 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	silent := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
 	_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
-	rig.Eventually(t, 30*time.Second, "replaced long before the health timeout", func() (bool, any) {
+	rig.Eventually(t, "replaced long before the health timeout", func() (bool, any) {
 		return machine(t, p, victim.Name) == nil, names(p, t)
 	})
-	p.AwaitRunning(t, 2, 30*time.Second)
+	p.AwaitRunning(t, 2)
 	heard(t, p.Namespace, victim.Name, "InstanceGone")
 	_, err = r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
@@ -447,13 +447,13 @@ const atOnce = 20 * time.Second
 // Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout.
 func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	pool(t, "beside", small, 2, "").AwaitRunning(t, 2, 60*time.Second)
+	pool(t, "beside", small, 2, "").AwaitRunning(t, 2)
 	p := pool(t, "nodegone", small, 1, "")
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	victim := p.Machines(t)[0]
 	node := victim.Labels[v1alpha1.LabelNode]
 	var deleted time.Time // at first: where the worker has put the finalizer on again, the node is only gone the next time
-	rig.Eventually(t, 20*time.Second, "the node is gone", func() (bool, any) {
+	rig.Eventually(t, "the node is gone", func() (bool, any) {
 		_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		if err == nil {
 			err = r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{})
@@ -464,21 +464,21 @@ func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 		_, gone := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		return apierrors.IsNotFound(gone), []any{err, gone}
 	})
-	after := p.AwaitDeleted(t, victim, 60*time.Second).Sub(deleted)
+	after := p.AwaitDeleted(t, victim).Sub(deleted)
 	t.Logf("the machine is deleted %s after its node", after.Round(10*time.Millisecond))
 	require.LessOrEqual(t, after, atOnce, "long before the health timeout")
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	heard(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment replaces it
 }
 
 func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	t.Parallel()
-	pool(t, "others", small, 4, "").AwaitRunning(t, 4, 60*time.Second) // with three of three nodes gone, nothing would be replaced
+	pool(t, "others", small, 4, "").AwaitRunning(t, 4) // with three of three nodes gone, nothing would be replaced
 	p := pool(t, "byhand", small, 3, "")
-	p.AwaitRunning(t, 3, 30*time.Second)
+	p.AwaitRunning(t, 3)
 	before := p.Machines(t)
 	var deleted []string
-	rig.Eventually(t, 20*time.Second, "the nodes carry our finalizer: without it one is gone, and nobody knows why", func() (bool, any) {
+	rig.Eventually(t, "the nodes carry our finalizer: without it one is gone, and nobody knows why", func() (bool, any) {
 		for _, m := range before {
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
@@ -494,7 +494,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 		deleted = append(deleted, m.Name)
 	}
 	most := 0
-	rig.Eventually(t, 90*time.Second, "all were replaced, one after the other", func() (bool, any) {
+	rig.Eventually(t, "all were replaced, one after the other", func() (bool, any) {
 		left, going := 0, 0
 		for _, m := range p.Machines(t) {
 			if slices.Contains(deleted, m.Name) {
@@ -508,18 +508,18 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 		return left == 0, fmt.Sprintf("%d left", left)
 	})
 	require.LessOrEqual(t, most, 1, "the budget guards against it")
-	p.AwaitRunning(t, 3, 30*time.Second)
+	p.AwaitRunning(t, 3)
 }
 
 func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "sync", small, 1, `{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`)
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
 	nodes := r.Kube.CoreV1().Nodes()
 	carries := func() {
 		t.Helper()
-		rig.Eventually(t, 15*time.Second, "label, annotation, taint, finalizer and machine name", func() (bool, any) {
+		rig.Eventually(t, "label, annotation, taint, finalizer and machine name", func() (bool, any) {
 			n, err := nodes.Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			tainted := slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == "dedicated" && taint.Value == "x" })
@@ -532,7 +532,7 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	require.NoError(t, err)
 	carries()
 	p.Patch(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}}}`)
-	rig.Eventually(t, 15*time.Second, "what left the template left the node", func() (bool, any) {
+	rig.Eventually(t, "what left the template left the node", func() (bool, any) {
 		n, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		_, has := n.Labels["team"]
@@ -557,7 +557,7 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 		}
 		return slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !uids[s.Labels[v1alpha1.LabelMachineUID]] })
 	}
-	rig.Eventually(t, 20*time.Second, "two tokens, two instances", func() (bool, any) {
+	rig.Eventually(t, "two tokens, two instances", func() (bool, any) {
 		return len(tokens()) == 2 && len(p.Instances(t)) == 2, len(tokens())
 	})
 	byMachine := map[string]string{}
@@ -574,13 +574,13 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 			require.Equal(t, "join "+token+" as "+i.Tags.Machine+" "+i.Tags.Machine, string(data))
 		}
 	}
-	p.AwaitRunning(t, 2, time.Minute)
-	rig.Eventually(t, 10*time.Second, "the tokens are gone", func() (bool, any) { return len(tokens()) == 0, len(tokens()) })
+	p.AwaitRunning(t, 2)
+	rig.Eventually(t, "the tokens are gone", func() (bool, any) { return len(tokens()) == 0, len(tokens()) })
 	for _, m := range p.Machines(t) {
 		require.NotNil(t, m.Status.JoinedAt, "it is on record when the node joined")
 	}
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }
 
 // The worker dies after the cloud made the instance and before anybody wrote it down.
@@ -596,16 +596,16 @@ func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T
 	require.NoError(t, err)
 	r.Namespace(t, "killed", small)
 	p := r.Pool(t, "killed", "killed", 1)
-	rig.Eventually(t, 20*time.Second, "the instance is made, and nobody knows", func() (bool, any) {
+	rig.Eventually(t, "the instance is made, and nobody knows", func() (bool, any) {
 		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
 	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
-	p.AwaitRunning(t, 1, 60*time.Second)
+	p.AwaitRunning(t, 1)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, after.Creates-before.Creates)
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }

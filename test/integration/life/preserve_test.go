@@ -27,7 +27,7 @@ func annotate(t *testing.T, p *rig.Pool, name, value string) {
 
 func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.MachinePhase) {
 	t.Helper()
-	rig.Eventually(t, 30*time.Second, "preserved in phase "+string(phase), func() (bool, any) {
+	rig.Eventually(t, "preserved in phase "+string(phase), func() (bool, any) {
 		m := machine(t, p, name)
 		if m == nil {
 			return false, "it is gone"
@@ -47,7 +47,7 @@ func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.Machi
 func TestPreservedMachineFailsAndStays(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "kept", small, 2, `{"healthTimeout":"3s"}`)
-	p.AwaitRunning(t, 2, 30*time.Second)
+	p.AwaitRunning(t, 2)
 	name := p.Machines(t)[0].Name
 	annotate(t, p, name, `"now"`)
 	shownPreserved(t, p, name, v1alpha1.MachineRunning)
@@ -56,7 +56,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 	bare(t, p, node)
 	sicken(t, name, true)
 	shownPreserved(t, p, name, v1alpha1.MachineFailed)
-	rig.Eventually(t, 20*time.Second, "its node is emptied", func() (bool, any) {
+	rig.Eventually(t, "its node is emptied", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		told := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -69,13 +69,13 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 	time.Sleep(5 * time.Second)
 	require.NotNil(t, machine(t, p, name), "no set takes it")
 	p.Scale(t, 1) // the other one goes first
-	rig.Eventually(t, 20*time.Second, "the preserved one is left", func() (bool, any) {
+	rig.Eventually(t, "the preserved one is left", func() (bool, any) {
 		return len(p.Machines(t)) == 1 && p.Machines(t)[0].Name == name, names(p, t)
 	})
 	sicken(t, name, false)
 	shownPreserved(t, p, name, v1alpha1.MachineRunning)
 	annotate(t, p, name, `"false"`)
-	rig.Eventually(t, 20*time.Second, "preserved no more", func() (bool, any) {
+	rig.Eventually(t, "preserved no more", func() (bool, any) {
 		m := machine(t, p, name)
 		return m.Status.CurrentStatus.PreserveExpiryTime == nil, m.Status.CurrentStatus
 	})
@@ -84,18 +84,18 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 func TestPreservationIsOverOnTime(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "over", small, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 	name := p.Machines(t)[0].Name
 	annotate(t, p, name, `"when-failed"`)
 	sicken(t, name, true)
 	shownPreserved(t, p, name, v1alpha1.MachineFailed)
 	m := machine(t, p, name)
 	until := m.Status.CurrentStatus.PreserveExpiryTime.Time
-	late := p.AwaitDeleted(t, *m, 60*time.Second).Sub(until)
+	late := p.AwaitDeleted(t, *m).Sub(until)
 	t.Logf("deleted %s after its preservation was over", late)
 	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over")
 	require.LessOrEqual(t, late, atOnce)
-	p.AwaitRunning(t, 1, 30*time.Second)
+	p.AwaitRunning(t, 1)
 }
 
 func TestSetKeepsAFailedMachineByItself(t *testing.T) {
@@ -105,11 +105,11 @@ func TestSetKeepsAFailedMachineByItself(t *testing.T) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 2 * time.Second}}
 	})
-	p.AwaitRunning(t, 2, 30*time.Second)
+	p.AwaitRunning(t, 2)
 	name := p.Machines(t)[0].Name
 	sicken(t, name, true)
 	shownPreserved(t, p, name, v1alpha1.MachineFailed)
 	require.Equal(t, v1alpha1.ValuePreserveAuto, machine(t, p, name).Annotations[v1alpha1.AnnotationPreserve])
 	p.Delete(t)
-	p.AwaitGone(t, 60*time.Second)
+	p.AwaitGone(t)
 }

@@ -94,7 +94,7 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 	const namespace = "mtls"
 	r.Namespace(t, namespace, "")
 	p := r.Pool(t, namespace, namespace, 2)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 
 	t.Run("nobody else is let in", func(t *testing.T) {
 		for name, arguments := range map[string][]string{
@@ -121,17 +121,17 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 		require.NoError(t, component.WriteTemporalCertificates(r.Stack.Layout()))
 		require.NoError(t, r.Stack.Restart(t.Context(), component.Temporal))
 		p.Scale(t, 3)
-		p.AwaitRunning(t, 3, time.Minute)
+		p.AwaitRunning(t, 3)
 	})
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 }
 
 func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	const namespace = "encrypted"
 	r.Namespace(t, namespace, "")
 	p := r.Pool(t, namespace, namespace, 1)
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitRunning(t, 1)
 	id := rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: namespace, Name: namespace, UID: string(p.Deployment(t).UID)})
 
 	encodings := map[string]int{}
@@ -173,5 +173,5 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	require.ErrorContains(t, other.ExecuteContext(ctx), `a payload is encrypted with the key "first", which is not in `+another)
 
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 }

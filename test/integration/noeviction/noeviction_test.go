@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +39,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
 	p := r.Pool(t, namespace, namespace, 1, rig.Hosting)
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
 	run(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })
 	for _, name := range []string{"web-0", "web-1"} {
@@ -51,7 +50,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	t.Logf("what the API server answers to an eviction: %v", err)
 
 	p.Scale(t, 0)
-	rig.Eventually(t, 30*time.Second, "the pods terminate, with their own grace period", func() (bool, any) {
+	rig.Eventually(t, "the pods terminate, with their own grace period", func() (bool, any) {
 		ending := 0
 		for _, pod := range pods(t, namespace) {
 			if pod.DeletionTimestamp != nil {
@@ -61,7 +60,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 		}
 		return ending == 2, ending
 	})
-	rig.Eventually(t, 30*time.Second, "they are gone, and the drain waits for the job", func() (bool, any) {
+	rig.Eventually(t, "they are gone, and the drain waits for the job", func() (bool, any) {
 		left, now := pods(t, namespace), p.Machines(t)
 		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 && drained(now[0]).Reason == vocabulary.ReasonBlocked, now
 	})
@@ -74,7 +73,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	require.Equal(t, []string{"delete web-0 200", "delete web-1 200"}, asked(t, namespace), "no eviction is tried")
 
 	require.NoError(t, r.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
-	rig.Eventually(t, 60*time.Second, "the machine and its instance are gone", func() (bool, any) {
+	rig.Eventually(t, "the machine and its instance are gone", func() (bool, any) {
 		left := p.Machines(t)
 		return len(left) == 0 && len(p.Instances(t)) == 0, left
 	})
@@ -92,11 +91,11 @@ func run(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.Pod)
 		},
 	}
 	change(pod)
-	rig.Eventually(t, 20*time.Second, "pod "+name+" is made: its namespace has a service account", func() (bool, any) {
+	rig.Eventually(t, "pod "+name+" is made: its namespace has a service account", func() (bool, any) {
 		_, err := r.Kube.CoreV1().Pods(m.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
-	rig.Eventually(t, 20*time.Second, "pod "+name+" runs", func() (bool, any) {
+	rig.Eventually(t, "pod "+name+" runs", func() (bool, any) {
 		now, err := r.Kube.CoreV1().Pods(m.Namespace).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		return now.Status.Phase == corev1.PodRunning, now.Status
@@ -123,7 +122,7 @@ func drained(m v1alpha1.Machine) corev1.NodeCondition {
 // heard returns the message of an event of a machine.
 func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
-	rig.Eventually(t, 10*time.Second, "event "+reason+" of "+m.Name, func() (bool, any) {
+	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name + ",reason=" + reason})
 		require.NoError(t, err)
 		for _, e := range events.Items {

@@ -7,7 +7,6 @@ package notarget
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +30,7 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 	const namespace = "notarget"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`)
 	p := r.Pool(t, namespace, namespace, 3)
-	rig.Eventually(t, 30*time.Second, "three machines are Available", func() (bool, any) {
+	rig.Eventually(t, "three machines are Available", func() (bool, any) {
 		available := 0
 		for _, m := range p.Machines(t) {
 			if m.Status.CurrentStatus.Phase == v1alpha1.MachineAvailable {
@@ -59,9 +58,9 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 	require.Empty(t, tokens.Items, "no target, no token")
 
 	p.Scale(t, 1)
-	rig.Eventually(t, 30*time.Second, "one is left, with its instance", func() (bool, any) {
+	rig.Eventually(t, "one is left, with its instance", func() (bool, any) {
 		return len(p.Machines(t)) == 1 && len(p.Instances(t)) == 1, len(p.Machines(t))
 	})
 	p.Delete(t)
-	p.AwaitGone(t, 30*time.Second)
+	p.AwaitGone(t)
 }

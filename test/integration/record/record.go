@@ -20,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,7 +74,7 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	}
 	var longest *historypb.History
 	var id string
-	rig.Eventually(t, 30*time.Second, "a run for "+name, func() (bool, any) {
+	rig.Eventually(t, "a run for "+name, func() (bool, any) {
 		for _, w := range r.Workflows(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 			stored, _ := lengths.Load(w.Execution.RunId)

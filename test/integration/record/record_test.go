@@ -38,7 +38,7 @@ func TestRecord(t *testing.T) {
 	// A machine that is created, joins, loses its node, gets it back and is deleted.
 	r.Namespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	life := r.Pool(t, "life", "life", 1)
-	life.AwaitRunning(t, 1, time.Minute)
+	life.AwaitRunning(t, 1)
 	save(t, "machine/awaited", Kind(run.KindMachine, "life")+Ended)
 	label := func(value string) {
 		_, err := r.Stack.Kubectl(t.Context(), "label", "node", life.Machines(t)[0].Name, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
@@ -49,9 +49,9 @@ func TestRecord(t *testing.T) {
 	label("-")
 	phase(t, life, v1alpha1.MachineRunning)
 	life.Scale(t, 60)
-	life.AwaitRunning(t, 60, 2*time.Minute)
+	life.AwaitRunning(t, 60)
 	life.Scale(t, 0)
-	life.AwaitRunning(t, 0, 2*time.Minute)
+	life.AwaitRunning(t, 0)
 	save(t, "machineset/scaled-in-batches", Kind(run.KindMachineSet, "life")+Ended)
 
 	// A creation in flight, interrupted by the deletion of everything.
@@ -60,7 +60,7 @@ func TestRecord(t *testing.T) {
 	step(t, cut, "create-instance")
 	save(t, "machine/creating", Kind(run.KindMachine, "cut")+Open)
 	cut.Delete(t)
-	cut.AwaitGone(t, time.Minute)
+	cut.AwaitGone(t)
 	save(t, "machine/creation-interrupted", Kind(run.KindMachine, "cut")+Ended)
 	save(t, "machineset/deleted", Kind(run.KindMachineSet, "cut")+Ended)
 	save(t, "machinedeployment/deleted", Kind(run.KindMachineDeployment, "cut")+Ended)
@@ -75,7 +75,7 @@ func TestRecord(t *testing.T) {
 	save(t, "machine/waiting-for-secret", Kind(run.KindMachine, "stuck")+Open)
 	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	stuck.AwaitRunning(t, 1, time.Minute)
+	stuck.AwaitRunning(t, 1)
 	save(t, "machine/secret-appeared", Kind(run.KindMachine, "stuck")+Ended)
 
 	r.Namespace(t, "busy", "")
@@ -95,13 +95,13 @@ func TestRecord(t *testing.T) {
 	ill := r.Pool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 5 * time.Second}}
 	})
-	ill.AwaitRunning(t, 2, time.Minute)
+	ill.AwaitRunning(t, 2)
 	victim := ill.Machines(t)[0].Name
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
 	phase(t, ill, v1alpha1.MachineUnknown)
 	save(t, "machine/awaiting-recovery", Kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+Open)
-	rig.Eventually(t, time.Minute, "the ill machine is gone", func() (bool, any) {
+	rig.Eventually(t, "the ill machine is gone", func() (bool, any) {
 		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
 	})
 	save(t, "machine/replaced", Kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+Ended)
@@ -110,14 +110,14 @@ func TestRecord(t *testing.T) {
 	// A machine that is preserved, and one whose node is updated in place.
 	r.Namespace(t, "kept", "")
 	kept := r.Pool(t, "kept", "kept", 1)
-	kept.AwaitRunning(t, 1, time.Minute)
+	kept.AwaitRunning(t, 1)
 	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "kept", kept.Machines(t)[0].Name, v1alpha1.AnnotationPreserve+"=now")
 	require.NoError(t, err)
 	step(t, kept, "preserved")
 	save(t, "machine/preserved", Kind(run.KindMachine, "kept")+Open)
 	r.Namespace(t, "updated", "")
 	updated := r.Pool(t, "updated", "updated", 1)
-	updated.AwaitRunning(t, 1, time.Minute)
+	updated.AwaitRunning(t, 1)
 	for _, label := range []string{v1alpha1.LabelCandidateForUpdate + "=true", v1alpha1.LabelSelectedForUpdate + "=true"} {
 		_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
 		require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestRecord(t *testing.T) {
 
 	// A class and its Secret that go when the last machine has gone.
 	ill.Delete(t)
-	ill.AwaitGone(t, time.Minute)
+	ill.AwaitGone(t)
 	r.Bare(t, "ill")
 	save(t, "machineclass/deleted", Kind(run.KindMachineClass, "ill")+Ended)
 
@@ -138,7 +138,7 @@ func TestRecord(t *testing.T) {
 	r.Namespace(t, "rolled", "")
 	rolled := r.Pool(t, "rolled", "rolled", 6)
 	r.Policy(t, "rolled", "rolled", v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}})
-	rolled.AwaitRunning(t, 6, time.Minute)
+	rolled.AwaitRunning(t, 6)
 	edition := func(value string) {
 		rolled.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 	}
@@ -151,7 +151,7 @@ func TestRecord(t *testing.T) {
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
 	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
-	rig.Eventually(t, 30*time.Second, "the first rollout is superseded", func() (bool, any) {
+	rig.Eventually(t, "the first rollout is superseded", func() (bool, any) {
 		list := r.Workflows(t, Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
@@ -168,8 +168,8 @@ func TestRecord(t *testing.T) {
 	// A machine whose node is drained: a budget blocks it, and then lets it go.
 	r.Namespace(t, "drained", "")
 	drained := r.Pool(t, "drained", "drained", 2, rig.Hosting)
-	drained.AwaitRunning(t, 2, 30*time.Second)
-	drained.AwaitHosts(t, 2, 30*time.Second)
+	drained.AwaitRunning(t, 2)
+	drained.AwaitHosts(t, 2)
 	drained.Deploy(t, "web", 3)
 	drained.Budget(t, "web", 3)
 	host, _ := drained.Host(t, "web")
@@ -180,7 +180,7 @@ func TestRecord(t *testing.T) {
 	save(t, "machine/draining", Kind(run.KindMachine, "drained")+of+Open)
 	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
 	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
-	rig.Eventually(t, 30*time.Second, "another activity", func() (bool, any) {
+	rig.Eventually(t, "another activity", func() (bool, any) {
 		w := r.Workflows(t, Kind(run.KindDrain, "drained"))[0].Execution
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
 		require.NoError(t, err)
@@ -202,7 +202,7 @@ func sweepTwice(t *testing.T, namespace string) {
 	t.Helper()
 	r.Plant(t, namespace, "lost")
 	sweeps := r.Sweeps(t, namespace, time.Second)
-	rig.Eventually(t, time.Minute, "the instance is collected", func() (bool, any) {
+	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(2 * time.Second) // two looks, so far apart
 		left, err := r.Cloud.Instances(t.Context())
@@ -214,7 +214,7 @@ func sweepTwice(t *testing.T, namespace string) {
 // progressing waits until the deployment's condition has this reason.
 func progressing(t *testing.T, p *rig.Pool, reason string) {
 	t.Helper()
-	rig.Eventually(t, time.Minute, "Progressing: "+reason, func() (bool, any) {
+	rig.Eventually(t, "Progressing: "+reason, func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
 		return slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
 			return c.Type == v1alpha1.MachineDeploymentProgressing && c.Reason == reason
@@ -254,7 +254,7 @@ func condition(t *testing.T, p *rig.Pool, reason string) {
 
 func some(t *testing.T, p *rig.Pool, what string, holds func(v1alpha1.Machine) bool) {
 	t.Helper()
-	rig.Eventually(t, 30*time.Second, what, func() (bool, any) {
+	rig.Eventually(t, what, func() (bool, any) {
 		machines := p.Machines(t)
 		return slices.ContainsFunc(machines, holds), machines
 	})

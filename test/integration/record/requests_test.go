@@ -30,7 +30,7 @@ func idOf(k run.Kind, o metav1.Object, revision ...int64) string {
 func ask(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
-	rig.Eventually(t, 30*time.Second, string(command)+" is answered", func() (bool, any) {
+	rig.Eventually(t, string(command)+" is answered", func() (bool, any) {
 		handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
 			WorkflowID: id, UpdateName: run.MessageRequest, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
 		})
@@ -58,8 +58,8 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "asked", "")
 	p := r.Pool(t, "asked", "asked", 4, rig.Hosting)
-	p.AwaitRunning(t, 4, time.Minute)
-	p.AwaitHosts(t, 4, 30*time.Second)
+	p.AwaitRunning(t, 4)
+	p.AwaitHosts(t, 4)
 	p.Deploy(t, "web", 8)
 	p.Budget(t, "web", 8)
 	blocked := func() v1alpha1.Machine {
@@ -128,7 +128,7 @@ func TestRecordACancelledMachine(t *testing.T) {
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), idOf(run.KindMachine, &m), ""))
 	save(t, "machine/cancelled", Kind(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
 	p.Scale(t, 0)
-	p.AwaitRunning(t, 0, 2*time.Minute)
+	p.AwaitRunning(t, 0)
 }
 
 // What people request of a deployment and its rollouts.
@@ -138,7 +138,7 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 	r.Namespace(t, "steered", "")
 	p := r.Pool(t, "steered", "steered", 3)
 	r.Policy(t, "steered", "steered", v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
-	p.AwaitRunning(t, 3, time.Minute)
+	p.AwaitRunning(t, 3)
 	id := idOf(run.KindMachineDeployment, p.Deployment(t))
 	rolloutID := func() string {
 		t.Helper()
@@ -174,7 +174,7 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 	// Another run of the deployment's workflow follows the rollout that the former one has started.
 	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
 	p.Scale(t, 4)
-	rig.Eventually(t, 2*time.Minute, "another run", func() (bool, any) {
+	rig.Eventually(t, "another run", func() (bool, any) {
 		open := r.Workflows(t, runOf(id)+Open)
 		return len(open) == 1, open
 	})
@@ -187,7 +187,7 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 	waits()
 	last := rolloutID()
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 	save(t, "rollout/deleted", runOf(last)+Ended)
 }
 
@@ -201,7 +201,7 @@ func TestRecordInstallations(t *testing.T) {
 	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.Queue(run.QueueMachines)}
 	former, err := r.Temporal.ExecuteWorkflow(t.Context(), options, string(run.KindInstallation), installation.Input{ControlCluster: "a-cluster"})
 	require.NoError(t, err)
-	rig.Eventually(t, 30*time.Second, "the mark shows whose the name is", func() (bool, any) {
+	rig.Eventually(t, "the mark shows whose the name is", func() (bool, any) {
 		details := r.Details(t, id)
 		return details != "", details
 	})

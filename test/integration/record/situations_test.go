@@ -35,7 +35,7 @@ func awaitDrained(t *testing.T, p *rig.Pool, name, reason string) {
 
 func awaitGone(t *testing.T, p *rig.Pool, name string) {
 	t.Helper()
-	rig.Eventually(t, time.Minute, "machine "+name+" is gone", func() (bool, any) {
+	rig.Eventually(t, "machine "+name+" is gone", func() (bool, any) {
 		machines := p.Machines(t)
 		return !slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Name == name }), len(machines)
 	})
@@ -73,7 +73,7 @@ func place(t *testing.T, p *rig.Pool, node string) {
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}
-	rig.Eventually(t, 20*time.Second, "a pod on the node", func() (bool, any) { // the service account of the namespace may not be there yet
+	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the service account of the namespace may not be there yet
 		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
@@ -85,7 +85,7 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "renewed", "")
 	p := r.Pool(t, "renewed", "renewed", 1)
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
 	place(t, p, m.Labels[v1alpha1.LabelNode])
 	label(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
@@ -100,14 +100,14 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	q := r.Pool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second}}
 	})
-	q.AwaitRunning(t, 1, time.Minute)
+	q.AwaitRunning(t, 1)
 	spared := q.Machines(t)[0]
 	place(t, q, spared.Labels[v1alpha1.LabelNode])
 	_, err := r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "spared", spared.Name, v1alpha1.AnnotationPreserve+"=when-failed")
 	require.NoError(t, err)
 	label(t, spared.Labels[v1alpha1.LabelNode], sick)
 	phase(t, q, v1alpha1.MachineFailed)
-	rig.Eventually(t, time.Minute, "its node is drained", func() (bool, any) {
+	rig.Eventually(t, "its node is drained", func() (bool, any) {
 		list, err := r.Kube.CoreV1().Pods("spared").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == 0, len(list.Items)
@@ -129,7 +129,7 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second}}
 	})
-	p.AwaitRunning(t, 3, time.Minute)
+	p.AwaitRunning(t, 3)
 	machines := p.Machines(t)
 	label(t, machines[0].Labels[v1alpha1.LabelNode], sick)
 	some(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
@@ -148,10 +148,10 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "lost", "")
 	p := r.Pool(t, "lost", "lost", 2)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	m := p.Machines(t)[0]
 	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: m.Name}))
-	rig.Eventually(t, 10*time.Second, "the node has no kubelet", func() (bool, any) {
+	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		require.NoError(t, err)
 		return n.Labels["type"] == "", n.Labels
@@ -166,7 +166,7 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	_, err = r.Kube.CoreV1().Secrets("joined").Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>>"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	q := r.Pool(t, "joined", "joined", 1)
-	q.AwaitRunning(t, 1, time.Minute)
+	q.AwaitRunning(t, 1)
 	save(t, "machine/joined-with-a-token", Kind(run.KindMachine, "joined")+Ended)
 }
 
@@ -176,7 +176,7 @@ func TestRecordSets(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "owned", "")
 	p := r.Pool(t, "owned", "owned", 2)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	machines := r.Machines.MachineV1alpha1().Machines("owned")
 	m := p.Machines(t)[0]
 	change := func(patch string) {
@@ -186,24 +186,24 @@ func TestRecordSets(t *testing.T) {
 	}
 	done := func(situation, activity string) { // with the run of the set ended, the next situation is in another history
 		t.Helper()
-		rig.Eventually(t, time.Minute, "the set is calm", func() (bool, any) {
+		rig.Eventually(t, "the set is calm", func() (bool, any) {
 			open := r.OpenWorkflows(t, "owned")
 			return open["MachineSet"] == 0, open
 		})
 		save(t, "machineset/"+situation, Kind(run.KindMachineSet, "owned")+Ended, activity)
 	}
 	change(`{"metadata":{"labels":{"pool":"elsewhere"}}}`)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	done("released", "ReleaseMachines")
 	change(`{"metadata":{"labels":{"pool":"owned"}}}`)
-	rig.Eventually(t, time.Minute, "the surplus machine is gone", func() (bool, any) {
+	rig.Eventually(t, "the surplus machine is gone", func() (bool, any) {
 		list, err := machines.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == 2, len(list.Items)
 	})
 	done("adopted", "AdoptMachines")
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
-	rig.Eventually(t, 30*time.Second, "the machines follow the template", func() (bool, any) {
+	rig.Eventually(t, "the machines follow the template", func() (bool, any) {
 		all := p.Machines(t)
 		return !slices.ContainsFunc(all, func(m v1alpha1.Machine) bool {
 			return m.Spec.MachineConfiguration == nil || m.Spec.MachineDrainTimeout == nil || m.Spec.MachineDrainTimeout.Hours() != 5
@@ -214,7 +214,7 @@ func TestRecordSets(t *testing.T) {
 	r.Namespace(t, "refused", "")
 	r.Refuse(t, "refused", `object.metadata.namespace != "refused"`, "no machine here")
 	q := r.Pool(t, "refused", "refused", 1)
-	rig.Eventually(t, time.Minute, "the set says so", func() (bool, any) {
+	rig.Eventually(t, "the set says so", func() (bool, any) {
 		sets := q.Sets(t)
 		return len(sets) == 1 && slices.ContainsFunc(sets[0].Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
 			return c.Type == v1alpha1.MachineSetReplicaFailure
@@ -222,7 +222,7 @@ func TestRecordSets(t *testing.T) {
 	})
 	save(t, "machineset/refused", Kind(run.KindMachineSet, "refused")+Open)
 	r.Permit(t, "refused")
-	q.AwaitRunning(t, 1, 2*time.Minute)
+	q.AwaitRunning(t, 1)
 }
 
 // Rollouts that update nodes in place, that go back on their own, and that delete old machines first.
@@ -239,10 +239,10 @@ func TestRecordRollouts(t *testing.T) {
 			},
 		}
 	})
-	p.AwaitRunning(t, 3, time.Minute)
+	p.AwaitRunning(t, 3)
 	edition(t, p, "2")
 	saved := false
-	rig.Eventually(t, 2*time.Minute, "all machines are updated in place", func() (bool, any) {
+	rig.Eventually(t, "all machines are updated in place", func() (bool, any) {
 		for _, n := range p.Nodes(t) {
 			if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 				return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason == v1alpha1.ReasonReadyForUpdate
@@ -265,13 +265,13 @@ func TestRecordRollouts(t *testing.T) {
 	r.Namespace(t, "returned", "")
 	q := r.Pool(t, "returned", "returned", 2, func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(10)) })
 	r.Policy(t, "returned", "returned", v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
-	q.AwaitRunning(t, 2, time.Minute)
+	q.AwaitRunning(t, 2)
 	never := rig.Class("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	never.Name = "never"
 	_, err := r.Machines.MachineV1alpha1().MachineClasses("returned").Create(t.Context(), never, metav1.CreateOptions{})
 	require.NoError(t, err)
 	q.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"never"}}}}}`)
-	rig.Eventually(t, time.Minute, "it goes back", func() (bool, any) {
+	rig.Eventually(t, "it goes back", func() (bool, any) {
 		list := r.Workflows(t, Kind(run.KindRollout, "returned")+Ended)
 		return len(list) > 0, q.Deployment(t).Status.Conditions
 	})
@@ -281,9 +281,9 @@ func TestRecordRollouts(t *testing.T) {
 	s := r.Pool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
 	})
-	s.AwaitRunning(t, 2, time.Minute)
+	s.AwaitRunning(t, 2)
 	edition(t, s, "2")
-	rig.Eventually(t, 2*time.Minute, "all machines are new", func() (bool, any) {
+	rig.Eventually(t, "all machines are new", func() (bool, any) {
 		list := r.Workflows(t, Kind(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
@@ -297,7 +297,7 @@ func TestRecordClasses(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "classes", "")
 	p := r.Pool(t, "classes", "classes", 2)
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	save(t, "machineclass/guarded", Kind(run.KindMachineClass, "classes")+Ended)
 	r.Starter(t, "provider", "check", "classes/small", "--cluster-name", string(rig.Installation), "--temporal-address", r.Stack.TemporalAddress())
 	save(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+Ended)
@@ -307,7 +307,7 @@ func TestRecordClasses(t *testing.T) {
 		t.Helper()
 		had := len(r.Workflows(t, Kind(run.KindOrphanCollection, "classes")+Ended))
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-		rig.Eventually(t, time.Minute, "the sweep has ended", func() (bool, any) {
+		rig.Eventually(t, "the sweep has ended", func() (bool, any) {
 			list := r.Workflows(t, Kind(run.KindOrphanCollection, "classes")+Ended)
 			if len(list) <= had {
 				return false, list
@@ -326,7 +326,7 @@ func TestRecordClasses(t *testing.T) {
 	require.NoError(t, r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}))
 	save(t, "machineclass/awaiting-machines", Kind(run.KindMachineClass, "classes")+Open)
 	p.Scale(t, 0)
-	rig.Eventually(t, time.Minute, "the class is gone", func() (bool, any) {
+	rig.Eventually(t, "the class is gone", func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().MachineClasses("classes").Get(t.Context(), "small", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})

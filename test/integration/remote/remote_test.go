@@ -91,7 +91,7 @@ func may(t *testing.T, user, verb, resource string) bool {
 
 func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	withoutSecrets(t)
-	rig.Eventually(t, 10*time.Second, "the core worker may read no Secret, the provider's may", func() (bool, any) {
+	rig.Eventually(t, "the core worker may read no Secret, the provider's may", func() (bool, any) {
 		core := may(t, component.WorkerIdentity, "get", "secrets") || may(t, component.WorkerIdentity, "list", "secrets")
 		return !core && may(t, component.ProviderIdentity, "get", "secrets"), core
 	})
@@ -100,7 +100,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	}
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	p := r.Pool(t, namespace, namespace, 5)
-	p.AwaitRunning(t, 5, 60*time.Second)
+	p.AwaitRunning(t, 5)
 	checksOfAClass(t)
 
 	theLimitHoldsForBothTogether(t)
@@ -110,7 +110,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 	p.Scale(t, 6)
-	rig.Eventually(t, 20*time.Second, "the sixth waits", func() (bool, any) {
+	rig.Eventually(t, "the sixth waits", func() (bool, any) {
 		for _, m := range p.Machines(t) {
 			if o := m.Status.CurrentOperation; o != nil && o.Step == "create-instance" {
 				return true, nil
@@ -124,10 +124,10 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	for _, name := range providersWorkers() {
 		require.NoError(t, r.Stack.Start(t.Context(), name))
 	}
-	p.AwaitRunning(t, 6, 60*time.Second)
+	p.AwaitRunning(t, 6)
 
 	p.Delete(t)
-	p.AwaitGone(t, 60*time.Second)
+	p.AwaitGone(t)
 }
 
 // theLimitHoldsForBothTogether makes machines with both workers. The cloud's own times show that they began no more calls than one of
@@ -140,7 +140,7 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	}
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, many)
-	p.AwaitRunning(t, many, time.Minute)
+	p.AwaitRunning(t, many)
 	for _, worker := range providersWorkers() {
 		calls := r.Metric(t, worker, "millwright_provider_calls_total") - before[worker]
 		t.Logf("%s made %v calls", worker, calls)
@@ -161,7 +161,7 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may be late, which makes it less.
 	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 }
 
 // provider runs starter provider, and returns what it prints.

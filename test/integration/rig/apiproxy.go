@@ -313,7 +313,7 @@ func (p *Proxies) CutWatches(refuse time.Duration) {
 func (p *Proxies) AwaitWatches(t *testing.T) {
 	t.Helper()
 	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {
-		Eventually(t, time.Minute, "the watches of the "+name+" are open again", func() (bool, any) {
+		Eventually(t, "the watches of the "+name+" are open again", func() (bool, any) {
 			open, broken := proxy.watching()
 			return open >= broken, fmt.Sprintf("%d of %d", open, broken)
 		})

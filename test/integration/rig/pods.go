@@ -27,9 +27,9 @@ func Hosting(d *v1alpha1.MachineDeployment) {
 }
 
 // AwaitHosts waits until so many nodes take pods of the pool.
-func (p *Pool) AwaitHosts(t *testing.T, n int, within time.Duration) {
+func (p *Pool) AwaitHosts(t *testing.T, n int) {
 	t.Helper()
-	Eventually(t, within, "nodes carry the label of their pool", func() (bool, any) {
+	Eventually(t, "nodes carry the label of their pool", func() (bool, any) {
 		list, err := p.rig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 		require.NoError(t, err)
 		return len(list.Items) == n, len(list.Items)
@@ -63,13 +63,13 @@ func (p *Pool) Deploy(t *testing.T, app string, replicas int32, changes ...func(
 		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, app, int(replicas), time.Minute+time.Duration(replicas)*200*time.Millisecond)
+	p.AwaitPods(t, app, int(replicas))
 }
 
 // AwaitPods waits until so many pods of an app run and are to stay.
-func (p *Pool) AwaitPods(t *testing.T, app string, n int, within time.Duration) {
+func (p *Pool) AwaitPods(t *testing.T, app string, n int) {
 	t.Helper()
-	Eventually(t, within, fmt.Sprintf("%d pods of %s run", n, app), func() (bool, any) {
+	Eventually(t, fmt.Sprintf("%d pods of %s run", n, app), func() (bool, any) {
 		running := 0
 		for _, pod := range p.Pods(t, app) {
 			if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
@@ -102,7 +102,7 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*pol
 	}
 	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Create(t.Context(), budget, metav1.CreateOptions{})
 	require.NoError(t, err)
-	Eventually(t, 20*time.Second, "the budget counts its pods", func() (bool, any) {
+	Eventually(t, "the budget counts its pods", func() (bool, any) {
 		b, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Get(t.Context(), app, metav1.GetOptions{})
 		require.NoError(t, err)
 		return b.Status.ExpectedPods > 0, b.Status

@@ -143,9 +143,9 @@ func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 }
 
 // AwaitRunning waits until exactly n machines exist and all of them run, and the MachineDeployment says so.
-func (p *Pool) AwaitRunning(t *testing.T, n int, within time.Duration) {
+func (p *Pool) AwaitRunning(t *testing.T, n int) {
 	t.Helper()
-	Eventually(t, within, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
+	Eventually(t, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
 		phases := map[v1alpha1.MachinePhase]int{}
 		machines := p.Machines(t)
 		for _, m := range machines {
@@ -160,9 +160,9 @@ func (p *Pool) AwaitRunning(t *testing.T, n int, within time.Duration) {
 }
 
 // AwaitGone waits until nothing of the pool is left: objects, nodes, instances.
-func (p *Pool) AwaitGone(t *testing.T, within time.Duration) {
+func (p *Pool) AwaitGone(t *testing.T) {
 	t.Helper()
-	Eventually(t, within, "nothing left of "+p.Name, func() (bool, any) {
+	Eventually(t, "nothing left of "+p.Name, func() (bool, any) {
 		machines, sets, nodes := len(p.Machines(t)), len(p.Sets(t)), len(p.Nodes(t))
 		instances := len(p.Instances(t))
 		return machines+sets+nodes+instances == 0, fmt.Sprintf("%d machines, %d sets, %d nodes, %d instances", machines, sets, nodes, instances)
@@ -171,14 +171,14 @@ func (p *Pool) AwaitGone(t *testing.T, within time.Duration) {
 
 // AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the API
 // server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
-func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine, within time.Duration) time.Time {
+func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	w, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
 	})
 	require.NoError(t, err)
 	defer w.Stop()
-	for late := time.After(patience * within); ; {
+	for late := time.After(giveUp); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of machine %s has ended", m.Name)
@@ -188,7 +188,7 @@ func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine, within time.Durati
 				return last.DeletionTimestamp.Time
 			}
 		case <-late:
-			require.Failf(t, "not in time", "machine %s is gone: not within %s", m.Name, patience*within)
+			require.Failf(t, "it did not happen", "machine %s is gone: not within %s", m.Name, giveUp)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	Eventually(t, 30*time.Second, "the API server has taken up the policy", func() (bool, any) {
+	Eventually(t, "the API server has taken up the policy", func() (bool, any) {
 		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: Spec()}
 		_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), message), err

@@ -5,7 +5,6 @@ package rig
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -60,8 +59,8 @@ func (p *Pool) Store(t *testing.T, app string, replicas int) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, app, replicas, 60*time.Second)
-	Eventually(t, 30*time.Second, "the volumes are attached", func() (bool, any) {
+	p.AwaitPods(t, app, replicas)
+	Eventually(t, "the volumes are attached", func() (bool, any) {
 		n := len(p.Attached(t))
 		return n == replicas, n
 	})
@@ -92,7 +91,7 @@ func (r *Rig) Attach(t *testing.T, volume, node string) {
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: CSI, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	Eventually(t, 20*time.Second, "volume "+volume+" is attached", func() (bool, any) {
+	Eventually(t, "volume "+volume+" is attached", func() (bool, any) {
 		a, err := attachments.Get(t.Context(), volume, metav1.GetOptions{})
 		require.NoError(t, err)
 		return a.Status.Attached, a.Status

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -107,7 +106,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 		}
 	}
 	beyond := map[string]int{} // requests that no role allows
-	rig.Eventually(t, time.Minute, "the audit log has what was done: it is written in batches, up to 30 s late", func() (bool, any) {
+	rig.Eventually(t, "the audit log has what was done: it is written in batches, up to 30 s late", func() (bool, any) {
 		clear(beyond)
 		for _, line := range r.Audit(t, func(line rig.Audited) bool { return roles[line.User.Username] != nil && line.ObjectRef.Resource != "" }) {
 			allowed := false

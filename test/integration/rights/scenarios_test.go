@@ -25,7 +25,7 @@ func pool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.M
 	t.Helper()
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, replicas, append(changes, rig.Hosting)...)
-	p.AwaitRunning(t, int(replicas), time.Minute)
+	p.AwaitRunning(t, int(replicas))
 	return p
 }
 
@@ -33,7 +33,7 @@ func pool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.M
 func remove(t *testing.T, p *rig.Pool) {
 	t.Helper()
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 	r.Bare(t, p.Namespace)
 }
 
@@ -42,11 +42,11 @@ func edition(t *testing.T, p *rig.Pool, change string, replicas int) {
 	t.Helper()
 	before := p.Deployment(t).Generation
 	p.Patch(t, change)
-	rig.Eventually(t, time.Minute, "the change is seen", func() (bool, any) {
+	rig.Eventually(t, "the change is seen", func() (bool, any) {
 		d := p.Deployment(t)
 		return d.Status.ObservedGeneration > before && d.Spec.RollbackTo == nil, d.Status
 	})
-	p.AwaitRunning(t, replicas, time.Minute)
+	p.AwaitRunning(t, replicas)
 }
 
 // A rolling update, its rollback, and one that makes the deployment forget an old set.
@@ -58,7 +58,7 @@ func rollout(t *testing.T) {
 	edition(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
 	r.Policy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
 	p.Scale(t, 1)
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitRunning(t, 1)
 	remove(t, p)
 }
 
@@ -68,7 +68,7 @@ func drain(t *testing.T) {
 	p := pool(t, "drain", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 8 * time.Second}}
 	})
-	p.AwaitHosts(t, 2, 20*time.Second)
+	p.AwaitHosts(t, 2)
 	rule := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "order"}}
 	rule.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: v1alpha1.MachineDrainRuleBehaviorDrain, Order: new(int32(10))}
 	rule.Spec.Pods = []v1alpha1.MachineDrainRulePods{{
@@ -81,9 +81,9 @@ func drain(t *testing.T) {
 	p.Budget(t, "db", 2)
 	m, _ := p.Host(t, "db")
 	p.Remove(t, m.Name)
-	p.AwaitDeleted(t, m, time.Minute)
-	p.AwaitRunning(t, 2, time.Minute)
-	p.AwaitPods(t, "db", 2, time.Minute)
+	p.AwaitDeleted(t, m)
+	p.AwaitRunning(t, 2)
+	p.AwaitPods(t, "db", 2)
 	p.Loosen(t, "db", 0)
 
 	m, _ = p.Host(t, "db")
@@ -92,7 +92,7 @@ func drain(t *testing.T) {
 	_, err = r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.Remove(t, m.Name)
-	p.AwaitDeleted(t, m, time.Minute)
+	p.AwaitDeleted(t, m)
 	require.NoError(t, r.Kube.AppsV1().StatefulSets(p.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, r.Kube.AppsV1().Deployments(p.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	remove(t, p)
@@ -106,7 +106,7 @@ func preserved(t *testing.T) {
 	_, err := machines.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":"now"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	hasCondition := func(kind corev1.NodeConditionType) {
-		rig.Eventually(t, 30*time.Second, "the node tells "+string(kind), func() (bool, any) {
+		rig.Eventually(t, "the node tells "+string(kind), func() (bool, any) {
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			for _, c := range n.Status.Conditions {
@@ -132,7 +132,7 @@ func orphan(t *testing.T) {
 	lost := r.Plant(t, p.Namespace, p.Namespace+"-lost")
 	const confirm = time.Second
 	handle := r.Sweeps(t, p.Namespace, confirm)
-	rig.Eventually(t, time.Minute, "the instance is collected", func() (bool, any) {
+	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		seen, err := handle.Describe(t.Context())
 		require.NoError(t, err)
 		if n := len(seen.Info.RecentActions); n > 0 && len(seen.Info.RunningWorkflows) == 0 {
@@ -157,8 +157,8 @@ func replaced(t *testing.T) {
 	p := pool(t, "replaced", 1)
 	m := p.Machines(t)[0]
 	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
-	p.AwaitDeleted(t, m, time.Minute)
-	p.AwaitRunning(t, 1, time.Minute)
+	p.AwaitDeleted(t, m)
+	p.AwaitRunning(t, 1)
 	remove(t, p)
 }
 

@@ -30,14 +30,14 @@ func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 	})
 	require.NoError(t, err)
 	f.Patch(t, string(patch))
-	f.AwaitRunning(t, 5, time.Minute)
+	f.AwaitRunning(t, 5)
 	for _, m := range f.Machines(t) {
 		require.NotContains(t, chosen, m.Name)
 	}
-	rig.Eventually(t, 20*time.Second, "the annotation is gone with them", func() (bool, any) {
+	rig.Eventually(t, "the annotation is gone with them", func() (bool, any) {
 		value, there := f.Deployment(t).Annotations[v1alpha1.AnnotationTriggerDeletion]
 		return !there || value == "", value
 	})
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }

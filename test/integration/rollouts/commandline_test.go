@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
@@ -38,7 +37,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	seen := rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 2 is complete;")
 	require.Regexp(t, `: [123] machines? replaced$`, seen[len(seen)-1], "those of which it has seen the going")
-	f.AwaitRunning(t, 3, 20*time.Second)
+	f.AwaitRunning(t, 3)
 	restarted := f.names(t)
 	for _, name := range former {
 		require.NotContains(t, restarted, name, "made anew")
@@ -50,7 +49,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	rolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
 	seen = rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 3 is complete;")
-	f.AwaitRunning(t, 3, 20*time.Second)
+	f.AwaitRunning(t, 3)
 	d := f.Deployment(t)
 	require.Equal(t, before.Spec.Template, d.Spec.Template, "the template is what it was")
 	require.Nil(t, d.Spec.RollbackTo)
@@ -60,7 +59,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	require.Equal(t, f.revisions(t), listed(rolloutCommand(t, "history", "typed/typed")))
 	watch.verdict(t)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // file holds the deployment with another template.

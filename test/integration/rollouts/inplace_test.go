@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +70,7 @@ func (f fleet) selected(t *testing.T) []string {
 // awaitReady waits until so many nodes wait for their agent.
 func (f fleet) awaitReady(t *testing.T, want int) {
 	t.Helper()
-	rig.Eventually(t, 30*time.Second, "nodes are ready for their update", func() (bool, any) {
+	rig.Eventually(t, "nodes are ready for their update", func() (bool, any) {
 		n := 0
 		for _, node := range f.Nodes(t) {
 			if reason(node) == v1alpha1.ReasonReadyForUpdate {
@@ -85,7 +84,7 @@ func (f fleet) awaitReady(t *testing.T, want int) {
 // awaitUpdated lets the agents work until so many machines are of edition 2.
 func (f fleet) awaitUpdated(t *testing.T, want int) {
 	t.Helper()
-	rig.Eventually(t, time.Minute, "machines are updated", func() (bool, any) {
+	rig.Eventually(t, "machines are updated", func() (bool, any) {
 		n := f.updated(t, "2")
 		if n < want {
 			f.agents(t)
@@ -103,7 +102,7 @@ func (f fleet) kept(t *testing.T, former []string) []string {
 // awaitServing waits until all nodes take pods, and nothing of an update is left on them.
 func (f fleet) awaitServing(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, 20*time.Second, "nodes serve again", func() (bool, any) {
+	rig.Eventually(t, "nodes serve again", func() (bool, any) {
 		for _, n := range f.Nodes(t) {
 			_, candidate := n.Labels[v1alpha1.LabelCandidateForUpdate]
 			_, result := n.Labels[v1alpha1.LabelUpdateResult]
@@ -123,13 +122,13 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 	former := f.names(t)
 	watch := f.watch(t)
 	rolls := func(edition string) {
-		rig.Eventually(t, 3*time.Minute, "all machines are updated", func() (bool, any) {
+		rig.Eventually(t, "all machines are updated", func() (bool, any) {
 			require.LessOrEqual(t, len(f.selected(t)), 2, "nodes under update at a time")
 			f.agents(t)
 			n := f.updated(t, edition)
 			return n == 4, n
 		})
-		f.awaitEdition(t, edition, 4, time.Minute)
+		f.awaitEdition(t, edition, 4)
 		require.Equal(t, former, f.names(t), "the same machines")
 		f.awaitServing(t)
 	}
@@ -138,12 +137,12 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
 	rolls("") // a label that the former template had not is gone again
 	f.Scale(t, 5)
-	f.awaitEdition(t, "", 5, time.Minute)
+	f.awaitEdition(t, "", 5)
 	require.Subset(t, f.names(t), former)
 	require.Len(t, f.Sets(t), 2)
 	watch.verdict(t)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and smaller, which takes
@@ -156,21 +155,21 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.change(t, "2")
 	f.awaitReady(t, 1)
 	f.Scale(t, 6)
-	rig.Eventually(t, 30*time.Second, "two machines come, and the node still waits for its agent", func() (bool, any) {
+	rig.Eventually(t, "two machines come, and the node still waits for its agent", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return len(f.Machines(t)) == 6 && f.updated(t, "2") == 2 && s.AvailableReplicas == 5 && len(f.selected(t)) == 1, s
 	})
 	f.awaitUpdated(t, 3)
 	f.Scale(t, 5)
-	rig.Eventually(t, 30*time.Second, "an old machine goes", func() (bool, any) { n := len(f.Machines(t)); return n == 5, n })
+	rig.Eventually(t, "an old machine goes", func() (bool, any) { n := len(f.Machines(t)); return n == 5, n })
 	require.Equal(t, 3, f.updated(t, "2"), "in the middle of it")
 	f.awaitUpdated(t, 5)
-	f.awaitEdition(t, "2", 5, time.Minute)
+	f.awaitEdition(t, "2", 5)
 	watch.verdict(t)
 	require.Len(t, f.kept(t, former), 3, "machines that were updated in place")
 	f.awaitServing(t)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits for its agent
@@ -185,12 +184,12 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	f.awaitReady(t, 1)
 	require.Equal(t, 1, f.updated(t, "2"), "in the middle of it")
 	f.Patch(t, `{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`)
-	f.awaitEdition(t, "2", 4, 2*time.Minute)
+	f.awaitEdition(t, "2", 4)
 	watch.verdict(t)
 	require.Len(t, f.kept(t, former), 1, "the machine that was updated in place")
 	f.awaitServing(t)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // Manual: all old nodes are candidates, and only those are updated that a person selects, as many at a time as the person wants.
@@ -216,7 +215,7 @@ func TestInPlaceUpdateByHand(t *testing.T) {
 		}
 	}
 	await := func(what string, condition func() bool) {
-		rig.Eventually(t, 30*time.Second, what, func() (bool, any) {
+		rig.Eventually(t, what, func() (bool, any) {
 			require.Subset(t, chosen, f.selected(t), "only a person selects")
 			f.agents(t)
 			return condition(), fmt.Sprint(f.updated(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
@@ -233,9 +232,9 @@ func TestInPlaceUpdateByHand(t *testing.T) {
 	require.Len(t, candidates(), 2)
 	choose(candidates()...)
 	await("all are updated", func() bool { return f.updated(t, "2") == 3 })
-	f.awaitEdition(t, "2", 3, time.Minute)
+	f.awaitEdition(t, "2", 3)
 	require.Equal(t, former, f.names(t), "the same machines")
 	f.awaitServing(t)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +55,7 @@ func newFleetOf(t *testing.T, name, latencies string, replicas int32, changes ..
 	t.Helper()
 	r.Namespace(t, name, latencies)
 	f := fleet{r.Pool(t, name, name, replicas, changes...)}
-	f.AwaitRunning(t, int(replicas), 3*time.Minute)
+	f.AwaitRunning(t, int(replicas))
 	return f
 }
 
@@ -67,9 +66,9 @@ func (f fleet) change(t *testing.T, value string) {
 }
 
 // awaitEdition waits until exactly n machines exist, all of this template and running, and the deployment says so.
-func (f fleet) awaitEdition(t *testing.T, value string, n int, within time.Duration) {
+func (f fleet) awaitEdition(t *testing.T, value string, n int) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
 		counts := map[string]int{}
 		machines := f.Machines(t)
 		for _, m := range machines {
@@ -133,9 +132,9 @@ func (f fleet) outcomes(t *testing.T) []deployment.RolloutResult {
 }
 
 // awaitReason waits until Progressing has this reason.
-func (f fleet) awaitReason(t *testing.T, reason string, within time.Duration) {
+func (f fleet) awaitReason(t *testing.T, reason string) {
 	t.Helper()
-	rig.Eventually(t, within, "Progressing: "+reason, func() (bool, any) {
+	rig.Eventually(t, "Progressing: "+reason, func() (bool, any) {
 		c := f.condition(t, v1alpha1.MachineDeploymentProgressing)
 		return c.Reason == reason, c
 	})
@@ -144,7 +143,7 @@ func (f fleet) awaitReason(t *testing.T, reason string, within time.Duration) {
 // awaitOutcomes waits until the rollouts of the fleet have ended like this, in this order.
 func (f fleet) awaitOutcomes(t *testing.T, want ...string) {
 	t.Helper()
-	rig.Eventually(t, 30*time.Second, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == len(want), n })
+	rig.Eventually(t, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == len(want), n })
 	var got []string
 	for _, o := range f.outcomes(t) {
 		got = append(got, o.Outcome)

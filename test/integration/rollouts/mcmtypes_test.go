@@ -49,23 +49,23 @@ func TestAGatedRolloutSurvivesAClientWithMCMsTypes(t *testing.T) {
 	f := newFleet(t, "put", 4, rolling(1, 0))
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
 	f.change(t, "2")
-	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
+	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
 	for _, size := range []int{6, 5} {
 		putAsMCM(t, f, size)
-		rig.Eventually(t, time.Minute, "the pool has its size", func() (bool, any) {
+		rig.Eventually(t, "the pool has its size", func() (bool, any) {
 			d := f.Deployment(t)
 			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size && d.Status.ObservedGeneration == d.Generation, d.Status
 		})
 		time.Sleep(3 * time.Second) // in this time a rollout without steps replaces several machines
 		require.Equal(t, 1, f.updated(t, "2"), "machines of the new template, approved by nobody")
-		f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, 10*time.Second)
+		f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
 		if size == 6 {
 			require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}))
 		}
 	}
 	_, err := r.Stack.Kubectl(t.Context(), "-n", f.Namespace, "annotate", "machinedeployment", f.Name, v1alpha1.AnnotationRolloutApprove+"=2/1 ann: looks well")
 	require.NoError(t, err)
-	f.awaitEdition(t, "2", 5, time.Minute)
+	f.awaitEdition(t, "2", 5)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }

@@ -31,7 +31,7 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	}
 	f.Patch(t, `{"metadata":{"annotations":{"machine.sapcloud.io/last-deployment-replica-change-by-scaler-time":"2026-01-01T00:00:00Z"}},
 		"spec":{"minReadySeconds":1,"template":{"spec":{"drainTimeout":"7m","nodeTemplate":{"metadata":{"labels":{"tier":"gold"}}}}}}}`)
-	rig.Eventually(t, 30*time.Second, "nodes have the label, machines the timeout", func() (bool, any) {
+	rig.Eventually(t, "nodes have the label, machines the timeout", func() (bool, any) {
 		gold := 0
 		for _, n := range f.Nodes(t) {
 			if n.Labels["tier"] == "gold" {
@@ -53,7 +53,7 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 		require.True(t, names[m.Name], "the same machines")
 	}
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // In the middle of a rollout, new pods are kept off old nodes, and the cluster autoscaler off all. What a person told the autoscaler
@@ -74,19 +74,19 @@ func TestNodesDuringARollout(t *testing.T) {
 	}
 
 	f.change(t, "2")
-	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
+	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
 	f.awaitMarks(t, func(m v1alpha1.Machine) marks {
 		old, person := m.Labels["edition"] == "", told[m.Labels[v1alpha1.LabelNode]] == "true"
 		return marks{tainted: old, guard: "true", ours: !person, owned: old}
 	})
 
 	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
-	rig.Eventually(t, 20*time.Second, "the former template is a revision of its own", func() (bool, any) {
+	rig.Eventually(t, "the former template is a revision of its own", func() (bool, any) {
 		revision := f.Deployment(t).Annotations[v1alpha1.AnnotationRevision]
 		return revision == "3", revision
 	})
 	f.request(t, run.RequestInput{Command: "approve", Reason: "it was well before", Steps: 1})
-	f.awaitEdition(t, "", 5, time.Minute)
+	f.awaitEdition(t, "", 5)
 	f.awaitMarks(t, func(m v1alpha1.Machine) marks {
 		if !slices.Contains(former, m.Name) {
 			return marks{}
@@ -99,7 +99,7 @@ func TestNodesDuringARollout(t *testing.T) {
 	stayed := slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
 	require.GreaterOrEqual(t, len(stayed), 4, "old machines that went through it")
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // marks are what a node carries for the time of a rollout.
@@ -130,7 +130,7 @@ func (f fleet) marks(t *testing.T) map[string]marks {
 // awaitMarks waits until the nodes of all machines carry what they should.
 func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) marks) {
 	t.Helper()
-	rig.Eventually(t, 20*time.Second, "the marks on all nodes", func() (bool, any) {
+	rig.Eventually(t, "the marks on all nodes", func() (bool, any) {
 		have, should := f.marks(t), map[string]marks{}
 		for _, m := range f.Machines(t) {
 			should[m.Labels[v1alpha1.LabelNode]] = want(m)

@@ -41,16 +41,16 @@ func TestPausedAndResumed(t *testing.T) {
 	f := newFleet(t, "paused", 10, rolling(2, 0))
 	watch := f.watch(t)
 	f.change(t, "2")
-	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
 	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
-	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, 20*time.Second)
-	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) {
+	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
+	rig.Eventually(t, "what was under way is over", func() (bool, any) {
 		open := r.OpenWorkflows(t, f.Namespace)
 		return open["Machine"] == 0, open
 	})
 	before := f.updated(t, "2")
 	f.Scale(t, 12)
-	rig.Eventually(t, time.Minute, "it is scaled while it is paused", func() (bool, any) {
+	rig.Eventually(t, "it is scaled while it is paused", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return s.AvailableReplicas >= 12, s
 	})
@@ -58,16 +58,16 @@ func TestPausedAndResumed(t *testing.T) {
 	require.LessOrEqual(t, grown, before+2)
 	time.Sleep(5 * time.Second) // nothing is to happen: there is nothing to wait for
 	require.Equal(t, grown, f.updated(t, "2"), "no machine is replaced while it is paused")
-	rig.Eventually(t, 20*time.Second, "the paused rollout is listed as stuck", func() (bool, any) {
+	rig.Eventually(t, "the paused rollout is listed as stuck", func() (bool, any) {
 		list := r.Workflows(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
 		return len(list) == 1, list
 	})
 	f.request(t, run.RequestInput{Command: "resume", Reason: "back"})
-	f.awaitEdition(t, "2", 12, 2*time.Minute)
+	f.awaitEdition(t, "2", 12)
 	watch.verdict(t)
 	f.awaitOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and forward again.
@@ -75,12 +75,12 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rolling(2, 0))
 	watch := f.watch(t)
 	f.change(t, "2")
-	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
 	f.request(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})
-	f.awaitReason(t, v1alpha1.ReasonRolloutHeld, 20*time.Second)
+	f.awaitReason(t, v1alpha1.ReasonRolloutHeld)
 	f.awaitOutcomes(t, deployment.OutcomeCancelled)
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
-	rig.Eventually(t, time.Minute, "what was under way is over", func() (bool, any) {
+	rig.Eventually(t, "what was under way is over", func() (bool, any) {
 		open := r.OpenWorkflows(t, f.Namespace)
 		return open["Machine"] == 0, open
 	})
@@ -90,23 +90,23 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	require.Equal(t, held, f.updated(t, "2"), "the hold survives the loss of Temporal's data")
 
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
-	f.awaitEdition(t, "", 8, 2*time.Minute)
+	f.awaitEdition(t, "", 8)
 	d := f.Deployment(t)
 	require.Nil(t, d.Spec.RollbackTo)
 	require.Equal(t, "3", d.Annotations[v1alpha1.AnnotationRevision], "the old template has a new number")
 	watch.verdict(t)
 
 	f.change(t, "3")
-	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 2, n })
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 2, n })
 	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
-	f.awaitEdition(t, "", 8, 2*time.Minute)
-	rig.Eventually(t, 20*time.Second, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
+	f.awaitEdition(t, "", 8)
+	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
 		results := f.outcomes(t)
 		n := len(results)
 		return n > 1 && results[n-2].Outcome == deployment.OutcomeRolledBack && results[n-1].Outcome == deployment.OutcomeCompleted, results
 	})
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // A signal to the rollout itself does what an update of the deployment's workflow does. Nobody hears an answer: an event tells it.
@@ -114,7 +114,7 @@ func TestRequestedBySignal(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "signalled", 4, rolling(1, 0))
 	f.change(t, "2")
-	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 1, n })
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 1, n })
 	d := f.Deployment(t)
 	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
 	signal := func(command request.Command, reason string) error {
@@ -122,8 +122,8 @@ func TestRequestedBySignal(t *testing.T) {
 		return r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in)
 	}
 	// The new set has its size when it is made: its machines may be there before the workflow that hears the signal.
-	rig.Eventually(t, 30*time.Second, "the rollout is there", func() (bool, any) { err := signal("pause", "lunch"); return err == nil, err })
-	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused, time.Minute)
+	rig.Eventually(t, "the rollout is there", func() (bool, any) { err := signal("pause", "lunch"); return err == nil, err })
+	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
 	d = f.Deployment(t)
 	require.True(t, d.Spec.Paused)
 	require.Contains(t, d.Annotations[v1alpha1.AnnotationLastRequest], "ann requested pause: lunch")
@@ -133,17 +133,17 @@ func TestRequestedBySignal(t *testing.T) {
 	f.awaitEvent(t, "ann requested approve: looks well; refused: ")
 	require.True(t, f.Deployment(t).Spec.Paused)
 	require.NoError(t, signal("resume", "back"))
-	f.awaitEdition(t, "2", 4, time.Minute)
+	f.awaitEdition(t, "2", 4)
 	require.False(t, f.Deployment(t).Spec.Paused)
 	f.awaitOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // awaitEvent waits until an event of the deployment begins with this text.
 func (f fleet) awaitEvent(t *testing.T, text string) {
 	t.Helper()
-	rig.Eventually(t, 20*time.Second, "an event: "+text, func() (bool, any) {
+	rig.Eventually(t, "an event: "+text, func() (bool, any) {
 		var seen []string
 		list, err := r.Kube.CoreV1().Events(f.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineDeployment"})
 		require.NoError(t, err)

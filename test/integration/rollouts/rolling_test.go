@@ -4,7 +4,6 @@ package rollouts
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,9 +19,9 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	f := newFleet(t, "plain", 12, rolling(3, 1))
 	watch := f.watch(t)
 	f.change(t, "2")
-	f.awaitEdition(t, "2", 12, 3*time.Minute)
+	f.awaitEdition(t, "2", 12)
 	watch.verdict(t)
-	rig.Eventually(t, 20*time.Second, "the rollout has its result", func() (bool, any) {
+	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
 		list := f.outcomes(t)
 		return len(list) == 1, list
 	})
@@ -38,7 +37,7 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	f.awaitMarks(t, func(v1alpha1.Machine) marks { return marks{} })
 	t.Logf("took %s, slowest step %s: %s; waited %v", result.Took, result.SlowTook, result.Slowest, result.Waited)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last time back to what
@@ -48,24 +47,24 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	f := newFleet(t, "restless", 20, rolling(4, 0))
 	watch := f.watch(t)
 	f.change(t, "2")
-	rig.Eventually(t, time.Minute, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 4, n })
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 4, n })
 	f.Scale(t, 24)
-	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 10, n })
+	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.updated(t, "2"); return n >= 10, n })
 	f.change(t, "3")
-	rig.Eventually(t, time.Minute, "the next one has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 4, n })
+	rig.Eventually(t, "the next one has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 4, n })
 	f.Scale(t, 16)
-	rig.Eventually(t, time.Minute, "it goes on", func() (bool, any) { n := f.updated(t, "3"); return n >= 8, n })
+	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.updated(t, "3"); return n >= 8, n })
 	f.change(t, "2")
-	f.awaitEdition(t, "2", 16, 3*time.Minute)
+	f.awaitEdition(t, "2", 16)
 	watch.verdict(t)
-	rig.Eventually(t, 20*time.Second, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == 3, n })
+	rig.Eventually(t, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == 3, n })
 	var outcomes []string
 	for _, o := range f.outcomes(t) {
 		outcomes = append(outcomes, o.Outcome)
 	}
 	require.Equal(t, []string{deployment.OutcomeSuperseded, deployment.OutcomeSuperseded, deployment.OutcomeCompleted}, outcomes)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // Worker, bridge and Temporal are killed in the middle of a rollout, one after the other.
@@ -76,11 +75,11 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	watch := f.watch(t)
 	f.change(t, "2")
 	for i, component := range []string{component.Worker, component.Bridge, component.Temporal, component.Worker} {
-		rig.Eventually(t, 2*time.Minute, "the rollout continues", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
+		rig.Eventually(t, "the rollout continues", func() (bool, any) { n := f.updated(t, "2"); return n >= 3+5*i, n })
 		require.NoError(t, r.Stack.Kill(t.Context(), component))
 		require.NoError(t, r.Stack.Start(t.Context(), component))
 	}
-	f.awaitEdition(t, "2", 24, 5*time.Minute)
+	f.awaitEdition(t, "2", 24)
 	watch.verdict(t)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
@@ -88,7 +87,7 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
 	require.Len(t, f.Instances(t), 24, "no orphan")
 	f.Delete(t)
-	f.AwaitGone(t, 2*time.Minute)
+	f.AwaitGone(t)
 }
 
 // A machine whose deletion has begun holds no place any more, where that is wanted: its successor does not wait for its instance.
@@ -99,9 +98,9 @@ func TestTerminationStartedFreesThePlace(t *testing.T) {
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted})
 	watch := f.watchBy(t, checker.Bounds{Nodes: true})
 	f.change(t, "2")
-	f.awaitEdition(t, "2", 4, time.Minute)
+	f.awaitEdition(t, "2", 4)
 	watch.verdict(t)
 	require.Greater(t, watch.Peak(), 5, "machines at a time, those on their way out included")
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }

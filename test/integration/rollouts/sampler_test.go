@@ -5,7 +5,6 @@ package rollouts
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,14 +43,14 @@ func (f fleet) watchBy(t *testing.T, strict checker.Bounds) *sampler {
 			assert.Empty(t, violations)
 		}
 	})
-	rig.Eventually(t, 20*time.Second, "the bounds of the fleet are in force", func() (bool, any) { return s.InForce(), nil })
+	rig.Eventually(t, "the bounds of the fleet are in force", func() (bool, any) { return s.InForce(), nil })
 	return s
 }
 
 // verdict fails the test when a promise was broken, or when a new one never came into force.
 func (s *sampler) verdict(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, 20*time.Second, "both bounds of the size that is wanted are in force", func() (bool, any) {
+	rig.Eventually(t, "both bounds of the size that is wanted are in force", func() (bool, any) {
 		violations, _ := s.Violations()
 		return s.InForce() || len(violations) > 0, s.fleet.Deployment(t).Status
 	})

@@ -30,25 +30,25 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 		AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32)},
 	})
 	f.change(t, "2")
-	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting, time.Minute)
-	rig.Eventually(t, 20*time.Second, "one machine in all is of the new template", func() (bool, any) { n := f.updated(t, "2"); return n == 1, n })
+	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
+	rig.Eventually(t, "one machine in all is of the new template", func() (bool, any) { n := f.updated(t, "2"); return n == 1, n })
 	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
-	f.awaitEdition(t, "2", 10, 2*time.Minute)
+	f.awaitEdition(t, "2", 10)
 	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
 
 	_, err := r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Patch(t.Context(), f.Name, types.MergePatchType, []byte(`{"spec":{"steps":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}}}}`)
 	f.neverBoots(t)
-	rig.Eventually(t, 2*time.Minute, "it goes back by itself", func() (bool, any) {
+	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
 		d := f.Deployment(t)
 		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
 	})
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":null}}}}`)
-	f.awaitEdition(t, "2", 10, 2*time.Minute)
+	f.awaitEdition(t, "2", 10)
 	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // A rollout that makes no progress goes back by itself, though no machine has failed.
@@ -62,22 +62,22 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	former := f.names(t)
 	watch := f.watch(t)
 	f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`)
-	rig.Eventually(t, time.Minute, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
-	rig.Eventually(t, time.Minute, "it goes back by itself", func() (bool, any) {
+	rig.Eventually(t, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
+	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
 		for _, m := range f.Machines(t) {
 			require.NotEqual(t, v1alpha1.MachineFailed, m.Status.CurrentStatus.Phase, "nothing but time has passed")
 		}
 		d := f.Deployment(t)
 		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
 	})
-	f.awaitEdition(t, "", 3, time.Minute)
+	f.awaitEdition(t, "", 3)
 	watch.verdict(t)
 	f.awaitOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
 	require.Contains(t, f.outcomes(t)[0].Why, "no progress for 15s")
 	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 	require.Equal(t, former, f.names(t), "no machine was given up for one that never came")
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // neverBoots makes a class "broken" beside "small", whose machines never join.

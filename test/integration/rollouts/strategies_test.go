@@ -4,7 +4,6 @@ package rollouts
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +22,7 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	f := newFleet(t, "recreated", 5, strategy(v1alpha1.RecreateMachineDeploymentStrategyType))
 	watch := f.watch(t)
 	f.change(t, "2")
-	rig.Eventually(t, time.Minute, "the first new machine", func() (bool, any) {
+	rig.Eventually(t, "the first new machine", func() (bool, any) {
 		machines, updated := f.Machines(t), 0 // one look: in between, the last old machine may go and the first new one come
 		for _, m := range machines {
 			if m.Labels["edition"] == "2" {
@@ -33,10 +32,10 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 		require.False(t, updated > 0 && updated < len(machines), "both templates at a time")
 		return updated > 0, len(machines)
 	})
-	f.awaitEdition(t, "2", 5, time.Minute)
+	f.awaitEdition(t, "2", 5)
 	watch.verdict(t)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }
 
 // OnDelete: an old machine stays until somebody deletes it.
@@ -44,7 +43,7 @@ func TestOnDelete(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "patient", 3, strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType))
 	f.change(t, "2")
-	rig.Eventually(t, 20*time.Second, "the rollout waits", func() (bool, any) {
+	rig.Eventually(t, "the rollout waits", func() (bool, any) {
 		list := r.Workflows(t, `WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`)
 		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
 	})
@@ -56,12 +55,12 @@ func TestOnDelete(t *testing.T) {
 				break
 			}
 		}
-		rig.Eventually(t, time.Minute, "another one comes in its place", func() (bool, any) {
+		rig.Eventually(t, "another one comes in its place", func() (bool, any) {
 			machines := f.Machines(t)
 			return len(machines) == 3 && f.updated(t, "2") == n+1 && f.Deployment(t).Status.ReadyReplicas == 3, len(machines)
 		})
 	}
-	f.awaitEdition(t, "2", 3, time.Minute)
+	f.awaitEdition(t, "2", 3)
 	f.Delete(t)
-	f.AwaitGone(t, time.Minute)
+	f.AwaitGone(t)
 }

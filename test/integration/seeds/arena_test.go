@@ -96,7 +96,7 @@ func (a *arena) run() (violations []checker.Violation) {
 	a.makePools()
 	if len(a.plan.loads)%2 == 0 { // otherwise the first steps come while the first machines are made
 		for i, p := range a.pools {
-			p.AwaitRunning(t, int(a.plan.pools[i].replicas), time.Minute)
+			p.AwaitRunning(t, int(a.plan.pools[i].replicas))
 		}
 	}
 

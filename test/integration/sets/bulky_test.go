@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,7 +35,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	refuse(t, name)
 	r.Namespace(t, name, "")
 	s := newSet(t, name, name, size)
-	rig.Eventually(t, time.Minute, "the set says that all of its machines failed", func() (bool, any) {
+	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
 		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c // the number alone is in names, too
 	})
@@ -65,7 +64,7 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	s := newSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{"bulk": strings.Repeat("b", etcdLimit-8<<10)}
 	})
-	rig.Eventually(t, time.Minute, "a status is refused for its size", func() (bool, any) {
+	rig.Eventually(t, "a status is refused for its size", func() (bool, any) {
 		var saw []any
 		for _, line := range r.Audit(t, func(line rig.Audited) bool {
 			o := line.ObjectRef
@@ -80,7 +79,7 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	})
 	awaitMachines := func(n int) {
 		t.Helper()
-		rig.Eventually(t, 40*time.Second, fmt.Sprintf("%d machines", n), func() (bool, any) { return len(s.machines(t)) == n, s.states(t) })
+		rig.Eventually(t, fmt.Sprintf("%d machines", n), func() (bool, any) { return len(s.machines(t)) == n, s.states(t) })
 	}
 	awaitMachines(size)
 	s.scale(t, size+5)
@@ -88,7 +87,7 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	require.Less(t, len(s.read(t).Status.FailedMachines), size, "the whole status fits: this test shows nothing")
 	s.scale(t, 3)
 	awaitMachines(3)
-	rig.Eventually(t, 40*time.Second, "the status is right", func() (bool, any) {
+	rig.Eventually(t, "the status is right", func() (bool, any) {
 		set := s.read(t)
 		return set.Status.Replicas == 3 && len(set.Status.FailedMachines) == 3 && set.Status.ObservedGeneration == set.Generation, s.states(t)
 	})

@@ -39,8 +39,8 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	r.Namespace(t, "cascade-deployment", "")
 	s := newSet(t, "cascade-set", "plain", wanted)
 	pool := r.Pool(t, "cascade-deployment", "pool", wanted)
-	s.awaitRunning(t, wanted, 2*time.Minute)
-	pool.AwaitRunning(t, wanted, 2*time.Minute)
+	s.awaitRunning(t, wanted)
+	pool.AwaitRunning(t, wanted)
 	ofSet, ofPool, sets := identities(t, "cascade-set"), identities(t, "cascade-deployment"), pool.Sets(t)
 	require.Len(t, sets, 1)
 	api := r.Machines.MachineV1alpha1()
@@ -49,14 +49,14 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	orphan := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
 	require.NoError(t, api.MachineSets(s.namespace).Delete(t.Context(), s.name, orphan))
 	require.NoError(t, api.MachineDeployments(pool.Namespace).Delete(t.Context(), pool.Name, orphan))
-	s.shows(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting), 20*time.Second)
+	s.shows(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
 	time.Sleep(5 * time.Second) // many times what the deletion of a set takes to reach its machines
 	require.Equal(t, ofSet, identities(t, "cascade-set"), "without a garbage collector all wait")
 	require.Equal(t, ofPool, identities(t, "cascade-deployment"), "without a garbage collector all wait")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
 
 	require.NoError(t, r.Stack.Start(t.Context(), component.ControllerManager))
-	rig.Eventually(t, time.Minute, "set and deployment are gone", func() (bool, any) {
+	rig.Eventually(t, "set and deployment are gone", func() (bool, any) {
 		_, noSet := api.MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 		_, noDeployment := api.MachineDeployments(pool.Namespace).Get(t.Context(), pool.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(noSet) && apierrors.IsNotFound(noDeployment), []error{noSet, noDeployment}
@@ -66,8 +66,8 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 
 	newSet(t, "cascade-set", "plain", wanted)
 	r.Pool(t, "cascade-deployment", "pool", wanted)
-	s.awaitRunning(t, wanted, time.Minute)
-	pool.AwaitRunning(t, wanted, time.Minute)
+	s.awaitRunning(t, wanted)
+	pool.AwaitRunning(t, wanted)
 	require.Equal(t, ofSet, identities(t, "cascade-set"), "the same machines")
 	require.Equal(t, ofPool, identities(t, "cascade-deployment"), "the same machines")
 	require.Len(t, pool.Sets(t), 1)
@@ -75,11 +75,11 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 
 	t.Run("a set below a deployment: another one takes its machines", func(t *testing.T) {
 		require.NoError(t, api.MachineSets(pool.Namespace).Delete(t.Context(), sets[0].Name, orphan))
-		rig.Eventually(t, time.Minute, "another set has its name", func() (bool, any) {
+		rig.Eventually(t, "another set has its name", func() (bool, any) {
 			now := pool.Sets(t)
 			return len(now) == 1 && now[0].UID != sets[0].UID && now[0].DeletionTimestamp == nil, len(now)
 		})
-		pool.AwaitRunning(t, wanted, time.Minute)
+		pool.AwaitRunning(t, wanted)
 		require.Equal(t, ofPool, identities(t, "cascade-deployment"))
 		created, _ := made(t, "cascade-deployment")
 		require.Equal(t, wanted, created, "no machine was made beside them")
@@ -87,7 +87,7 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	t.Run("a set without its owner reference is taken again", func(t *testing.T) {
 		set := aSet{pool.Namespace, pool.Sets(t)[0].Name}
 		set.patch(t, `{"metadata":{"ownerReferences":null}}`)
-		rig.Eventually(t, 20*time.Second, "it has its controller again", func() (bool, any) {
+		rig.Eventually(t, "it has its controller again", func() (bool, any) {
 			owner := metav1.GetControllerOf(set.read(t))
 			return owner != nil && owner.Name == pool.Name, owner
 		})
@@ -97,13 +97,13 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	t.Run("a machine goes as always", func(t *testing.T) {
 		name := s.machines(t)[0].Name
 		require.NoError(t, api.Machines(s.namespace).Delete(t.Context(), name, orphan))
-		rig.Eventually(t, time.Minute, "it is gone", func() (bool, any) {
+		rig.Eventually(t, "it is gone", func() (bool, any) {
 			_, err := api.Machines(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err), err
 		})
-		s.awaitRunning(t, wanted, time.Minute)
+		s.awaitRunning(t, wanted)
 	})
 	s.remove(t)
 	pool.Delete(t)
-	pool.AwaitGone(t, 2*time.Minute)
+	pool.AwaitGone(t)
 }

@@ -100,10 +100,10 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	versioned := func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: "v1.31.1"}
 	}
-	rig.Eventually(t, 40*time.Second, "the worker has seen the control plane", func() (bool, any) {
+	rig.Eventually(t, "the worker has seen the control plane", func() (bool, any) {
 		probe := newSet(t, "preflight", "probe", 1, versioned)
 		defer probe.remove(t)
-		rig.Eventually(t, 20*time.Second, "the set was looked at", func() (bool, any) {
+		rig.Eventually(t, "the set was looked at", func() (bool, any) {
 			c := probe.condition(t, v1alpha1.MachineSetMachinesCreated)
 			return c.Reason != "", c
 		})
@@ -111,10 +111,10 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		return c.Reason == "PreflightCheckFailed", c
 	})
 	s := newSet(t, "preflight", "preflight", 3, versioned)
-	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
+	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, `Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`)
 	require.Empty(t, s.machines(t))
-	rig.Eventually(t, 20*time.Second, "condition, column, page and command say the same", func() (bool, any) {
+	rig.Eventually(t, "condition, column, page and command say the same", func() (bool, any) {
 		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.read(t).Status.CurrentOperation
 		if o == nil || blocked.Message == "" {
 			return false, o
@@ -132,16 +132,16 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 
 	set(`{"status":{"availableReplicas":3}}`)
 	begun := time.Now()
-	s.awaitRunning(t, 3, time.Minute)
+	s.awaitRunning(t, 3)
 	t.Logf("3 machines run %s after the control plane was stable", time.Since(begun).Round(100*time.Millisecond))
-	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", 10*time.Second)
+	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated")
 
 	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not be newer
 	time.Sleep(2 * time.Second)           // the watch delivers it in milliseconds
 	s.scale(t, 4)
-	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed", 20*time.Second)
+	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")
 	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks))
-	s.awaitRunning(t, 4, time.Minute)
+	s.awaitRunning(t, 4)
 	s.remove(t)
 }

@@ -19,10 +19,10 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "frozen", "")
 	s := newSet(t, "frozen", "frozen", 3)
-	s.awaitRunning(t, 3, time.Minute)
+	s.awaitRunning(t, 3)
 	told := func(reason string, times int) {
 		t.Helper()
-		rig.Eventually(t, 20*time.Second, "event "+reason, func() (bool, any) {
+		rig.Eventually(t, "event "+reason, func() (bool, any) {
 			events, err := r.Kube.CoreV1().Events("frozen").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet,reason=" + reason})
 			require.NoError(t, err)
 			seen := 0
@@ -33,24 +33,24 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 		})
 	}
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
-	s.shows(t, v1alpha1.MachineSetFrozen, v1alpha1.ConditionTrue, "FreezeLabel", 20*time.Second)
+	s.shows(t, v1alpha1.MachineSetFrozen, v1alpha1.ConditionTrue, "FreezeLabel")
 	told("FrozeMachineSet", 1)
 	s.scale(t, 5)
 	lost := s.machines(t)[0]
 	require.NoError(t, r.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}))
-	rig.Eventually(t, time.Minute, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
+	rig.Eventually(t, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
 		status := s.read(t).Status
 		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
 	})
 	time.Sleep(3 * time.Second)
 	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")
 	s.scale(t, 1)
-	s.awaitRunning(t, 1, time.Minute)
+	s.awaitRunning(t, 1)
 
 	s.patch(t, `{"metadata":{"labels":{"freeze":null}}}`)
 	told("UnfrozeMachineSet", 1)
 	s.scale(t, 2)
-	s.awaitRunning(t, 2, time.Minute)
+	s.awaitRunning(t, 2)
 
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
 	told("FrozeMachineSet", 2)
@@ -58,7 +58,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	require.Len(t, s.machines(t), 2)
 	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
-	s.awaitRunning(t, 3, time.Minute)
+	s.awaitRunning(t, 3)
 	told("UnfrozeMachineSet", 2)
 	s.remove(t)
 }

@@ -5,7 +5,6 @@ package sets
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +19,7 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "life", "")
 	s := newSet(t, "life", "life", 2)
-	s.awaitRunning(t, 2, time.Minute)
+	s.awaitRunning(t, 2)
 	first := s.machines(t)
 
 	victim, stays := first[0], first[1]
@@ -28,13 +27,13 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(s.machines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
 	}
-	rig.Eventually(t, time.Minute, "it is gone", func() (bool, any) { return !has(victim.Name), everybody(t, "life") })
-	s.awaitRunning(t, 2, time.Minute)
+	rig.Eventually(t, "it is gone", func() (bool, any) { return !has(victim.Name), everybody(t, "life") })
+	s.awaitRunning(t, 2)
 	require.True(t, has(stays.Name), "the other one stays")
 
 	second := everybody(t, "life")
 	s.patch(t, `{"spec":{"template":{"metadata":{"labels":{"team":"a"}}}}}`)
-	rig.Eventually(t, 20*time.Second, "both carry the label", func() (bool, any) {
+	rig.Eventually(t, "both carry the label", func() (bool, any) {
 		n := 0
 		for _, m := range s.machines(t) {
 			if m.Labels["team"] == "a" {
@@ -44,7 +43,7 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 		return n == 2, n
 	})
 	require.Equal(t, second, everybody(t, "life"), "the same machines")
-	rig.Eventually(t, 20*time.Second, "both are counted as fully labelled", func() (bool, any) {
+	rig.Eventually(t, "both are counted as fully labelled", func() (bool, any) {
 		status := s.read(t).Status
 		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
 	})

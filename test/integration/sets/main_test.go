@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,9 +93,9 @@ func (s aSet) machines(t *testing.T) []v1alpha1.Machine {
 }
 
 // awaitRunning waits until the set has exactly n machines, all of them run, and its status says so.
-func (s aSet) awaitRunning(t *testing.T, n int, within time.Duration) {
+func (s aSet) awaitRunning(t *testing.T, n int) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
 		machines, running := s.machines(t), 0
 		for _, m := range machines {
 			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.DeletionTimestamp == nil {
@@ -123,9 +122,9 @@ func (s aSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1a
 }
 
 // shows waits until a condition says this.
-func (s aSet) shows(t *testing.T, kind v1alpha1.MachineSetConditionType, status v1alpha1.ConditionStatus, reason string, within time.Duration) {
+func (s aSet) shows(t *testing.T, kind v1alpha1.MachineSetConditionType, status v1alpha1.ConditionStatus, reason string) {
 	t.Helper()
-	rig.Eventually(t, within, fmt.Sprintf("%s is %s: %s", kind, status, reason), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%s is %s: %s", kind, status, reason), func() (bool, any) {
 		c := s.condition(t, kind)
 		return c.Status == status && c.Reason == reason, c
 	})
@@ -134,7 +133,7 @@ func (s aSet) shows(t *testing.T, kind v1alpha1.MachineSetConditionType, status 
 func (s aSet) remove(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-	rig.Eventually(t, 2*time.Minute, "nothing is left of set "+s.name, func() (bool, any) {
+	rig.Eventually(t, "nothing is left of set "+s.name, func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(context.Background(), s.name, metav1.GetOptions{})
 		left := len(s.machines(t))
 		return err != nil && left == 0, left

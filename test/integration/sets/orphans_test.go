@@ -43,7 +43,7 @@ func (s *sweeper) start(t *testing.T) string {
 	require.NoError(t, s.handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 	s.ended++
 	var id string
-	rig.Eventually(t, 20*time.Second, "a sweep begins", func() (bool, any) {
+	rig.Eventually(t, "a sweep begins", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
 		if err != nil || there.Info.NumActions < s.ended {
 			return false, err
@@ -61,7 +61,7 @@ func (s *sweeper) sweep(t *testing.T) workflowsorphan.Result {
 	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.start(t), "").Get(t.Context(), &result))
 	// The schedule has to have taken in how the sweep ended before the next one begins.
-	rig.Eventually(t, 20*time.Second, "the schedule knows that the sweep has ended", func() (bool, any) {
+	rig.Eventually(t, "the schedule knows that the sweep has ended", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
 		return err == nil && len(there.Info.RunningWorkflows) == 0, err
 	})
@@ -87,7 +87,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "swept", "")
 	set := newSet(t, "swept", "swept", 3)
-	set.awaitRunning(t, 3, time.Minute)
+	set.awaitRunning(t, 3)
 	healthy := instances(t, "swept")
 	require.Len(t, healthy, 3)
 	lost := r.Plant(t, "swept", "swept-lost")
@@ -104,8 +104,8 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
 	require.Empty(t, second.Sightings)
 	require.Equal(t, healthy, instances(t, "swept"))
-	set.awaitRunning(t, 3, 10*time.Second)
-	rig.Eventually(t, 20*time.Second, "people are told", func() (bool, any) {
+	set.awaitRunning(t, 3)
+	rig.Eventually(t, "people are told", func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events("swept").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, e := range events.Items {
@@ -127,7 +127,7 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	r.Namespace(t, "left", "")
 	r.Namespace(t, "moved-to", "")
 	set := newSet(t, "left", "left", 2)
-	set.awaitRunning(t, 2, time.Minute)
+	set.awaitRunning(t, 2)
 	moved := r.Plant(t, "left", "left-moved")
 	machines := r.Machines.MachineV1alpha1().Machines("moved-to")
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.Spec()}
@@ -143,7 +143,7 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	require.Contains(t, instances(t, "left"), moved.ProviderID)
 
 	require.NoError(t, machines.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
-	rig.Eventually(t, time.Minute, "the machine's own deletion takes the instance", func() (bool, any) {
+	rig.Eventually(t, "the machine's own deletion takes the instance", func() (bool, any) {
 		left := instances(t, "left")
 		return !slices.Contains(left, moved.ProviderID), left
 	})
@@ -155,13 +155,13 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "taken-over", "")
 	set := newSet(t, "taken-over", "taken-over", 1) // whose instance tells the cluster's name
-	set.awaitRunning(t, 1, time.Minute)
+	set.awaitRunning(t, 1)
 	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
 	adopted := r.PlantTagged(t, "taken-over", "adopted", "")
 	before := instances(t, "taken-over")
 	_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.Spec()}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	rig.Eventually(t, time.Minute, "the machine runs", func() (bool, any) {
+	rig.Eventually(t, "the machine runs", func() (bool, any) {
 		m, err := machines.Get(t.Context(), "adopted", metav1.GetOptions{})
 		require.NoError(t, err)
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.Spec.ProviderID == adopted.ProviderID, m.Status
@@ -172,7 +172,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	result := newSweeper(t, "taken-over").sweep(t)
 	require.Equal(t, []string{"instance " + left.ProviderID + " has no UID, and the name of Machine left, which does not exist: it is not deleted"}, result.Unclear)
 	require.NoError(t, machines.Delete(t.Context(), "adopted", metav1.DeleteOptions{}))
-	rig.Eventually(t, time.Minute, "it takes its instance along", func() (bool, any) {
+	rig.Eventually(t, "it takes its instance along", func() (bool, any) {
 		now := instances(t, "taken-over")
 		return !slices.Contains(now, adopted.ProviderID), now
 	})
@@ -187,7 +187,7 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 	require.NoError(t, err)
 	id := rig.Installation.ID(run.KindOrphanCollection, kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
 	handle := r.Temporal.ScheduleClient().GetHandle(t.Context(), id)
-	rig.Eventually(t, 20*time.Second, "there is a schedule", func() (bool, any) {
+	rig.Eventually(t, "there is a schedule", func() (bool, any) {
 		there, err := handle.Describe(t.Context())
 		if err != nil {
 			return false, err
@@ -195,7 +195,7 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 		return there.Schedule.Spec.Intervals[0].Every == 15*time.Minute, there.Schedule.Spec
 	})
 	r.Bare(t, "scheduled")
-	rig.Eventually(t, 20*time.Second, "the schedule goes with its class", func() (bool, any) {
+	rig.Eventually(t, "the schedule goes with its class", func() (bool, any) {
 		_, err := handle.Describe(t.Context())
 		return err != nil, "it is there"
 	})
@@ -206,7 +206,7 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	r.Namespace(t, "moved", "")
 	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
-	set.awaitRunning(t, 1, time.Minute)
+	set.awaitRunning(t, 1)
 	lost := []string{r.Plant(t, "moved", "moved-a").ProviderID, r.Plant(t, "moved", "moved-b").ProviderID}
 	s := newSweeper(t, "moved")
 	for range 2 {
@@ -232,7 +232,7 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.Namespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
-	set.awaitRunning(t, 3, time.Minute)
+	set.awaitRunning(t, 3)
 	r.Plant(t, "dying", "dying-lost")
 	s := newSweeper(t, "dying")
 	require.Len(t, s.sweep(t).Sightings, 1)
@@ -250,7 +250,7 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	hang(admin.AfterEffect)
 	asked := stats(t).Calls[admin.List]
 	id := s.start(t)
-	rig.Eventually(t, 20*time.Second, "the cloud is asked", func() (bool, any) {
+	rig.Eventually(t, "the cloud is asked", func() (bool, any) {
 		calls := stats(t).Calls[admin.List]
 		return calls > asked, calls
 	})
@@ -264,6 +264,6 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
 	require.Len(t, result.Collected, 1, fmt.Sprintf("%+v", result))
 	require.Len(t, instances(t, "dying"), 3)
-	set.awaitRunning(t, 3, time.Minute)
+	set.awaitRunning(t, 3)
 	set.remove(t)
 }

@@ -42,27 +42,27 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 		orphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
 	}
 	s := newSet(t, "orphans", "orphans", wanted)
-	s.awaitRunning(t, wanted, 2*time.Minute)
+	s.awaitRunning(t, wanted)
 	created, _ := made(t, "orphans")
 	require.Equal(t, wanted, created, "the set made none")
 	require.Len(t, instances(t, "orphans"), wanted)
 
 	change(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
-	rig.Eventually(t, 20*time.Second, "it is let go", func() (bool, any) {
+	rig.Eventually(t, "it is let go", func() (bool, any) {
 		m, err := r.Machines.MachineV1alpha1().Machines("orphans").Get(t.Context(), "orphan-07", metav1.GetOptions{})
 		require.NoError(t, err)
 		return metav1.GetControllerOf(m) == nil && m.DeletionTimestamp == nil, m.OwnerReferences
 	})
-	s.awaitRunning(t, wanted, time.Minute)
+	s.awaitRunning(t, wanted)
 	created, _ = made(t, "orphans")
 	require.Equal(t, wanted+1, created)
 	change(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
-	rig.Eventually(t, 30*time.Second, "one more or less is deleted", func() (bool, any) {
+	rig.Eventually(t, "one more or less is deleted", func() (bool, any) {
 		list, err := r.Machines.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == wanted, len(list.Items)
 	})
-	s.awaitRunning(t, wanted, time.Minute)
+	s.awaitRunning(t, wanted)
 	created, _ = made(t, "orphans")
 	require.Equal(t, wanted+1, created)
 	require.Equal(t, before.DuplicateCreates, stats(t).DuplicateCreates)
@@ -78,12 +78,12 @@ func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 		s.Spec.Template.Labels = map[string]string{"app": "web"}
 	}
 	a, b := newSet(t, "overlap", "a", 4, both), newSet(t, "overlap", "b", 4, both)
-	a.awaitRunning(t, 4, time.Minute)
-	b.awaitRunning(t, 4, time.Minute)
+	a.awaitRunning(t, 4)
+	b.awaitRunning(t, 4)
 	created, _ := made(t, "overlap")
 	require.Equal(t, 8, created)
 	orphan(t, "overlap", "stray", map[string]string{"app": "web"})
-	rig.Eventually(t, 30*time.Second, "somebody has taken it, and has one less of the others", func() (bool, any) {
+	rig.Eventually(t, "somebody has taken it, and has one less of the others", func() (bool, any) {
 		x, y := a.machines(t), b.machines(t)
 		return len(x) == 4 && len(y) == 4 && len(everybody(t, "overlap")) == 8, []int{len(x), len(y)}
 	})

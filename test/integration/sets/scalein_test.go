@@ -20,7 +20,7 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "marked", "")
 	s := newSet(t, "marked", "marked", 8)
-	s.awaitRunning(t, 8, time.Minute)
+	s.awaitRunning(t, 8)
 	now := time.Now().UTC().Truncate(time.Second)
 	var chosen, others []string
 	for i, m := range s.machines(t) {
@@ -34,7 +34,7 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	}
 	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":%d}}`,
 		v1alpha1.AnnotationLastScalerChange, now.Format(time.RFC3339), 8-len(chosen)))
-	s.awaitRunning(t, len(others), time.Minute)
+	s.awaitRunning(t, len(others))
 	var left []string
 	for _, m := range s.machines(t) {
 		left = append(left, m.Name)
@@ -52,7 +52,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	const wait = 8 * time.Second
 	s := newSet(t, "minready", "minready", 3, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = int32(wait.Seconds()) })
 	readyFrom := map[string]time.Time{} // by machine: the first transition of its node to Ready, in whole seconds as a status has it
-	rig.Eventually(t, time.Minute, "three are available", func() (bool, any) {
+	rig.Eventually(t, "three are available", func() (bool, any) {
 		status := s.read(t).Status
 		for _, m := range s.machines(t) {
 			i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -83,20 +83,20 @@ func TestPausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "paused", "")
 	s := newSet(t, "paused", "paused", 3)
-	s.awaitRunning(t, 3, time.Minute)
+	s.awaitRunning(t, 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
-	s.shows(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused", 20*time.Second)
+	s.shows(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused")
 	chosen := s.machines(t)[1].Name
 	change(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 	s.patch(t, `{"spec":{"replicas":2,"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":"b"}}}}}}}`)
 	time.Sleep(3 * time.Second)
 	require.Len(t, s.machines(t), 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
-	s.awaitRunning(t, 2, time.Minute)
+	s.awaitRunning(t, 2)
 	for _, m := range s.machines(t) {
 		require.NotEqual(t, chosen, m.Name)
 	}
-	rig.Eventually(t, 20*time.Second, "the node template reaches the machines", func() (bool, any) {
+	rig.Eventually(t, "the node template reaches the machines", func() (bool, any) {
 		for _, m := range s.machines(t) {
 			if m.Spec.NodeTemplateSpec.Labels["team"] != "b" {
 				return false, m.Spec.NodeTemplateSpec

@@ -35,11 +35,11 @@ func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 		}
 	}()
 	for _, when := range []int{30, 90} {
-		rig.Eventually(t, 3*time.Minute, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
+		rig.Eventually(t, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
 		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
 		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 	}
-	s.awaitRunning(t, wanted, 4*time.Minute)
+	s.awaitRunning(t, wanted)
 	close(stop)
 	<-done
 	require.LessOrEqual(t, most.Load(), int64(wanted), "machines at a time")
@@ -50,7 +50,7 @@ func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	// A create whose answer was lost with the API server is in no audit log; that a name was made once, the server sees to.
 	require.LessOrEqual(t, created, wanted)
 	require.Zero(t, s.read(t).Status.Overshoot)
-	s.shows(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready", 10*time.Second)
+	s.shows(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready")
 	s.remove(t)
 }
 
@@ -62,10 +62,10 @@ func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 	r.Refuse(t, "refused", `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`, "not this one")
 	t.Cleanup(func() { r.Permit(t, "refused") })
 	s := newSet(t, "refused", "refused", wanted)
-	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate, 30*time.Second)
+	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate)
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message, "not this one")
-	s.awaitRunning(t, wanted, 4*time.Minute)
-	rig.Eventually(t, 10*time.Second, "the failure is told no more", func() (bool, any) {
+	s.awaitRunning(t, wanted)
+	rig.Eventually(t, "the failure is told no more", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetReplicaFailure)
 		return c.Type == "", c
 	})

@@ -162,10 +162,10 @@ func (n *fleet) live(t *testing.T) {
 		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 		d.Spec.Template.Spec.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
 	})
-	n.rolled.AwaitRunning(t, rolledSize, time.Minute)
+	n.rolled.AwaitRunning(t, rolledSize)
 	n.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	for p, size := range map[*rig.Pool]int{n.calm: calmSize, n.middle: middleSize, n.going: 2, n.gone: 1, n.sick: 1} {
-		p.AwaitRunning(t, size, time.Minute)
+		p.AwaitRunning(t, size)
 	}
 	n.calm.Deploy(t, podsCalm, calmSize)
 	n.going.Deploy(t, podsGoing, 2)
@@ -179,14 +179,14 @@ func (n *fleet) live(t *testing.T) {
 // three minutes after they have joined.
 func (n *fleet) settled(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, time.Minute, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
+	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
 		machines := n.rolled.Machines(t)
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Labels["version"] != "2" })
 		kept := slices.ContainsFunc(n.calm.Machines(t), func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil })
 		return kept && !old && len(machines) == rolledSize, []bool{kept, old}
 	})
 	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines))
-	rig.Eventually(t, 30*time.Second, "the nodes have MCM's finalizer", func() (bool, any) {
+	rig.Eventually(t, "the nodes have MCM's finalizer", func() (bool, any) {
 		var without []string
 		for _, p := range []*rig.Pool{n.calm, n.rolled, n.middle, n.going, n.sick} {
 			nodes := p.Nodes(t)
@@ -222,7 +222,7 @@ func (n *fleet) unsettle(t *testing.T) {
 		}
 		return count
 	}
-	rig.Eventually(t, time.Minute, "two machines are being deleted, one is Unknown, one Failed, one refused", func() (bool, any) {
+	rig.Eventually(t, "two machines are being deleted, one is Unknown, one Failed, one refused", func() (bool, any) {
 		saw := map[string]int{
 			"gone": phases(n.gone, v1alpha1.MachineTerminating), "going": phases(n.going, v1alpha1.MachineTerminating), "sick": phases(n.sick, v1alpha1.MachineUnknown),
 			"full": phases(n.full, v1alpha1.MachineCrashLoopBackOff), "failed": phases(n.failed, v1alpha1.MachineFailed),
@@ -238,7 +238,7 @@ func (n *fleet) unsettle(t *testing.T) {
 	n.pending = pool(t, "pending", classLate, 1)
 	n.slow = pool(t, "slow", classSlow, 2)
 	n.middle.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
-	rig.Eventually(t, 20*time.Second, "the cloud creates three instances, and a node is awaited", func() (bool, any) {
+	rig.Eventually(t, "the cloud creates three instances, and a node is awaited", func() (bool, any) {
 		creating := 0
 		for _, m := range append(n.slow.Machines(t), n.middle.Machines(t)...) {
 			if m.Spec.ProviderID == "" {
@@ -253,11 +253,11 @@ func (n *fleet) unsettle(t *testing.T) {
 // unsettleAgain lets Millwright begin what it will not end: a creation, and a drain that a budget holds.
 func (n *fleet) unsettleAgain(t *testing.T) {
 	t.Helper()
-	n.going.AwaitPods(t, podsGoing, 2, time.Minute)
+	n.going.AwaitPods(t, podsGoing, 2)
 	n.going.Loosen(t, podsGoing, 2)
 	n.going.Scale(t, 0)
 	n.again = pool(t, "again", classSlow, 1)
-	rig.Eventually(t, time.Minute, "the cloud creates an instance, and a drain is held", func() (bool, any) {
+	rig.Eventually(t, "the cloud creates an instance, and a drain is held", func() (bool, any) {
 		leaving, making := n.going.Machines(t), n.again.Machines(t)
 		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil && leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
 		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.again.Instances(t)) == 1

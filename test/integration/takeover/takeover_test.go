@@ -60,7 +60,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.freeze(t) // as an MCM that dies in an ordinary scale-down leaves it
 	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", folder(t, "deploy/crds"))
 	require.NoError(t, err)
-	rig.Eventually(t, 30*time.Second, "nothing has to be done first", func() (bool, any) {
+	rig.Eventually(t, "nothing has to be done first", func() (bool, any) {
 		out, err = r.TryStarter(t, check...)
 		return err == nil, out
 	})
@@ -73,7 +73,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 
 	start(t, component.Worker, component.Bridge)
 	begun := time.Now()
-	rig.Eventually(t, 30*time.Second, "worker and bridge are at work", func() (bool, any) {
+	rig.Eventually(t, "worker and bridge are at work", func() (bool, any) {
 		_, err := r.TryStarter(t, "heartbeats")
 		return err == nil, err
 	})
@@ -89,7 +89,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.untouched(t, before, begun, n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick)
 	n.endsWithMCM(t, before)
 	n.untouched(t, before, begun, n.calm, n.rolled, n.middle, n.slow)
-	rig.Eventually(t, time.Minute, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
+	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
 		_, err := r.TryStarter(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
 	})
@@ -125,16 +125,16 @@ func (n *fleet) plansWhatItFinds(t *testing.T, checked string) {
 func (n *fleet) goesOn(t *testing.T, before state) {
 	t.Helper()
 	n.heal(t)
-	n.slow.AwaitRunning(t, 2, time.Minute)
-	n.pending.AwaitRunning(t, 1, time.Minute)
-	n.sick.AwaitRunning(t, 1, time.Minute)
-	n.full.AwaitRunning(t, 1, time.Minute)
-	n.going.AwaitRunning(t, 1, time.Minute)
-	rig.Eventually(t, time.Minute, "the deletion that the cloud refused is over", func() (bool, any) {
+	n.slow.AwaitRunning(t, 2)
+	n.pending.AwaitRunning(t, 1)
+	n.sick.AwaitRunning(t, 1)
+	n.full.AwaitRunning(t, 1)
+	n.going.AwaitRunning(t, 1)
+	rig.Eventually(t, "the deletion that the cloud refused is over", func() (bool, any) {
 		left := []int{len(n.gone.Machines(t)), len(n.gone.Nodes(t)), len(n.gone.Instances(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.middle.AwaitRunning(t, middleSize, time.Minute)
+	n.middle.AwaitRunning(t, middleSize)
 	after := n.look(t)
 	for _, pool := range []*rig.Pool{n.slow, n.pending, n.sick} {
 		for name, was := range before.Instances {
@@ -178,7 +178,7 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 func (n *fleet) rollsOut(t *testing.T) {
 	t.Helper()
 	n.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"3"}}}}}`)
-	rig.Eventually(t, time.Minute, "the rollout is complete", func() (bool, any) {
+	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
 		s := n.rolled.Deployment(t).Status
 		machines := n.rolled.Machines(t)
 		for _, m := range machines {
@@ -201,12 +201,12 @@ func (n *fleet) endsWithMCM(t *testing.T, before state) {
 	t.Helper()
 	n.going.Loosen(t, podsGoing, 0)
 	n.sick.Scale(t, 2)
-	rig.Eventually(t, time.Minute, "MCM ends the deletion", func() (bool, any) {
+	rig.Eventually(t, "MCM ends the deletion", func() (bool, any) {
 		left := []int{len(n.going.Machines(t)), len(n.going.Nodes(t)), len(n.going.Instances(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.sick.AwaitRunning(t, 2, time.Minute)
-	n.again.AwaitRunning(t, 1, time.Minute)
+	n.sick.AwaitRunning(t, 2)
+	n.again.AwaitRunning(t, 1)
 	assert.Contains(t, before.Instances, n.again.Machines(t)[0].Spec.ProviderID, "it has the instance that Millwright had begun")
 	assert.Len(t, n.again.Instances(t), 1)
 }

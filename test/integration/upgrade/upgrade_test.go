@@ -141,13 +141,13 @@ func begin(t *testing.T, namespace string) *work {
 		}
 	})
 	w.held = r.Pool(t, namespace, namespace+"-held", 1, rig.Hosting)
-	w.rolled.AwaitRunning(t, rolled, time.Minute)
-	w.held.AwaitRunning(t, 1, time.Minute)
-	w.held.AwaitHosts(t, 1, time.Minute)
+	w.rolled.AwaitRunning(t, rolled)
+	w.held.AwaitRunning(t, 1)
+	w.held.AwaitHosts(t, 1)
 	w.held.Deploy(t, "web", 1)
 	w.held.Budget(t, "web", 1)
 	w.held.Scale(t, 0)
-	rig.Eventually(t, time.Minute, "the drain is held by the budget", func() (bool, any) {
+	rig.Eventually(t, "the drain is held by the budget", func() (bool, any) {
 		machines := w.held.Machines(t)
 		if len(machines) != 1 || machines[0].Status.CurrentOperation == nil {
 			return false, machines
@@ -157,7 +157,7 @@ func begin(t *testing.T, namespace string) *work {
 	})
 	w.made = r.Pool(t, namespace+"-late", namespace+"-late-made", made)
 	w.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-	rig.Eventually(t, time.Minute, "rollout and creations are in the middle", func() (bool, any) {
+	rig.Eventually(t, "rollout and creations are in the middle", func() (bool, any) {
 		updated, making := w.updated(t), len(w.made.Machines(t))
 		return updated >= 1 && updated < rolled && making == made, []int{updated, making}
 	})
@@ -176,21 +176,21 @@ func (w *work) updated(t *testing.T) (n int) {
 
 // finish returns when all work is complete and everything is deleted. Nothing may have been violated in between.
 func (w *work) finish(t *testing.T, terminated bool) {
-	w.made.AwaitRunning(t, made, 2*time.Minute)
+	w.made.AwaitRunning(t, made)
 	require.Len(t, w.made.Instances(t), made)
-	rig.Eventually(t, 2*time.Minute, "the rollout is complete", func() (bool, any) {
+	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
 		s := w.rolled.Deployment(t).Status
 		return w.updated(t) == rolled && len(w.rolled.Machines(t)) == rolled && s.AvailableReplicas == rolled, fmt.Sprintf("%+v", s)
 	})
 	require.Len(t, w.held.Pods(t, "web"), 1)
 	require.Nil(t, w.held.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
 	w.held.Loosen(t, "web", 0)
-	rig.Eventually(t, time.Minute, "the drained machine is gone", func() (bool, any) { return len(w.held.Machines(t)) == 0, w.held.Machines(t) })
+	rig.Eventually(t, "the drained machine is gone", func() (bool, any) { return len(w.held.Machines(t)) == 0, w.held.Machines(t) })
 	for _, pool := range []*rig.Pool{w.rolled, w.made, w.held} {
 		pool.Delete(t)
 	}
 	for _, pool := range []*rig.Pool{w.rolled, w.made, w.held} {
-		pool.AwaitGone(t, 2*time.Minute)
+		pool.AwaitGone(t)
 	}
 	r.Bare(t, w.rolled.Namespace)
 	r.Bare(t, w.made.Namespace)

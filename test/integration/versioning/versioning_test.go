@@ -7,7 +7,6 @@ package versioning
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 func current(t *testing.T, build string) {
 	t.Helper()
 	handle := r.Temporal.WorkerDeploymentClient().GetHandle(deployment)
-	rig.Eventually(t, 30*time.Second, "build "+build+" is current", func() (bool, any) {
+	rig.Eventually(t, "build "+build+" is current", func() (bool, any) {
 		_, err := handle.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
 		return err == nil, err
 	})
@@ -53,7 +52,7 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 	r.Namespace(t, "versioned", "")
 	p := r.Pool(t, "versioned", "versioned", 2)
 	id := ""
-	rig.Eventually(t, 30*time.Second, "the deployment's workflow is open, and no build works on it", func() (bool, any) {
+	rig.Eventually(t, "the deployment's workflow is open, and no build works on it", func() (bool, any) {
 		d := p.Deployment(t)
 		id = rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
 		history := r.Temporal.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
@@ -70,7 +69,7 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 	})
 	require.Empty(t, p.Machines(t))
 	current(t, "old")
-	p.AwaitRunning(t, 2, time.Minute)
+	p.AwaitRunning(t, 2)
 	before, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
 	require.Equal(t, "old", before.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId())
@@ -78,10 +77,10 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 	current(t, "new")
 	require.NoError(t, r.Stack.Stop(t.Context(), component.Worker))
 	p.Scale(t, 3)
-	p.AwaitRunning(t, 3, time.Minute)
+	p.AwaitRunning(t, 3)
 	after, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, before.WorkflowExecutionInfo.Execution.RunId)
 	require.NoError(t, err)
 	require.Equal(t, "new", after.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId(), "the same run")
 	p.Delete(t)
-	p.AwaitGone(t, time.Minute)
+	p.AwaitGone(t)
 }

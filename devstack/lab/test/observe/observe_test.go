@@ -88,11 +88,11 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	// A deployment is rolled, and its nodes are drained of their pods.
 	r.Namespace(t, "rolled", "")
 	rolled := r.Pool(t, "rolled", "rolled", 2, rig.Hosting)
-	rolled.AwaitRunning(t, 2, time.Minute)
-	rolled.AwaitHosts(t, 2, time.Minute)
+	rolled.AwaitRunning(t, 2)
+	rolled.AwaitHosts(t, 2)
 	rolled.Deploy(t, "api", 2)
 	rolled.Scale(t, 1)
-	rolled.AwaitRunning(t, 1, time.Minute)
+	rolled.AwaitRunning(t, 1)
 	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
 
 	// Three of four machines have no quota, and are replaced at their creation timeout.
@@ -104,8 +104,8 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	// A budget holds a drain.
 	r.Namespace(t, "held", "")
 	held := r.Pool(t, "held", "held", 1, rig.Hosting)
-	held.AwaitRunning(t, 1, time.Minute)
-	held.AwaitHosts(t, 1, time.Minute)
+	held.AwaitRunning(t, 1)
+	held.AwaitHosts(t, 1)
 	held.Deploy(t, "web", 1)
 	held.Budget(t, "web", 1)
 	held.Scale(t, 0)
@@ -113,7 +113,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	// An instance is nobody's.
 	r.Plant(t, "held", "orphan")
 	sweeps := r.Sweeps(t, "held", time.Second)
-	rig.Eventually(t, time.Minute, "the orphan is collected", func() (bool, any) {
+	rig.Eventually(t, "the orphan is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		n := r.Metric(t, component.Worker, "millwright_orphans_collected_total")
 		return n > 0, n
@@ -122,7 +122,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	// Temporal is away for a moment, while an object changes.
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Temporal))
 	rolled.Scale(t, 2)
-	rig.Eventually(t, time.Minute, "a signal is refused", func() (bool, any) {
+	rig.Eventually(t, "a signal is refused", func() (bool, any) {
 		n := r.Metric(t, component.Bridge, "millwright_bridge_signal_failures_total")
 		return n > 0, n
 	})
@@ -130,13 +130,13 @@ func TestWhatHappensIsSeen(t *testing.T) {
 
 	t.Run("Prometheus answers every query", func(t *testing.T) {
 		wanted := asked(t)
-		rig.Eventually(t, 4*time.Minute, "answers", func() (bool, any) {
+		rig.Eventually(t, "answers", func() (bool, any) {
 			wanted = slices.DeleteFunc(wanted, func(q string) bool { return ask(t, q) > 0 })
 			return len(wanted) == 0, wanted
 		})
 	})
 	t.Run("an alert reaches Alertmanager", func(t *testing.T) {
-		rig.Eventually(t, 4*time.Minute, "the alert on machines that do not join", func() (bool, any) {
+		rig.Eventually(t, "the alert on machines that do not join", func() (bool, any) {
 			var alerts []alert
 			get(t, parts.Alertmanager, "/api/v2/alerts", &alerts)
 			return slices.ContainsFunc(alerts, func(a alert) bool {

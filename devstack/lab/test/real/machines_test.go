@@ -24,7 +24,7 @@ import (
 func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	incustest.NeedSupport(t)
 	p := newPool(t, "killed", 6)
-	rig.Eventually(t, soon, "the first container exists", func() (bool, any) { return len(instances(t, p)) > 0, nil })
+	rig.Eventually(t, "the first container exists", func() (bool, any) { return len(instances(t, p)) > 0, nil })
 	require.NoError(t, r.Stack.Kill(t.Context(), parts.IncusWorker))
 	known := 0
 	for _, m := range p.Machines(t) {
@@ -35,7 +35,7 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	t.Logf("killed with %d containers made, of which %d were on record", len(instances(t, p)), known)
 	require.Less(t, known, 6, "it was killed too late to be in the middle of its calls")
 	require.NoError(t, r.Stack.Start(t.Context(), parts.IncusWorker))
-	p.AwaitRunning(t, 6, soon)
+	p.AwaitRunning(t, 6)
 	of, ids := map[string]string{}, map[string]bool{}
 	for _, m := range p.Machines(t) {
 		of[string(m.UID)] = m.Spec.ProviderID
@@ -48,7 +48,7 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 		assert.Equal(t, i.Config["user.provider-id"], of[i.Config["user.millwright-uid"]], i.Name)
 	}
 	p.Delete(t)
-	p.AwaitGone(t, soon)
+	p.AwaitGone(t)
 	assert.Empty(t, instances(t, p))
 }
 
@@ -61,7 +61,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	p.Budget(t, "web", 2)
 	m, pods := p.Host(t, "web")
 	p.Remove(t, m.Name)
-	rig.Eventually(t, soon, "the drain is blocked", func() (bool, any) {
+	rig.Eventually(t, "the drain is blocked", func() (bool, any) {
 		now, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(now.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineDrained })
@@ -73,8 +73,8 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 		assert.Equal(t, pod.Name, name)
 	}
 	p.Loosen(t, "web", 1)
-	p.AwaitDeleted(t, m, soon)
-	p.AwaitRunning(t, 2, soon)
+	p.AwaitDeleted(t, m)
+	p.AwaitRunning(t, 2)
 	awaitReady(t, p, 2)
 }
 
@@ -90,7 +90,7 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 	for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating} {
 		assert.Contains(t, phases, phase)
 	}
-	p.AwaitRunning(t, 2, soon)
+	p.AwaitRunning(t, 2)
 	assert.NotContains(t, names(instances(t, p)), m.Name)
 	assert.Len(t, instances(t, p), 2)
 }
@@ -107,7 +107,7 @@ func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 	phases := phasesUntilGone(t, p, m)
 	t.Logf("phases of the machine: %v, gone after %s", phases, time.Since(began).Round(time.Second))
 	assert.Contains(t, phases, v1alpha1.MachineFailed)
-	p.AwaitRunning(t, 2, soon)
+	p.AwaitRunning(t, 2)
 	assert.Len(t, instances(t, p), 2)
 }
 

@@ -81,8 +81,8 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 func running(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	p := newPool(t, name, replicas, changes...)
-	p.AwaitRunning(t, int(replicas), soon)
-	p.AwaitHosts(t, int(replicas), soon)
+	p.AwaitRunning(t, int(replicas))
+	p.AwaitHosts(t, int(replicas))
 	return p
 }
 
@@ -162,7 +162,7 @@ func serving(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) 
 func awaitReady(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
 	t.Helper()
 	var ready []corev1.Pod
-	rig.Eventually(t, soon, fmt.Sprintf("%d pods are ready", n), func() (bool, any) {
+	rig.Eventually(t, fmt.Sprintf("%d pods are ready", n), func() (bool, any) {
 		ready = nil
 		for _, pod := range p.Pods(t, "web") {
 			for _, c := range pod.Status.Conditions {

@@ -73,7 +73,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 
 	for _, size := range []int{4, 2} {
 		p.Scale(t, size)
-		p.AwaitRunning(t, size, soon)
+		p.AwaitRunning(t, size)
 		assert.Len(t, instances(t, p), size)
 	}
 	awaitReady(t, p, 3)

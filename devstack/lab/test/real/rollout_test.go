@@ -48,7 +48,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	rig.Eventually(t, soon, "the service has endpoints", func() (bool, any) {
+	rig.Eventually(t, "the service has endpoints", func() (bool, any) {
 		ready, err := endpoints(t.Context(), p)
 		return len(ready) == 4, []any{ready, err}
 	})
@@ -63,7 +63,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	}
 	began := time.Now()
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-	rig.Eventually(t, 2*time.Minute, "all machines are replaced", func() (bool, any) {
+	rig.Eventually(t, "all machines are replaced", func() (bool, any) {
 		left := 0
 		for _, m := range p.Machines(t) {
 			if former.Has(m.Name) {
@@ -72,7 +72,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 		}
 		return left == 0, left
 	})
-	p.AwaitRunning(t, 6, soon)
+	p.AwaitRunning(t, 6)
 	took := time.Since(began)
 	last := awaitReady(t, p, 4)
 	cancel()
