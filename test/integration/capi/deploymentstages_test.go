@@ -34,7 +34,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 			return made["staged-2"] == 1 && made[f.name] == 1, fmt.Sprint(made, page, f.says(t))
 		})
 	}
-	half("the first step is reached", 60*time.Second)
+	half("the first step is reached")
 	rig.Eventually(t, "it waits for a person", func() (bool, any) {
 		list := r.Workflows(t, fmt.Sprintf("WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND Stuck = true AND Step = 'await-approval'", f.set))
 		return len(list) == 1, f.page(t)
@@ -42,7 +42,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
 	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "passes step 1 of 1")
 	time.Sleep(3 * time.Second) // nothing is to happen: there is nothing to wait for
-	half("it is paused", time.Second)
+	half("it is paused")
 	paused, _, _ := unstructured.NestedBool(f.get(t, machineDeployments, f.set).Object, "spec", "paused")
 	assert.True(t, paused)
 	require.Contains(t, f.request(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
