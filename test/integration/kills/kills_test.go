@@ -1,0 +1,167 @@
+//go:build integration
+
+// Package kills (tier: test) shows each fault of first rank once: while machines are created, while a machine is drained and while a rollout is in
+// the middle, a process is killed with SIGKILL, and all three come to their end without a second instance, a second eviction or a broken bound. Kills
+// at all other moments are in the packages chaos, drain, sets and rollouts (tier: test-all).
+package kills
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/test/checker"
+	"millwright/test/integration/rig"
+)
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+}
+
+// slow are the latencies of instances that are in the middle of their creation or deletion for some seconds.
+const slow = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
+
+const (
+	created = 12 // machines of the pool that is made
+	rolled  = 6  // machines of the pool that is rolled out
+)
+
+func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
+	for _, victim := range []string{component.Worker, component.Bridge, component.Temporal, component.APIServer} {
+		t.Run(victim, func(t *testing.T) { kill(t, victim) })
+	}
+}
+
+func kill(t *testing.T, victim string) {
+	name := strings.TrimPrefix(victim, "kube-")
+	before, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	draining, gone, pods := prepareDrain(t, "drain-"+name)
+	rolling, verdict := startRollout(t, "roll-"+name)
+	r.Namespace(t, "make-"+name, slow)
+	making := r.Pool(t, "make-"+name, "make-"+name, created)
+	draining.Remove(t, gone.Name)
+
+	rig.Eventually(t, "all three are in the middle", func() (bool, any) {
+		instances, updated := len(making.Instances(t)), edition(t, rolling, "2")
+		stage := stageOf(t, draining, gone.Name)
+		return instances > 0 && updated > 0 && stage == v1alpha1.MachineDeletionDrain, fmt.Sprint(instances, updated, stage)
+	})
+	require.NoError(t, r.Stack.Kill(t.Context(), victim))
+	require.NoError(t, r.Stack.Start(t.Context(), victim))
+
+	making.AwaitRunning(t, created)
+	require.Len(t, making.Instances(t), created)
+	rig.Eventually(t, "all machines are of the new template", func() (bool, any) {
+		n, all := edition(t, rolling, "2"), len(rolling.Machines(t))
+		return n == rolled && all == rolled, fmt.Sprintf("%d of %d", n, all)
+	})
+	rolling.AwaitRunning(t, rolled)
+	verdict()
+	rig.Eventually(t, "the drained machine is gone", func() (bool, any) {
+		_, err := r.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+	draining.AwaitRunning(t, 2)
+	require.NotContains(t, draining.Instances(t), gone.Spec.ProviderID)
+	accepted := map[string]int{} // a killed API server has not written all to the log
+	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+		o := line.ObjectRef
+		return o.Namespace == draining.Namespace && o.Subresource == "eviction" && line.ResponseStatus.Code == 201
+	}) {
+		accepted[line.ObjectRef.Name]++
+	}
+	for _, pod := range pods {
+		require.LessOrEqual(t, accepted[pod.Name], 1, "evictions of pod %s", pod.Name)
+	}
+	after, err := r.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances that were made twice")
+	for _, p := range []*rig.Pool{making, rolling, draining} {
+		p.Delete(t)
+	}
+	for _, p := range []*rig.Pool{making, rolling, draining} {
+		p.AwaitGone(t)
+	}
+}
+
+// prepareDrain makes a pool of two machines with pods that take some seconds to end, and returns one of the machines and its pods.
+func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, pods []corev1.Pod) {
+	t.Helper()
+	r.Namespace(t, name, slow)
+	p = r.Pool(t, name, name, 2, rig.Hosting)
+	p.AwaitRunning(t, 2)
+	p.AwaitHosts(t, 2)
+	p.Deploy(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
+		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "8s"
+		pod.Spec.TerminationGracePeriodSeconds = new(int64(30))
+	})
+	m, pods = p.Host(t, "web")
+	return p, m, pods
+}
+
+// startRollout makes a pool, watches it, and changes its template. verdict fails the test if a bound was broken.
+func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
+	t.Helper()
+	r.Namespace(t, name, slow)
+	p = r.Pool(t, name, name, rolled, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
+			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+				MaxSurge: new(intstr.FromInt32(2)), MaxUnavailable: new(intstr.FromInt32(0)),
+			}},
+		}
+	})
+	p.AwaitRunning(t, rolled)
+	ctx, cancel := context.WithCancel(t.Context())
+	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, name, checker.Bounds{Leaving: true, Nodes: true})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		watcher.Run(ctx)
+	}()
+	rig.Eventually(t, "the bounds are in force", func() (bool, any) { return watcher.InForce(), nil })
+	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
+	return p, func() {
+		t.Helper()
+		cancel()
+		<-over
+		violations, samples := watcher.Violations()
+		t.Logf("%d samples, %d machines at the most", samples, watcher.Peak())
+		require.Empty(t, violations)
+	}
+}
+
+// edition counts the machines whose template has this label.
+func edition(t *testing.T, p *rig.Pool, value string) (n int) {
+	t.Helper()
+	for _, m := range p.Machines(t) {
+		if m.Labels["edition"] == value {
+			n++
+		}
+	}
+	return n
+}
+
+// stageOf returns the stage of a machine's deletion; empty if there is none.
+func stageOf(t *testing.T, p *rig.Pool, machine string) v1alpha1.MachineDeletionStage {
+	t.Helper()
+	for _, m := range p.Machines(t) {
+		if d := m.Status.Deletion; m.Name == machine && d != nil {
+			return d.Stage
+		}
+	}
+	return ""
+}
