@@ -8,11 +8,12 @@ TOOL := go tool -modfile=tools.mod
 MODULES := deploy/render devstack/mcm provider/incus provider/mcmdriver examples/provider-libvirt
 # What needs more of a machine than Go (root, Debian's packages, namespaces). Nothing else needs it.
 LAB := devstack/lab
-# An integration test that fails is run once more, alone, if no more than five failed (ADR 0092). The file of JSON has the whole output, also the logs of stacks.
-TWICE := $(TOOL) gotestsum --format pkgname-and-test-fails --format-icons text --jsonfile bin/integration.json --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+# One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.
+TIER = go run -tags integration ./test/tiers --only '$(ONLY)' --stress $(or $(STRESS),0) --out bin/$@.json
+QUICK := ./decide/... ./observe/... ./activities/... ./workflows/...
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build test test-unit integration test-lab demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint verify vulncheck stack
+.PHONY: help build quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint generate-check verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -20,20 +21,15 @@ help: ## this list
 build: ## our binaries, into bin/
 	go build -trimpath -o bin/ $(BINARIES)
 
-test: verify integration ## everything: verify, then the integration tests on the real stack
+quick: ## at each save: vet, unit tests of decide, observe, activities and workflows, and the recorded histories
+	go vet $(QUICK)
+	go test -short -vet=off $(QUICK)
 
-test-unit: ## unit tests with the race detector; no services and no network
-	go test -race ./...
-	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go vet ./... && go test -race ./...); done
+test: stack ## unit tests with the race detector, and the core of the integration tests; ONLY=regexp, STRESS=n
+	$(TIER) test
 
-integration: stack ## integration tests on a stack of their own: real API server, real Temporal
-	@rm -f bin/failed-once.txt
-	$(TWICE) --rerun-fails-report=bin/failed-once.txt --packages='./devstack/... ./test/integration/...' -- -tags integration -p 2 -parallel 8 -count=1 -timeout 40m # two stacks at a time, eight tests on each: mostly they wait
-	@if [ -s bin/failed-once.txt ]; then echo "failed beside others and passed alone, so there is a defect to find:"; cat bin/failed-once.txt; fi
-	@for module in $(MODULES); do (cd $$module && echo "in $$module:" && go test -tags integration -count=1 -timeout 10m ./...); done
-
-test-lab: stack ## tests of the lab: real nodes, images, Prometheus; those that this machine cannot run are skipped, or fail with CI=true
-	cd $(LAB) && go vet -tags integration ./... && go test -tags integration -p 2 -parallel 8 -count=1 -timeout 40m ./...
+test-all: stack ## all tests, also those that need root, Debian's packages, MCM or Incus; ONLY=regexp, STRESS=n
+	$(TIER) all
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build
@@ -114,9 +110,9 @@ lint: ## golangci-lint with the import rules, workflowcheck, and whether tests c
 vulncheck: ## known vulnerabilities in what we import
 	$(TOOL) govulncheck ./...
 
-verify: ## before every commit: generate leaves no diff, lint, unit tests, among them the replay of all recorded histories
+generate-check: ## make generate leaves no difference
 	@before=$$(git status --porcelain | sha256sum); diff=$$(git diff | sha256sum); $(MAKE) --no-print-directory generate; \
 	if [ "$$before" != "$$(git status --porcelain | sha256sum)" ] || [ "$$diff" != "$$(git diff | sha256sum)" ]; then \
 		echo "make generate changed files: commit what it made" >&2; git status --short >&2; exit 1; fi
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory test-unit
+
+verify: generate-check lint ## before every commit, beside make test: generated files are up to date, and the linters

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"regexp"
 	"slices"
@@ -25,26 +26,52 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"millwright/devstack/attached"
 	"millwright/devstack/build"
 )
 
 func main() {
 	only := flag.String("only", "", "regular expression of the packages and commands to run; empty: all of the tier")
 	out := flag.String("out", "", "file for the table as JSON; empty: none")
+	stress := flag.Int("stress", 0, "busy loops that run beside the tests")
 	flag.Usage = func() {
-		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: tiers [-only REGEXP] [-out FILE] test|all")
+		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: tiers [-only REGEXP] [-stress N] [-out FILE] test|all")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	bad, err := run(ctx, flag.Arg(0), *only, *out)
+	end, err := disturb(*stress)
+	bad := err != nil
+	if !bad {
+		bad, err = run(ctx, flag.Arg(0), *only, *out)
+	}
+	end()
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "tiers:", err)
 	}
 	if bad || err != nil {
 		os.Exit(1)
 	}
+}
+
+// disturb starts busy loops, each in a process that ends with this one, and returns what ends them.
+func disturb(loops int) (end func(), err error) {
+	var running []*exec.Cmd
+	end = func() {
+		for _, loop := range running {
+			_ = loop.Process.Kill()
+			_ = loop.Wait() // it was killed
+		}
+	}
+	for range loops {
+		loop := exec.Command("sh", "-c", "while :; do :; done")
+		if err := attached.Start(loop); err != nil {
+			return end, fmt.Errorf("start a busy loop: %w", err)
+		}
+		running = append(running, loop)
+	}
+	return end, nil
 }
 
 // run runs a tier and reports whether anything in it failed.

@@ -95,7 +95,10 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 		return err
 	}
 	defer func() { _, _ = events.Close(), os.Remove(events.Name()) }()
-	arguments := []string{"go", "tool", "-modfile=" + filepath.Join(r.repo, "tools.mod"), "gotestsum", "--format=pkgname-and-test-fails", "--format-icons=text", "--jsonfile=" + events.Name(), "--", "-tags=" + s.tags}
+	arguments := []string{
+		"go", "tool", "-modfile=" + filepath.Join(r.repo, "tools.mod"), "gotestsum", "--format=pkgname-and-test-fails", "--format-icons=text",
+		"--jsonfile=" + events.Name(), "--", "-tags=" + s.tags,
+	}
 	failure := r.start(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
 	rows, err := results(events)
 	r.add(rows...)

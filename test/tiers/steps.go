@@ -2,7 +2,14 @@
 
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"millwright/test/tiers/core"
+)
 
 // step is one call of go test, or of one other command.
 type step struct {
@@ -10,44 +17,45 @@ type step struct {
 	module   string   // its folder, seen from the root; empty: the root module
 	packages []string // patterns of go test; empty: command is run
 	but      []string // packages that the patterns match and that another step runs
-	tags     string   // build tags of go test, separated by commas
-	flags    []string // further flags of go test
+	tags     string   // build tags of go test
+	flags    []string // other flags of go test
 	shared   bool     // the packages run one after the other on one stack, which this program starts and ends
 	command  []string
 }
 
-// onSharedStack are the packages that run on the shared stack, because the same options serve all of them. Each of the others starts a stack
-// with its own options.
-var onSharedStack = []string{
-	"test/integration/chain", "test/integration/docs", "test/integration/drain", "test/integration/explain", "test/integration/life",
-	"test/integration/rollouts", "test/integration/sets",
-}
+const integration = "test/integration/"
 
-// otherModules are the nested modules that only make test-all tests: they have heavy dependencies, or need root, an engine or a daemon.
+// onSharedStack are the packages whose tests the same options serve. Each of the others starts a stack with options of its own.
+var onSharedStack = []string{"chain", "life", "kills", "rollouts", "drain", "explain", "docs"}
+
+// otherModules are the nested modules that only make test-all tests: they have heavy dependencies, or need root, an
+// engine or a daemon.
 var otherModules = []string{"devstack/mcm", "provider/incus", "provider/libvirt", "provider/mcmdriver"}
 
-// tier returns the phases of a tier, one after the other. The lanes of a phase run at the same time, since an integration test mostly waits.
-// The steps of a lane follow each other.
+// tier returns the phases of a tier, one after the other. The lanes of a phase run at the same time: integration tests
+// mostly wait. The steps of a lane follow each other.
 func tier(name string) (phases [][][]step, err error) {
 	switch name {
 	case "test":
 		return [][][]step{
-			{{units("", "-short"), units("deploy/render", "-short")}},
-			{{integration("integration", true)}, {integration("integration", false)}},
+			{{units("", "-race", "-short"), units("deploy/render")}},
+			{{onTheShared(core.Tests())}, {onTheirOwn(core.Tests())}},
 		}, nil
 	case "all":
 		var modules []step
 		for _, module := range otherModules {
-			modules = append(modules, step{name: module, module: module, packages: []string{"./..."}, tags: "integration", flags: []string{"-race", "-timeout=20m"}})
+			modules = append(modules, step{
+				name: module, module: module, packages: []string{"./..."}, tags: "integration", flags: []string{"-timeout=20m"},
+			})
+		}
+		helm := step{
+			name: "deploy/render", module: "deploy/render", packages: []string{"./..."}, tags: "integration", flags: []string{"-run=TestHelm"},
 		}
 		return [][][]step{
-			{{units("")}},
-			{{integration("integration,full", true)}, {integration("integration,full", false)}},
-			{modules},
-			{{
-				{name: "mutate", command: []string{"make", "--no-print-directory", "mutate"}},
-				{name: "vulncheck", command: []string{"make", "--no-print-directory", "vulncheck"}},
-			}},
+			{{units("", "-race"), units("deploy/render")}},
+			{{onTheShared(nil)}, {onTheirOwn(nil)}},
+			{append(modules, helm)},
+			{{command("mutate"), command("vulncheck")}},
 		}, nil
 	}
 	return nil, fmt.Errorf("no tier %q: have test and all", name)
@@ -55,17 +63,50 @@ func tier(name string) (phases [][][]step, err error) {
 
 // units are the unit tests of a module.
 func units(module string, flags ...string) step {
-	return step{name: "unit tests " + module, module: module, packages: []string{"./..."}, flags: append(flags, "-race")}
+	return step{name: "unit tests " + module, module: module, packages: []string{"./..."}, flags: flags}
 }
 
-// integration are the tests on the local stack: of the packages that share one, or of all others.
-func integration(tags string, shared bool) step {
-	s := step{name: "integration tests", packages: []string{"./test/integration/..."}, but: onSharedStack, tags: tags, flags: []string{"-count=1", "-p=1", "-parallel=8", "-timeout=40m"}}
-	if shared {
-		s.name, s.shared, s.packages, s.but = "the shared stack", true, nil, nil
-		for _, p := range onSharedStack {
-			s.packages = append(s.packages, "./"+p)
+// command is a target of the Makefile.
+func command(target string) step {
+	return step{name: target, command: []string{"make", "--no-print-directory", target}}
+}
+
+// onTheShared are the integration tests of the packages that share a stack: those of a list, or all if it is nil.
+func onTheShared(list map[string][]string) step {
+	s := step{name: "shared stack", shared: true, tags: "integration", flags: stackFlags(list)}
+	for _, name := range onSharedStack {
+		if _, listed := list[name]; listed || list == nil {
+			s.packages = append(s.packages, "./"+integration+name)
 		}
 	}
 	return s
+}
+
+// onTheirOwn are the integration tests of all other packages.
+func onTheirOwn(list map[string][]string) step {
+	s := step{name: "integration tests", packages: []string{"./" + integration + "..."}, tags: "integration", flags: stackFlags(list)}
+	if list != nil {
+		s.packages = nil
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			s.packages = append(s.packages, "./"+integration+name)
+		}
+	}
+	for _, name := range onSharedStack {
+		s.but = append(s.but, integration+name)
+	}
+	return s
+}
+
+// stackFlags are the flags of go test for tests on a stack: one package at a time, whose tests mostly wait.
+func stackFlags(list map[string][]string) []string {
+	flags := []string{"-count=1", "-p=1", "-parallel=8", "-timeout=60m"}
+	if list == nil {
+		return flags
+	}
+	var names []string
+	for _, tests := range list {
+		names = append(names, tests...)
+	}
+	slices.Sort(names)
+	return append(flags, "-run=^("+strings.Join(names, "|")+")$")
 }

@@ -1,3 +1,5 @@
+// Tier: test. What the API server answers is the first thing that users meet.
+
 //go:build integration
 
 // Package admission asks a real API server one question: which objects of machine.sapcloud.io does it take, and what does

@@ -1,3 +1,5 @@
+// Tier: test-all. These faults lie between our processes and the API server; the kills of first rank are in the package kills.
+
 //go:build integration
 
 // Package apifaults shows that an API server that refuses, forgets to answer or tells late costs time and nothing else.

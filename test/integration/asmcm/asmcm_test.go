@@ -1,3 +1,5 @@
+// Tier: test-all. It is a variant of flags.
+
 //go:build integration
 
 // Package asmcm shows what the flag --as-mcm changes, row by row of docs/migration.md: worker and bridge of its stack have the flag.

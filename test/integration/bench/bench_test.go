@@ -1,3 +1,5 @@
+// Tier: none. It measures, and compares with nothing: make bench, make fleet.
+
 //go:build integration && (bench || endurance)
 
 // Package bench measures loads on the real stack: how long each takes, what it asks of the API server, how much processor time each process

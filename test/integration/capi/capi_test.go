@@ -1,3 +1,5 @@
+// Tier: test for the core of Cluster API; test-all for kills, updates in place, stages, the autoscaler and clusterctl.
+
 //go:build integration
 
 // Package capi shows Millwright beside the released Cluster API: its core, its kubeadm providers, and its development provider, whose

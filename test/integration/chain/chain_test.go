@@ -1,3 +1,5 @@
+// Tier: test. Each kind goes through every room here; test-all for two installations and an unkind cloud.
+
 //go:build integration
 
 // Package chain shows the main job on a real API server, a real Temporal and the virtual cloud: objects in, machines out.

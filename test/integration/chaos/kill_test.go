@@ -1,3 +1,5 @@
+// Tier: test-all. Each process is killed once in the package kills; these are all other moments and faults.
+
 //go:build integration
 
 // Package chaos shows that the death of any process makes no machine twice and loses none.

@@ -1,3 +1,5 @@
+// Tier: test-all. It proves manifests, and no change of a decision breaks them.
+
 //go:build integration
 
 // Package deploy asks whether what is shipped besides the code would be taken: are the manifests of deploy/ and examples/

@@ -1,3 +1,5 @@
+// Tier: test-all. It runs the commands of all pages.
+
 //go:build integration
 
 // Package docs shows that the commands of the documents do what the documents say: it runs the blocks of each page, in their order, as a

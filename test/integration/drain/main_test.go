@@ -1,3 +1,5 @@
+// Tier: test for a budget, the ladder of means, volumes, rules and requests; test-all for kills, crowds and lost data.
+
 //go:build integration
 
 // Package drain shows how machines go: their pods by the budgets, their volumes one after the other, and by the deadline

@@ -1,3 +1,5 @@
+// Tier: test for the command line; test-all for every situation that stands still.
+
 //go:build integration
 
 // Package explain shows that everything that stands still is explained by one sentence in four places: the status, its printer column, the

@@ -1,3 +1,5 @@
+// Tier: test-all. It needs crowds.
+
 //go:build integration
 
 // Package fairness shows that many machines of one deployment let a few of another one pass, whatever they wait for.

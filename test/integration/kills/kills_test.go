@@ -1,6 +1,8 @@
+// Tier: test. Each fault of first rank happens once here.
+
 //go:build integration
 
-// Package kills (tier: test) shows each fault of first rank once: while machines are created, while a machine is drained and while a rollout is in
+// Package kills shows each fault of first rank once: while machines are created, while a machine is drained and while a rollout is in
 // the middle, a process is killed with SIGKILL, and all three come to their end without a second instance, a second eviction or a broken bound. Kills
 // at all other moments are in the packages chaos, drain, sets and rollouts (tier: test-all).
 package kills

@@ -1,3 +1,5 @@
+// Tier: test for one case of each way to fail; test-all for the rest.
+
 //go:build integration
 
 // Package life shows the life of a machine up to the moment that it must go: it joins in time or fails on time, it falls ill

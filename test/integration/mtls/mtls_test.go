@@ -1,3 +1,5 @@
+// Tier: test-all. It is a variant of flags.
+
 //go:build integration
 
 // Package mtls shows worker, bridge and starter with a Temporal that demands certificates, and with encrypted payloads.

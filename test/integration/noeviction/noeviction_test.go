@@ -1,3 +1,5 @@
+// Tier: test-all. It is a variant of the cluster.
+
 //go:build integration
 
 // Package noeviction shows a drain in a cluster that cannot evict pods: its API server runs without policy/v1.

@@ -1,3 +1,5 @@
+// Tier: test-all. It is a variant of flags.
+
 //go:build integration
 
 // Package notarget shows machines that become no nodes: --target-kubeconfig=none, for control planes that are made of

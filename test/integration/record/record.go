@@ -1,3 +1,5 @@
+// Tier: test-all. It shows that every recorded situation can be recorded again.
+
 //go:build integration
 
 // Package record stores histories of a real server for workflows/replay_test.go: of runs that have ended, and of open ones. `make record`

@@ -1,3 +1,5 @@
+// Tier: test-all. It is a variant of flags.
+
 //go:build integration
 
 // Package remote shows that a provider can be served by processes of its own, which alone call the cloud: the core worker of

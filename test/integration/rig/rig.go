@@ -1,3 +1,5 @@
+// Tier: test-all. It tests the tools of the other packages.
+
 //go:build integration
 
 // Package rig answers how an integration test gets at the local stack: clients for everything in it, one pool of machines

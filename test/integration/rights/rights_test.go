@@ -1,3 +1,5 @@
+// Tier: test. Roles are part of what is installed, and each new request can break them.
+
 //go:build integration
 
 // Package rights shows that the roles that Millwright ships with are as small as can be: what the processes ask of the API server while

@@ -1,3 +1,5 @@
+// Tier: test for each strategy and each request; test-all for kills and what surrounds a rollout.
+
 //go:build integration
 
 // Package rollouts shows that a MachineDeployment comes to its newest template within its bounds, whatever people and chance do

@@ -1,3 +1,5 @@
+// Tier: test-all. Loads and faults are random.
+
 // Package seeds runs random loads and faults against one stack and has everything checked from outside. A seed gives the whole plan,
 // so that each run can be repeated.
 package seeds

@@ -1,3 +1,5 @@
+// Tier: test for the life of a set, adoption and orphans; test-all for kills and large sets.
+
 //go:build integration
 
 // Package sets shows that a MachineSet has exactly as many machines as are wanted, whoever is killed, refuses or interferes

@@ -1,3 +1,5 @@
+// Tier: test-all. It needs machine-controller-manager.
+
 //go:build integration
 
 // Package takeover shows that Millwright takes a live namespace over from a released machine-controller-manager (MCM), and hands it back: no

@@ -1,3 +1,5 @@
+// Tier: none. It needs another version: make upgrade UPGRADE_FROM=commit.
+
 //go:build integration && upgrade
 
 // Package upgrade shows that another version of Millwright and this one can take over each other's work in the middle of a rollout, of

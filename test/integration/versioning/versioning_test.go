@@ -1,3 +1,5 @@
+// Tier: test-all. It is a variant of flags.
+
 //go:build integration
 
 // Package versioning shows what Temporal's Worker Versioning does for the core worker: which build runs is said in Temporal, and open

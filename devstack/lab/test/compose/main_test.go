@@ -1,3 +1,5 @@
+// Tier: test-all. It needs a container engine.
+
 //go:build integration
 
 // Package compose runs docker-compose.yml and our images for real, in a container engine of its own (package engine): images are built by

@@ -1,3 +1,5 @@
+// Tier: test-all. It needs Debian's Prometheus.
+
 //go:build integration
 
 // Package observe shows that what the alerts and dashboards ask of Prometheus is there: a real Prometheus scrapes a real stack on which

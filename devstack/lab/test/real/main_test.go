@@ -1,3 +1,5 @@
+// Tier: test-all. It needs root and Incus.
+
 //go:build integration
 
 // Package real tests the local stack with real nodes: containers of Incus with containerd and Kubernetes' kubelet, which join the

@@ -1,0 +1,41 @@
+//go:build integration
+
+package chain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The check before a takeover reads a real API server: it says what is in the way, and that nothing is when that is gone. The takeover itself is in the
+// package takeover.
+func TestTheCheckBeforeATakeover(t *testing.T) {
+	t.Parallel()
+	const name = "check"
+	r.Namespace(t, name, "")
+	r.Pool(t, name, name, 2).AwaitRunning(t, 2)
+	check := []string{"migrate", "check", "--namespace", name}
+
+	leases := r.Kube.CoordinationV1().Leases(name)
+	_, err := leases.Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(3600)), RenewTime: new(metav1.NewMicroTime(time.Now())),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	out, err := r.TryStarter(t, check...)
+	require.Error(t, err)
+	require.Contains(t, out, "first   machine-controller-manager: it is at work: pod-1 renewed Lease machine-controller-manager at ")
+
+	require.NoError(t, leases.Delete(t.Context(), "machine-controller-manager", metav1.DeleteOptions{}))
+	out, err = r.TryStarter(t, check...)
+	require.NoError(t, err)
+	require.NotContains(t, out, "\nfirst ")
+	require.Contains(t, out, "ok      machine-controller-manager: it is not at work in namespace "+name+"\n")
+	require.Contains(t, out, "ok      machines: 2 machines are as wanted")
+}
