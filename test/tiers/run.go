@@ -90,16 +90,17 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 		defer func() { err = errors.Join(err, stack.End(context.WithoutCancel(ctx))) }()
 		environment = append(environment, stack.Environment())
 	}
-	events, err := os.CreateTemp("", "millwright-tests-*.json")
-	if err != nil {
-		return err
-	}
-	defer func() { _, _ = events.Close(), os.Remove(events.Name()) }()
+	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json") // the whole output, for whoever looks for a cause
 	arguments := []string{
 		"go", "tool", "-modfile=" + filepath.Join(r.repo, "tools.mod"), "gotestsum", "--format=pkgname-and-test-fails", "--format-icons=text",
-		"--jsonfile=" + events.Name(), "--", "-tags=" + s.tags,
+		"--jsonfile=" + path, "--", "-tags=" + s.tags,
 	}
 	failure := r.start(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
+	events, err := os.Open(path)
+	if err != nil {
+		return errors.Join(failure, err)
+	}
+	defer func() { _ = events.Close() }()
 	rows, err := results(events)
 	r.add(rows...)
 	if err == nil && failure != nil && !slices.ContainsFunc(rows, row.bad) {
