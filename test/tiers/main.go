@@ -3,8 +3,8 @@
 // Command tiers runs one tier of the tests: all of its steps, also after one has failed, and prints a table of packages with their seconds and
 // results. make test and make test-all call it. steps.go has what belongs to which tier.
 //
-//	go run -tags integration ./test/tiers -out bin/test.json test
-//	go run -tags integration ./test/tiers -only 'integration/drain|vulncheck' all
+//	go run -tags integration ./test/tiers --out bin/test.json test
+//	go run -tags integration ./test/tiers --only 'integration/drain|vulncheck' all
 package main
 
 import (
@@ -12,47 +12,44 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"millwright/devstack/attached"
 	"millwright/devstack/build"
+	"millwright/process/commandline"
 )
 
 func main() {
-	only := flag.String("only", "", "regular expression of the packages and commands to run; empty: all of the tier")
-	out := flag.String("out", "", "file for the table as JSON; empty: none")
-	stress := flag.Int("stress", 0, "busy loops that run beside the tests")
-	flag.Usage = func() {
-		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: tiers [-only REGEXP] [-stress N] [-out FILE] test|all")
-		flag.PrintDefaults()
+	var only, out string
+	var stress int
+	command := &cobra.Command{
+		Use:       "tiers test|all",
+		Short:     "Run the tests of a tier, all of them even if some fail, and print a table of the results",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"test", "all"},
+		RunE: func(c *cobra.Command, args []string) error {
+			end, err := disturb(stress)
+			defer end()
+			if err != nil {
+				return err
+			}
+			return run(c.Context(), args[0], only, out)
+		},
 	}
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	end, err := disturb(*stress)
-	bad := err != nil
-	if !bad {
-		bad, err = run(ctx, flag.Arg(0), *only, *out)
-	}
-	end()
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "tiers:", err)
-	}
-	if bad || err != nil {
-		os.Exit(1)
-	}
+	command.Flags().StringVar(&only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
+	command.Flags().StringVar(&out, "out", "", "file for the table as JSON (default none)")
+	command.Flags().IntVar(&stress, "stress", 0, "busy loops that run beside the tests")
+	commandline.Main(command)
 }
 
 // disturb starts busy loops, each in a process that ends with this one, and returns what ends them.
@@ -74,19 +71,19 @@ func disturb(loops int) (end func(), err error) {
 	return end, nil
 }
 
-// run runs a tier and reports whether anything in it failed.
-func run(ctx context.Context, name, only, out string) (bad bool, err error) {
+// run runs a tier, and returns an error if anything in it failed.
+func run(ctx context.Context, name, only, out string) error {
 	phases, err := tier(name)
 	if err != nil {
-		return true, err
+		return err
 	}
 	chosen, err := regexp.Compile(only)
 	if err != nil {
-		return true, fmt.Errorf("-only: %w", err)
+		return fmt.Errorf("-only: %w", err)
 	}
 	repo, err := build.FindRepo("")
 	if err != nil {
-		return true, err
+		return err
 	}
 	began := time.Now()
 	r := &runner{repo: repo, chosen: chosen}
@@ -105,11 +102,13 @@ func run(ctx context.Context, name, only, out string) (bad bool, err error) {
 		_ = group.Wait() // failures are rows
 	}
 	if len(r.rows) == 0 && ctx.Err() == nil {
-		return true, fmt.Errorf("nothing in tier %s matches %q", name, only)
+		return fmt.Errorf("nothing in tier %s matches %q", name, only)
 	}
 	slices.SortStableFunc(r.rows, func(a, b row) int { return cmp.Compare(a.Result, b.Result) * -1 })
-	err = errors.Join(ctx.Err(), show(os.Stdout, r.rows, time.Since(began)), save(out, r.rows))
-	return slices.ContainsFunc(r.rows, row.bad), err
+	if slices.ContainsFunc(r.rows, row.bad) {
+		err = errors.New("some tests failed")
+	}
+	return errors.Join(err, ctx.Err(), show(os.Stdout, r.rows, time.Since(began)), save(out, r.rows))
 }
 
 // row is one line of the table.

@@ -30,7 +30,7 @@ var onSharedStack = []string{"chain", "life", "kills", "rollouts", "drain", "exp
 
 // otherModules are the nested modules that only make test-all tests: they have heavy dependencies, or need root, an
 // engine or a daemon.
-var otherModules = []string{"devstack/mcm", "provider/incus", "provider/libvirt", "provider/mcmdriver"}
+var otherModules = []string{"devstack/lab", "devstack/mcm", "examples/provider-libvirt", "provider/incus", "provider/mcmdriver"}
 
 // tier returns the phases of a tier, one after the other. The lanes of a phase run at the same time: integration tests
 // mostly wait. The steps of a lane follow each other.
