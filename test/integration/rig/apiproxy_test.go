@@ -4,12 +4,16 @@ package rig
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,9 +24,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fakeAPI is an API server that counts requests by method, and whose watches tell a line every 50 ms.
-func fakeAPI(t *testing.T) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int) {
+// fakeAPI is an API server that counts requests by method, and whose watches tell a line every 50 ms: how many lines it has written.
+func fakeAPI(t *testing.T) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int, written func() int) {
 	t.Helper()
+	var told atomic.Int64
 	counts := map[string]*atomic.Int64{http.MethodGet: {}, http.MethodPost: {}, http.MethodDelete: {}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		counts[r.Method].Add(1)
@@ -31,8 +36,8 @@ func fakeAPI(t *testing.T) (p *APIProxy, through *kubernetes.Clientset, seen fun
 			_, _ = fmt.Fprint(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"n"}}`)
 			return
 		}
-		for i := 0; r.Context().Err() == nil; i++ {
-			_, _ = fmt.Fprintln(w, i)
+		for r.Context().Err() == nil {
+			_, _ = fmt.Fprintln(w, told.Add(1))
 			w.(http.Flusher).Flush()
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -51,11 +56,11 @@ func fakeAPI(t *testing.T) (p *APIProxy, through *kubernetes.Clientset, seen fun
 	client.QPS = -1
 	through, err = kubernetes.NewForConfig(client)
 	require.NoError(t, err)
-	return p, through, func(method string) int { return int(counts[method].Load()) }
+	return p, through, func(method string) int { return int(counts[method].Load()) }, func() int { return int(told.Load()) }
 }
 
 func TestFaultsOfRequests(t *testing.T) {
-	p, through, seen := fakeAPI(t)
+	p, through, seen, _ := fakeAPI(t)
 	namespaces := through.CoreV1().Namespaces()
 	get := func() error { _, err := namespaces.Get(t.Context(), "n", metav1.GetOptions{}); return err }
 	remove := func() error { return namespaces.Delete(t.Context(), "n", metav1.DeleteOptions{}) }
@@ -80,7 +85,7 @@ func TestFaultsOfRequests(t *testing.T) {
 }
 
 func TestFaultsOfWatches(t *testing.T) {
-	p, through, _ := fakeAPI(t)
+	p, through, _, written := fakeAPI(t)
 	watch := func() (*bufio.Scanner, error) {
 		body, err := through.RESTClient().Get().AbsPath("/api/v1/namespaces").Param("watch", "true").Stream(t.Context())
 		if err != nil {
@@ -92,23 +97,14 @@ func TestFaultsOfWatches(t *testing.T) {
 	lines, err := watch()
 	require.NoError(t, err)
 	require.True(t, lines.Scan())
-	p.Set(APIFaults{WatchDelay: 500 * time.Millisecond})
-	begun := time.Now()
-	for range 5 { // at least the last of them comes late
-		require.True(t, lines.Scan())
-	}
-	require.Greater(t, time.Since(begun), 400*time.Millisecond)
-	require.Equal(t, "5", lines.Text(), "in order")
-
-	p.CutWatches(3 * time.Second)
-	cut := time.Now()
+	p.CutWatches(time.Hour)
 	for lines.Scan() {
 	}
 	require.Error(t, lines.Err(), "it breaks")
-	require.Less(t, time.Since(cut), 2*time.Second, "at once, and not when watches may begin again")
 	_, err = watch()
-	require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
-	time.Sleep(time.Until(cut.Add(3100 * time.Millisecond)))
+	require.True(t, apierrors.IsServiceUnavailable(err), "it has broken before watches may begin again: %v", err)
+
+	p.CutWatches(0)
 	p.Set(APIFaults{WatchDelay: time.Hour, DelayOnly: "nodes"})
 	lines, err = watch()
 	require.NoError(t, err)
@@ -116,10 +112,45 @@ func TestFaultsOfWatches(t *testing.T) {
 		require.True(t, lines.Scan(), "a watch of another resource is not late")
 	}
 	p.Set(APIFaults{WatchDelay: time.Hour, DelayOnly: "namespaces"})
-	late, told := time.AfterFunc(500*time.Millisecond, func() { p.CutWatches(0) }), 0
-	defer late.Stop()
+	last := written()
+	Eventually(t, "the API server tells more", func() (bool, any) { now := written(); return now > last+5, now })
+	p.CutWatches(0)
 	for lines.Scan() {
-		told++
+		told, err := strconv.Atoi(lines.Text())
+		require.NoError(t, err)
+		require.LessOrEqual(t, told, last, "what was on its way comes, and then nothing")
 	}
-	require.LessOrEqual(t, told, 1, "what was on its way comes, and then nothing")
+}
+
+func TestALateWatchTellsAllInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cut := context.WithCancel(t.Context())
+		body, api := io.Pipe()
+		delay := time.Duration(0)
+		lines := bufio.NewScanner(late(ctx, body, func() time.Duration { return delay }))
+		tell := func(line string, after time.Duration) {
+			delay = after
+			_, err := io.WriteString(api, line+"\n")
+			require.NoError(t, err)
+			synctest.Wait() // the delay has been read
+		}
+		begun := time.Now()
+		hears := func(line string, after time.Duration) {
+			t.Helper()
+			require.True(t, lines.Scan())
+			require.Equal(t, line, lines.Text())
+			require.Equal(t, after, time.Since(begun))
+		}
+		tell("a", 0)
+		hears("a", 0)
+		tell("b", 500*time.Millisecond)
+		tell("c", 0)
+		hears("b", 500*time.Millisecond)
+		hears("c", 500*time.Millisecond)
+		tell("d", time.Hour)
+		cut()
+		require.False(t, lines.Scan())
+		require.ErrorIs(t, lines.Err(), context.Canceled)
+		require.Equal(t, 500*time.Millisecond, time.Since(begun), "it breaks at once")
+	})
 }

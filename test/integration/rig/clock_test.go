@@ -22,7 +22,7 @@ import (
 func main() {
 	begun := time.Now()
 	time.Sleep(10 * time.Millisecond)
-	if d := time.Since(begun); d < 10*time.Millisecond || d > 10*time.Second {
+	if d := time.Since(begun); d < 10*time.Millisecond {
 		panic(d)
 	}
 	fmt.Print(time.Now().Format(time.RFC3339))
@@ -36,11 +36,13 @@ func TestABinaryWithAWrongClock(t *testing.T) {
 	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		command := exec.Command(filepath.Join(folder, "main"))
 		command.Env = Clock(by)
+		began := time.Now().Truncate(time.Second) // the binary tells whole seconds
 		text, err := command.Output()
 		require.NoError(t, err)
 		told, err := time.Parse(time.RFC3339, string(text))
 		require.NoError(t, err)
-		require.WithinDuration(t, time.Now().Add(by), told, 30*time.Second)
+		require.False(t, told.Add(-by).Before(began), "%s", told)
+		require.False(t, told.Add(-by).After(time.Now()), "%s", told)
 	}
 }
 

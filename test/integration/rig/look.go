@@ -4,86 +4,87 @@ package rig
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
-	historypb "go.temporal.io/api/history/v1"
-	"go.temporal.io/sdk/converter"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"millwright/activities/capi"
 	"millwright/activities/kube"
 	"millwright/workflows/run"
 )
 
-// LookAgain makes Millwright look at an object once more, and returns when it has: it changes an annotation that means nothing, and waits until the
-// object's workflow has decided with this version of the object or a later one, and rests. A test that wants to see that nothing happens calls it and
-// looks then: what Millwright would have done, it has done. A deployment's open rollout looks, too.
+// LookAgain makes Millwright decide once more about an object as it is now, and returns when it has done what it decided, and rests. A test that
+// wants to see that nothing happens calls it and looks then: what Millwright would have done, it has done. It signals the workflow as the bridge
+// does, and also that of a calm object, to which the bridge sends no signal. Of a deployment, an open rollout looks, too.
 func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
-	resource := map[run.Kind]string{
-		run.KindMachine: "machines.machine.sapcloud.io", run.KindMachineSet: "machinesets.machine.sapcloud.io",
-		run.KindMachineDeployment: "machinedeployments.machine.sapcloud.io", run.KindMachineClass: "machineclasses.machine.sapcloud.io",
-		run.KindClusterAPISet: "machinesets.cluster.x-k8s.io", run.KindClusterAPIDeployment: "machinedeployments.cluster.x-k8s.io",
+	of := map[run.Kind]struct {
+		resource string
+		cache    kube.Resource
+		owner    run.Owner
+	}{
+		run.KindMachine:              {"machines.machine.sapcloud.io", kube.MachinesResource, run.Owner{Machine: name}},
+		run.KindMachineSet:           {"machinesets.machine.sapcloud.io", kube.SetsResource, run.Owner{MachineSet: name}},
+		run.KindMachineDeployment:    {"machinedeployments.machine.sapcloud.io", kube.DeploymentsResource, run.Owner{MachineDeployment: name}},
+		run.KindClusterAPISet:        {"machinesets.cluster.x-k8s.io", capi.SetsResource, run.Owner{MachineSet: name}},
+		run.KindClusterAPIDeployment: {"machinedeployments.cluster.x-k8s.io", capi.DeploymentsResource, run.Owner{MachineDeployment: name}},
 	}[kind]
-	require.NotEmpty(t, resource, kind)
-	text, err := r.Stack.Kubectl(t.Context(), "annotate", "--overwrite", "--namespace", namespace, resource, name,
-		"example.com/look="+strconv.FormatInt(time.Now().UnixNano(), 36), "--output=json")
+	require.NotEmpty(t, of.resource, kind)
+	text, err := r.Stack.Kubectl(t.Context(), "get", "--namespace", namespace, of.resource, name, "--output=json")
 	require.NoError(t, err)
 	var object metav1.PartialObjectMetadata
 	require.NoError(t, json.Unmarshal(text, &object))
-	version, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	ref := kube.Ref{Namespace: namespace, Name: name, UID: string(object.UID)}
+	changed := run.Changed{UID: ref.UID, Generation: object.Generation, Versions: kube.MinVersions{of.cache: object.ResourceVersion}}
+
+	looks := []client.WorkflowRun{}
+	look, err := r.Temporal.SignalWithStartWorkflow(t.Context(), Installation.ID(kind, ref), run.SignalChanged, changed, client.StartWorkflowOptions{
+		TaskQueue: Installation.Queue(run.QueueMachines), TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
+	}, string(kind), run.Input{Ref: ref, Versions: changed.Versions})
 	require.NoError(t, err)
-	r.awaitLook(t, Installation.ID(kind, kube.Ref{Namespace: namespace, Name: name, UID: string(object.UID)}), version)
-	rollouts := fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN (%q, %q) AND MachineNamespace = %q AND MachineDeployment = %q",
-		run.KindRollout, run.KindClusterAPIRollout, namespace, name)
+	looks = append(looks, look)
 	if kind == run.KindMachineDeployment || kind == run.KindClusterAPIDeployment {
-		for _, w := range r.Workflows(t, rollouts) {
-			r.awaitLook(t, w.Execution.WorkflowId, version)
+		for _, w := range r.Workflows(t, fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN (%q, %q) AND MachineNamespace = %q AND MachineDeployment = %q",
+			run.KindRollout, run.KindClusterAPIRollout, namespace, name)) {
+			rollout := r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId)
+			err := r.Temporal.SignalWorkflow(t.Context(), rollout.GetID(), rollout.GetRunID(), run.SignalChanged, changed)
+			if ended := new(serviceerror.NotFound); errors.As(err, &ended) {
+				continue
+			}
+			require.NoError(t, err)
+			looks = append(looks, rollout)
 		}
+	}
+	for _, look := range looks {
+		r.awaitRest(t, look)
 	}
 }
 
-// awaitLook waits until the newest run of a workflow has been told of a version, and has ended or waits for something else than an activity.
-func (r *Rig) awaitLook(t *testing.T, id string, version uint64) {
+// awaitRest waits until a run that was signaled has ended, or waits for something else than an activity. The signal has made a workflow task
+// pending, and the run decides in it or, if an activity was under way, after that activity.
+func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
 	t.Helper()
-	Eventually(t, id+" looks again", func() (bool, any) {
-		shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+	Eventually(t, look.GetID()+" has looked again", func() (bool, any) {
+		shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), look.GetID(), look.GetRunID())
 		if err != nil {
 			return false, err
 		}
-		current := shown.WorkflowExecutionInfo
-		busy := len(shown.PendingActivities) > 0 || shown.PendingWorkflowTask != nil
-		if current.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && busy {
-			return false, "it is busy"
-		}
-		return toldOf(t, r.History(t, id, current.Execution.RunId), version), current.Status
+		over := shown.WorkflowExecutionInfo.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		return over || len(shown.PendingActivities) == 0 && shown.PendingWorkflowTask == nil, []any{shown.PendingActivities, shown.PendingWorkflowTask}
 	})
 }
 
-// toldOf reports whether a signal of the bridge has told a run of a version or a later one, and a workflow task has been completed since.
-func toldOf(t *testing.T, history *historypb.History, version uint64) bool {
+// LookAgain is LookAgain of the rig for the deployment and then for each of its sets.
+func (p *Pool) LookAgain(t *testing.T) {
 	t.Helper()
-	told := false
-	for _, event := range history.Events {
-		if told && event.EventType == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-			return true
-		}
-		signal := event.GetWorkflowExecutionSignaledEventAttributes()
-		if signal == nil || signal.SignalName != run.SignalChanged {
-			continue
-		}
-		var changed run.Changed
-		require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(signal.Input, &changed))
-		for _, text := range changed.Versions {
-			seen, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-			require.NoError(t, err)
-			told = told || seen >= version
-		}
+	p.rig.LookAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)
+	for _, s := range p.Sets(t) {
+		p.rig.LookAgain(t, run.KindMachineSet, s.Namespace, s.Name)
 	}
-	return false
 }

@@ -126,7 +126,7 @@ func (p *Pool) LoosenAndWatch(t *testing.T, app string, keep int32) time.Time {
 	require.NoError(t, err)
 	defer w.Stop()
 	p.Loosen(t, app, keep)
-	for late := time.After(time.Minute); ; {
+	for late := time.After(giveUp); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of budget %s has ended", app)

@@ -112,7 +112,7 @@ func (r *Rig) clear(ctx context.Context) error {
 	own := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, "millwright"}
 	began := time.Now()
 	var left []string
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, giveUp, true, func(ctx context.Context) (bool, error) {
 		namespaces, err := r.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
