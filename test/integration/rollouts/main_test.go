@@ -108,6 +108,20 @@ func (f fleet) updated(t *testing.T, value string) int {
 	return n
 }
 
+// keep makes the machines of the fleet stay until release, also when they are being deleted: a hook holds their instances.
+func (f fleet) keep(t *testing.T) (release func()) {
+	t.Helper()
+	const hook = v1alpha1.AnnotationPreTerminateHook + "/test"
+	names := f.names(t)
+	annotate := func(change string) {
+		t.Helper()
+		_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"annotate", "machines.machine.sapcloud.io", "--namespace", f.Namespace}, names, []string{change})...)
+		require.NoError(t, err)
+	}
+	annotate(hook + "=")
+	return func() { annotate(hook + "-") }
+}
+
 // names are those of the machines, sorted.
 func (f fleet) names(t *testing.T) []string {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,9 +55,9 @@ func TestAGatedRolloutSurvivesAClientWithMCMsTypes(t *testing.T) {
 			d := f.Deployment(t)
 			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size && d.Status.ObservedGeneration == d.Generation, d.Status
 		})
-		time.Sleep(3 * time.Second) // in this time a rollout without steps replaces several machines
+		f.LookAgain(t)
 		require.Equal(t, 1, f.updated(t, "2"), "machines of the new template, approved by nobody")
-		f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
+		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.condition(t, v1alpha1.MachineDeploymentProgressing).Reason)
 		if size == 6 {
 			require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}))
 		}
