@@ -4,15 +4,18 @@ package rig
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -32,21 +35,34 @@ type Audited struct {
 	}
 }
 
-// Audit returns the lines of the audit log that are wanted, in order.
-func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) []Audited {
+// Audit returns the lines of the audit log that are wanted, in order: all that the API server has answered before the call. The log is written
+// a moment after the answers, so that Audit asks something itself and waits until the log has it.
+func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 	t.Helper()
-	file, err := os.Open(r.Stack.AuditLog())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	var found []Audited
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line Audited
-		if json.Unmarshal(lines.Bytes(), &line) == nil && wanted(line) { // the last line may be half written
-			found = append(found, line)
+	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	Eventually(t, "the audit log has what was asked until now", func() (bool, any) {
+		_, err := r.Kube.CoreV1().Namespaces().Get(context.WithoutCancel(t.Context()), mark, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return false, err
 		}
-	}
+		file, err := os.Open(r.Stack.AuditLog())
+		require.NoError(t, err)
+		defer func() { _ = file.Close() }()
+		found = nil
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var line Audited
+			switch err := json.Unmarshal(lines.Bytes(), &line); {
+			case err != nil: // the last line may be half written
+			case line.ObjectRef.Name == mark:
+				return true, nil
+			case wanted(line):
+				found = append(found, line)
+			}
+		}
+		return false, len(found)
+	})
 	return found
 }
 

@@ -5,7 +5,6 @@ package sets
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,7 +49,8 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	require.NoError(t, api.MachineSets(s.namespace).Delete(t.Context(), s.name, orphan))
 	require.NoError(t, api.MachineDeployments(pool.Namespace).Delete(t.Context(), pool.Name, orphan))
 	s.shows(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
-	time.Sleep(5 * time.Second) // many times what the deletion of a set takes to reach its machines
+	s.lookAgain(t)
+	pool.LookAgain(t)
 	require.Equal(t, ofSet, identities(t, "cascade-set"), "without a garbage collector all wait")
 	require.Equal(t, ofPool, identities(t, "cascade-deployment"), "without a garbage collector all wait")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")

@@ -4,7 +4,6 @@ package sets
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +41,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 		status := s.read(t).Status
 		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
 	})
-	time.Sleep(3 * time.Second)
+	s.lookAgain(t)
 	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")
 	s.scale(t, 1)
 	s.awaitRunning(t, 1)
@@ -55,7 +54,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
 	told("FrozeMachineSet", 2)
 	s.scale(t, 3)
-	time.Sleep(3 * time.Second)
+	s.lookAgain(t)
 	require.Len(t, s.machines(t), 2)
 	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
 	s.awaitRunning(t, 3)

@@ -23,6 +23,7 @@ import (
 	"millwright/devstack/stack"
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
+	"millwright/workflows/run"
 )
 
 var r *rig.Rig
@@ -74,6 +75,11 @@ func (s aSet) patch(t *testing.T, patch string) {
 	t.Helper()
 	_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
+}
+
+func (s aSet) lookAgain(t *testing.T) {
+	t.Helper()
+	r.LookAgain(t, run.KindMachineSet, s.namespace, s.name)
 }
 
 func (s aSet) scale(t *testing.T, replicas int) {

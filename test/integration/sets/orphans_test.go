@@ -68,6 +68,13 @@ func (s *sweeper) sweep(t *testing.T) workflowsorphan.Result {
 	return result
 }
 
+// confirmed waits until what a sweep has seen for the first time may be deleted by the next one.
+func confirmed(seen workflowsorphan.Result) {
+	for _, s := range seen.Sightings {
+		time.Sleep(time.Until(s.Since.Add(confirm)))
+	}
+}
+
 // instances returns the provider IDs of all instances of a namespace's class, sorted.
 func instances(t *testing.T, namespace string) []string {
 	t.Helper()
@@ -99,7 +106,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	require.Len(t, first.Sightings, 1)
 	require.Len(t, instances(t, "swept"), 4)
 
-	time.Sleep(confirm + time.Second)
+	confirmed(first)
 	second := s.sweep(t)
 	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
 	require.Empty(t, second.Sightings)
@@ -135,11 +142,13 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := newSweeper(t, "left")
-	for range 3 {
+	lost := r.Plant(t, "left", "left-lost") // younger than the other one
+	for range 2 {
 		result := s.sweep(t)
-		require.Equal(t, []any{workflowsorphan.OutcomeSwept, 3, 2, 0}, []any{result.Outcome, result.Instances, result.Machines, result.Orphans}, "%+v", result)
-		time.Sleep(confirm + time.Second)
+		require.Equal(t, []any{workflowsorphan.OutcomeSwept, 4, 2, 1}, []any{result.Outcome, result.Instances, result.Machines, result.Orphans}, "%+v", result)
+		confirmed(result)
 	}
+	require.NotContains(t, instances(t, "left"), lost.ProviderID)
 	require.Contains(t, instances(t, "left"), moved.ProviderID)
 
 	require.NoError(t, machines.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
@@ -214,14 +223,15 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 		require.Equal(t, workflowsorphan.OutcomeHeld, result.Outcome, "%+v", result)
 		require.Contains(t, result.Why, "no machine at all")
 		require.Empty(t, result.Sightings)
-		time.Sleep(confirm + time.Second)
 	}
 	require.ElementsMatch(t, lost, instances(t, "moved"))
 
 	_, err := r.Stack.Kubectl(t.Context(), "annotate", "-n", "moved", "machineclasses.machine.sapcloud.io", "small", v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	require.NoError(t, err)
-	require.Empty(t, s.sweep(t).Collected, "what was seen while it was held is no sighting")
-	time.Sleep(confirm + time.Second)
+	time.Sleep(confirm) // a sighting of the sweeps that were held would be old enough by now
+	sighted := s.sweep(t)
+	require.Empty(t, sighted.Collected, "what was seen while it was held is no sighting")
+	confirmed(sighted)
 	require.ElementsMatch(t, lost, s.sweep(t).Collected, "a person said so")
 	require.Empty(t, instances(t, "moved"))
 	set.remove(t)
@@ -235,8 +245,9 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	set.awaitRunning(t, 3)
 	r.Plant(t, "dying", "dying-lost")
 	s := newSweeper(t, "dying")
-	require.Len(t, s.sweep(t).Sightings, 1)
-	time.Sleep(confirm + time.Second)
+	sighted := s.sweep(t)
+	require.Len(t, sighted.Sightings, 1)
+	confirmed(sighted)
 	before := instances(t, "dying")
 
 	hang := func(point admin.HangPoint) {
@@ -256,7 +267,12 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
 	hang("")
-	time.Sleep(15 * time.Second)
+	rig.Eventually(t, "the sweep has asked the API server in vain", func() (bool, any) {
+		shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+		require.NoError(t, err)
+		pending := shown.PendingActivities
+		return len(pending) == 1 && pending[0].Attempt > 1, pending
+	})
 	assert.Equal(t, before, instances(t, "dying"), "nobody said that there is no machine")
 	require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,10 +86,13 @@ func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 		x, y := a.machines(t), b.machines(t)
 		return len(x) == 4 && len(y) == 4 && len(everybody(t, "overlap")) == 8, []int{len(x), len(y)}
 	})
-	time.Sleep(5 * time.Second)
-	names := everybody(t, "overlap")
-	time.Sleep(5 * time.Second)
-	require.Equal(t, names, everybody(t, "overlap"), "nothing flaps")
+	look := func() []string {
+		a.lookAgain(t)
+		b.lookAgain(t)
+		return everybody(t, "overlap")
+	}
+	names := look()
+	require.Equal(t, names, look(), "nothing flaps")
 	created, _ = made(t, "overlap")
 	require.Equal(t, 9, created, "with the stray itself")
 	a.remove(t)

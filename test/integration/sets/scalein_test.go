@@ -89,8 +89,9 @@ func TestPausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
 	chosen := s.machines(t)[1].Name
 	change(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 	s.patch(t, `{"spec":{"replicas":2,"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":"b"}}}}}}}`)
-	time.Sleep(3 * time.Second)
-	require.Len(t, s.machines(t), 3)
+	before := everybody(t, "paused")
+	s.lookAgain(t)
+	require.Equal(t, before, everybody(t, "paused"))
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	s.awaitRunning(t, 2)
 	for _, m := range s.machines(t) {
