@@ -3,8 +3,8 @@
 package life
 
 import (
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -35,11 +35,6 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 	p.AwaitRunning(t, 1)
 	before := p.Machines(t)[0]
 	node := before.Labels[v1alpha1.LabelNode]
-	rig.Eventually(t, "its deployment has said what there is", func() (bool, any) {
-		s := p.Deployment(t).Status
-		return s.AvailableReplicas == 1, s
-	})
-	time.Sleep(2 * time.Second) // and is not woken any more: one that does not update in place takes the label off that comes next, each time it looks
 	bare(t, p, node)
 	p.Budget(t, "bare", 1)
 	label := func(changes ...string) {
@@ -64,12 +59,17 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 			return false, n.Status.Conditions
 		})
 	}
-	// Its deployment takes this label off whenever it looks, and may do so before the machine has seen it. The condition stays.
+	// Its deployment does not update in place: it takes these labels off whenever it looks, and may do so before the machine has seen them. The
+	// condition stays.
 	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false, v1alpha1.LabelCandidateForUpdate+"=true")
-	label(v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true") // its deployment may have taken the first one off meanwhile
+	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true, v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
+	rig.Eventually(t, "its budget keeps the pod", func() (bool, any) {
+		conditions := machine(t, p, before.Name).Status.Conditions
+		return slices.ContainsFunc(conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.MachineDrained && c.Reason == v1alpha1.ReasonBlocked
+		}), conditions
+	})
 	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true)
-	time.Sleep(2 * time.Second)
-	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true) // its budget keeps the pod
 	require.Len(t, p.Pods(t, "bare"), 1)
 	p.Loosen(t, "bare", 0)
 	shows(v1alpha1.ReasonReadyForUpdate, v1alpha1.MachineInPlaceUpdating, true)

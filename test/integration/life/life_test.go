@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,12 +26,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
 	"millwright/devstack/virtualcloud/admin"
-	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
+	"millwright/workflows/run"
 )
 
 var r *rig.Rig
@@ -55,6 +57,16 @@ func pool(t *testing.T, name, providerSpec string, replicas int32, template stri
 		_ = r.Machines.MachineV1alpha1().MachineDeployments(name).Delete(ctx, name, metav1.DeleteOptions{})
 	})
 	return p
+}
+
+var behaviour sync.Mutex
+
+// change changes how the cloud behaves, also while other tests do.
+func change(t *testing.T, change func(*admin.Behaviour)) {
+	t.Helper()
+	behaviour.Lock()
+	defer behaviour.Unlock()
+	require.NoError(t, r.Cloud.Change(context.WithoutCancel(t.Context()), change))
 }
 
 // sicken makes the kubelet of a node report that it is not ready, or ready again.
@@ -116,7 +128,7 @@ func heard(t *testing.T, namespace, name, reason string) corev1.Event {
 
 func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 	t.Parallel()
-	const timeout = 15 * time.Second
+	const timeout = 15 * time.Second // workflows/machine proves that a machine does not fail later: TestMachineThatNeverJoinsFailsAtItsDeadline
 	p := pool(t, "nojoin", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`, 3, `{"creationTimeout":"15s"}`)
 	failed := map[string]time.Duration{}
 	most := 0
@@ -135,7 +147,6 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 	})
 	for name, after := range failed {
 		require.GreaterOrEqual(t, after, timeout-time.Second, "machine %s", name) // both times are whole seconds
-		require.Less(t, after, timeout+30*time.Second, "machine %s", name)
 	}
 	require.LessOrEqual(t, most, 1, "the budget covers failed joins")
 	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
@@ -143,14 +154,12 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 
 func TestDeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "dead", small, 3, `{"healthTimeout":"35s"}`) // for so long it can be seen Unknown
+	p := pool(t, "dead", small, 3, `{"healthTimeout":"5s"}`)
 	p.AwaitRunning(t, 3)
 	victim := p.Machines(t)[0]
 	sicken(t, victim.Labels[v1alpha1.LabelNode], true)
-	rig.Eventually(t, "Unknown", func() (bool, any) {
-		m := machine(t, p, victim.Name)
-		require.NotNil(t, m, "replaced before it was seen")
-		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil, m.Status.CurrentStatus.Phase
+	p.AwaitSeen(t, victim, "is Unknown", func(m *v1alpha1.Machine) bool {
+		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil
 	})
 	rig.Eventually(t, "replaced", func() (bool, any) {
 		return machine(t, p, victim.Name) == nil, names(p, t)
@@ -167,7 +176,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 
 func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "recovers", small, 1, `{"healthTimeout":"3m"}`) // for both illnesses: one clock may count them
+	p := pool(t, "recovers", small, 1, `{"healthTimeout":"24h"}`) // for both illnesses: one clock may count them
 	p.AwaitRunning(t, 1)
 	before := p.Machines(t)[0]
 	for range 2 { // it flaps
@@ -202,11 +211,23 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		}
 		return false, p.Deployment(t).Status.Conditions
 	})
-	watched := time.Now()
-	for time.Since(watched) < 15*time.Second { // three times the timeout
-		require.Equal(t, before, names(p, t), "none is replaced while most look dead")
-		time.Sleep(500 * time.Millisecond)
+	rig.Eventually(t, "the timeouts of all are over", func() (bool, any) {
+		due := 0
+		for _, m := range p.Machines(t) {
+			for _, c := range m.Status.Conditions {
+				if c.Type == v1alpha1.MachineReplacementDue && c.Status == corev1.ConditionTrue {
+					due++
+				}
+			}
+		}
+		return due == len(dead), due
+	})
+	p.LookAgain(t)
+	for _, name := range before {
+		r.LookAgain(t, run.KindMachine, p.Namespace, name)
 	}
+	p.LookAgain(t)
+	require.Equal(t, before, names(p, t), "none is replaced while most look dead")
 	sickenAll(t, false, dead...)
 	p.AwaitRunning(t, 6)
 	require.Equal(t, before, names(p, t), "each was judged by its own node, and kept")
@@ -293,11 +314,11 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 
 func TestQuotaErrorsHealByThemselves(t *testing.T) {
 	t.Parallel()
-	const namespace = "quota"
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
-		Operation: admin.Create, Code: "ResourceExhausted", Message: "no room for small in eu-1", Class: namespace + "/small", For: virtual.Duration(time.Minute),
-	}))
-	p := pool(t, namespace, small, 2, "")
+	room := func(instances int) {
+		change(t, func(b *admin.Behaviour) { b.Quotas = map[string]int{"eu-q": instances} })
+	}
+	room(0)
+	p := pool(t, "quota", `{"region":"eu","zone":"eu-q","instanceType":"small"}`, 2, "")
 	rig.Eventually(t, "machine, set and deployment say so", func() (bool, any) {
 		set, deployment := "", ""
 		for _, s := range p.Sets(t) {
@@ -321,6 +342,7 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 		return set == "ResourceExhausted" && deployment == set && machines == 2, []any{set, deployment, machines}
 	})
 	before := names(p, t)
+	room(2)
 	p.AwaitRunning(t, 2)
 	require.Equal(t, before, names(p, t), "nobody was replaced for it")
 	rig.Eventually(t, "the reason is gone", func() (bool, any) {
@@ -343,7 +365,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	t.Parallel()
 	const namespace, timeout = "rotated", 20 * time.Second
 	accept := func(tokens ...string) { // for all classes of the cloud
-		require.NoError(t, r.Cloud.Change(context.WithoutCancel(t.Context()), func(b *admin.Behaviour) { b.Tokens = tokens }))
+		change(t, func(b *admin.Behaviour) { b.Tokens = tokens })
 	}
 	accept(rig.Canary, odd)
 	t.Cleanup(func() { accept() })
@@ -368,7 +390,10 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		return stuck == 2, p.Machines(t)
 	})
 	before := names(p, t)
-	time.Sleep(timeout + 5*time.Second) // the clock of the creation stands still
+	for _, m := range p.Machines(t) { // the clock of the creation stands still
+		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second))) // the illness lasts this long; both times are whole seconds
+		r.LookAgain(t, run.KindMachine, namespace, m.Name)
+	}
 	for _, m := range p.Machines(t) {
 		require.Equal(t, v1alpha1.MachineCrashLoopBackOff, m.Status.CurrentStatus.Phase, "%s", m.Status.LastOperation.Description)
 		require.Equal(t, "Unauthenticated", m.Status.LastOperation.ErrorCode)
@@ -413,7 +438,7 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 
 func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "vanished", small, 2, `{"healthTimeout":"10m","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`)
+	p := pool(t, "vanished", small, 2, `{"healthTimeout":"24h","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`)
 	p.AwaitRunning(t, 2)
 	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
@@ -441,34 +466,24 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// atOnce is the most that may pass from the deletion of a Node to that of its machine. Four workflows follow each other: the
-// machine's says that it is due, the deployment's grants, the machine's fails, the set's deletes. The next look by the clock
-// comes after a minute, and a busy machine needs seconds for what a free one does in one.
-const atOnce = 20 * time.Second
-
-// Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout.
+// Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout. That each
+// of the four workflows is woken by what the one before it has written, and not by the resync, the tests TestEveryFactOf... of k8sbridge/watch prove.
 func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	pool(t, "beside", small, 2, "").AwaitRunning(t, 2)
-	p := pool(t, "nodegone", small, 1, "")
+	p := pool(t, "nodegone", small, 1, `{"healthTimeout":"24h"}`)
 	p.AwaitRunning(t, 1)
 	victim := p.Machines(t)[0]
 	node := victim.Labels[v1alpha1.LabelNode]
-	var deleted time.Time // at first: where the worker has put the finalizer on again, the node is only gone the next time
 	rig.Eventually(t, "the node is gone", func() (bool, any) {
 		_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		if err == nil {
 			err = r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{})
 		}
-		if err == nil && deleted.IsZero() {
-			deleted = time.Now()
-		}
 		_, gone := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		return apierrors.IsNotFound(gone), []any{err, gone}
 	})
-	after := p.AwaitDeleted(t, victim).Sub(deleted)
-	t.Logf("the machine is deleted %s after its node", after.Round(10*time.Millisecond))
-	require.LessOrEqual(t, after, atOnce, "long before the health timeout")
+	p.AwaitDeleted(t, victim)
 	p.AwaitRunning(t, 1)
 	heard(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment replaces it
 }
@@ -545,28 +560,31 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	t.Parallel()
 	const namespace = "tokens"
-	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"15s"}`)
+	r.Namespace(t, namespace, small)
 	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
+	ours := metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID}
+	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours) // a token is there only until its node has joined
+	require.NoError(t, err)
+	defer seen.Stop()
 	p := r.Pool(t, namespace, namespace, 2)
-	tokens := func() []corev1.Secret {
-		list, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID})
-		require.NoError(t, err)
-		uids := map[string]bool{}
-		for _, m := range p.Machines(t) {
-			uids[string(m.UID)] = true
+	p.AwaitRunning(t, 2)
+	uids, byMachine := []string{}, map[string]string{}
+	for _, m := range p.Machines(t) {
+		require.NotNil(t, m.Status.JoinedAt, "it is on record when the node joined")
+		uids = append(uids, string(m.UID))
+	}
+	for len(byMachine) < 2 {
+		event, open := <-seen.ResultChan()
+		require.True(t, open, "the watch has ended; tokens: %v", byMachine)
+		s, isSecret := event.Object.(*corev1.Secret)
+		require.True(t, isSecret, "%v", event.Object)
+		if uid := s.Labels[v1alpha1.LabelMachineUID]; event.Type == watch.Added && slices.Contains(uids, uid) {
+			require.Empty(t, byMachine[uid], "one for each machine")
+			byMachine[uid] = string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 		}
-		return slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !uids[s.Labels[v1alpha1.LabelMachineUID]] })
 	}
-	rig.Eventually(t, "two tokens, two instances", func() (bool, any) {
-		return len(tokens()) == 2 && len(p.Instances(t)) == 2, len(tokens())
-	})
-	byMachine := map[string]string{}
-	for _, s := range tokens() {
-		byMachine[s.Labels[v1alpha1.LabelMachineUID]] = string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
-	}
-	require.Len(t, byMachine, 2, "one for each machine")
 	instances, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	for _, i := range instances {
@@ -576,11 +594,12 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 			require.Equal(t, "join "+token+" as "+i.Tags.Machine+" "+i.Tags.Machine, string(data))
 		}
 	}
-	p.AwaitRunning(t, 2)
-	rig.Eventually(t, "the tokens are gone", func() (bool, any) { return len(tokens()) == 0, len(tokens()) })
-	for _, m := range p.Machines(t) {
-		require.NotNil(t, m.Status.JoinedAt, "it is on record when the node joined")
-	}
+	rig.Eventually(t, "the tokens are gone", func() (bool, any) {
+		list, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), ours)
+		require.NoError(t, err)
+		left := slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !slices.Contains(uids, s.Labels[v1alpha1.LabelMachineUID]) })
+		return len(left) == 0, len(left)
+	})
 	p.Delete(t)
 	p.AwaitGone(t)
 }

@@ -65,8 +65,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 		return told && len(p.Pods(t, "bare")) == 0, n.Status.Conditions
 	})
 	require.True(t, until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime), "failing does not move its end")
-	p.Patch(t, `{"metadata":{"annotations":{"x":"y"}}}`)
-	time.Sleep(5 * time.Second)
+	p.LookAgain(t)
 	require.NotNil(t, machine(t, p, name), "no set takes it")
 	p.Scale(t, 1) // the other one goes first
 	rig.Eventually(t, "the preserved one is left", func() (bool, any) {
@@ -93,8 +92,7 @@ func TestPreservationIsOverOnTime(t *testing.T) {
 	until := m.Status.CurrentStatus.PreserveExpiryTime.Time
 	late := p.AwaitDeleted(t, *m).Sub(until)
 	t.Logf("deleted %s after its preservation was over", late)
-	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over")
-	require.LessOrEqual(t, late, atOnce)
+	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over") // nor later: TestPreservationEndsOnTime of workflows/machine
 	p.AwaitRunning(t, 1)
 }
 

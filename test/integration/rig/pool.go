@@ -173,6 +173,21 @@ func (p *Pool) AwaitGone(t *testing.T) {
 // server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
 func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
+	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
+	require.NotNil(t, last.DeletionTimestamp)
+	return last.DeletionTimestamp.Time
+}
+
+// AwaitSeen waits until a machine that was read has been like this, however short, and returns it as it was then. What is says is in the failure if
+// the test gives up.
+func (p *Pool) AwaitSeen(t *testing.T, m v1alpha1.Machine, is string, condition func(*v1alpha1.Machine) bool) *v1alpha1.Machine {
+	t.Helper()
+	return p.awaitEvent(t, m, is, func(e watch.EventType, now *v1alpha1.Machine) bool { return e == watch.Modified && condition(now) })
+}
+
+// awaitEvent waits for an event of a machine after the version that was read.
+func (p *Pool) awaitEvent(t *testing.T, m v1alpha1.Machine, is string, wanted func(watch.EventType, *v1alpha1.Machine) bool) *v1alpha1.Machine {
+	t.Helper()
 	w, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
 	})
@@ -182,13 +197,13 @@ func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of machine %s has ended", m.Name)
-			if last, isMachine := event.Object.(*v1alpha1.Machine); isMachine && event.Type == watch.Deleted {
-				require.Equal(t, m.UID, last.UID)
-				require.NotNil(t, last.DeletionTimestamp)
-				return last.DeletionTimestamp.Time
+			now, isMachine := event.Object.(*v1alpha1.Machine)
+			require.True(t, isMachine, "%v", event.Object)
+			if now.UID == m.UID && wanted(event.Type, now) {
+				return now
 			}
 		case <-late:
-			require.Failf(t, "it did not happen", "machine %s is gone: not within %s", m.Name, giveUp)
+			require.Failf(t, "it did not happen", "machine %s %s: not within %s", m.Name, is, giveUp)
 		}
 	}
 }
