@@ -77,7 +77,11 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 		require.Equal(t, 429, q.Code, "%v", q)
 	}
-	p.AwaitPods(t, "web", 2*size)
+	pods := p.Pods(t, "web")
+	require.Len(t, pods, 2*size)
+	for _, pod := range pods {
+		require.Nil(t, pod.DeletionTimestamp, "%s", pod.Name)
+	}
 
 	require.NoError(t, thaw())
 	thawed = true

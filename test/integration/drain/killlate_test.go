@@ -5,7 +5,6 @@ package drain
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
 	"millwright/test/integration/rig"
@@ -53,7 +51,6 @@ func TestKillsInStagesThatWaitForOthers(t *testing.T) {
 		}
 	}
 	everythingDies(v1alpha1.MachineDeletionDetach)
-	require.Less(t, time.Since(machine(t, m).Status.Deletion.Since.Time), kube.DefaultDetachTimeout, "it is not the time that ends the stage")
 	require.Contains(t, p.Instances(t), m.Spec.ProviderID, "the instance stays as long as volumes are attached")
 	require.NoError(t, r.Kube.StorageV1().VolumeAttachments().Delete(t.Context(), volume, metav1.DeleteOptions{}))
 	everythingDies(v1alpha1.MachineDeletionNode)

@@ -125,7 +125,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	answer, refused = ask(t, m, run.RequestInput{Command: "retry"})
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
-	rig.Eventually(t, "its budget is asked again at once", func() (bool, any) {
+	rig.Eventually(t, "its budget is asked again", func() (bool, any) { // at once: TestRetryAsksEverybodyAgain of workflows/drain
 		return len(asked(t, p.Namespace)) > before, asked(t, p.Namespace)
 	})
 

@@ -181,7 +181,7 @@ func situations() map[string]stuck {
 				p.Remove(t, p.Machines(t)[0].Name)
 				return p
 			},
-			reason: "Volume", within: 3 * time.Minute, // --pv-detach-timeout is two
+			reason: "Volume", within: 2 * rig.DetachTimeout, // the time of the whole drain is two hours
 			says: []string{"1 of 2 machines waits to leave", "volume ", "it goes on without the volume at ", "`kubectl describe pv "},
 			mend: func(t *testing.T, p *rig.Pool) { hold(t, p, false) }, after: 1,
 		},

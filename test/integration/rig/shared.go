@@ -27,13 +27,16 @@ import (
 // sharedFolder is the environment variable with the folder of the shared stack.
 const sharedFolder = "MILLWRIGHT_TEST_STACK"
 
-// common are the options of the shared stack: fewer drains at a time than by default, so that a test sees a queue of them, and at most 20 s between
-// two calls after a quota error, so that a test of one minute sees several.
+// common are the options of the shared stack: fewer drains at a time than by default, so that a test sees a queue of them, at most 20 s between
+// two calls after a quota error, so that a test need not wait for long, and more time for volumes, so that a slow test ends their wait itself.
 func common() stack.Options {
 	return stack.Options{Args: map[string][]string{component.Worker: {
-		fmt.Sprintf("--max-drains=%d", MaxDrains), "--resource-exhausted-retry=20s",
+		fmt.Sprintf("--max-drains=%d", MaxDrains), "--resource-exhausted-retry=20s", "--pv-detach-timeout=" + DetachTimeout.String(),
 	}}}
 }
+
+// DetachTimeout is how long volumes are waited for on the shared stack.
+const DetachTimeout = 30 * time.Minute
 
 // MaxDrains is how many nodes are drained at a time on the shared stack.
 const MaxDrains = 50
