@@ -7,14 +7,12 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
@@ -149,23 +147,8 @@ func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 // machineCreations counts, in the API server's audit log, the Machines that were ever made in a namespace.
 func machineCreations(t *testing.T, r *rig.Rig, namespace string) int {
 	t.Helper()
-	file, err := os.Open(r.Stack.AuditLog())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	count := 0
-	for decoder := json.NewDecoder(file); decoder.More(); {
-		var event struct {
-			Verb           string
-			ObjectRef      struct{ Resource, Namespace, Subresource string }
-			ResponseStatus metav1.Status
-		}
-		if decoder.Decode(&event) != nil {
-			break // its last line is being written
-		}
-		o := event.ObjectRef
-		if event.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && event.ResponseStatus.Code == 201 {
-			count++
-		}
-	}
-	return count
+	return len(r.Audit(t, func(a rig.Audited) bool {
+		o := a.ObjectRef
+		return a.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && a.ResponseStatus.Code == 201
+	}))
 }

@@ -3,16 +3,21 @@
 package chaos
 
 import (
+	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
 	"millwright/devstack/component"
 	"millwright/test/integration/rig"
+	"millwright/workflows/run"
 )
 
-// A converged stack sends no signal for a minute, and nothing but its deployment's workflow is open.
+// A converged stack sends no signal between two resyncs, and nothing but its deployment's workflow is open.
 func TestConvergedStackIsSilent(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "silent", "")
@@ -22,22 +27,46 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	if r.Metric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
 		leader = component.SecondBridge
 	}
-	before := -1.0
-	rig.Eventually(t, "the last status writes of the scale-up are over", func() (bool, any) {
-		was := before
-		before = r.Metric(t, leader, "millwright_bridge_signals_total")
-		if was != before {
-			time.Sleep(5 * time.Second)
-		}
-		return was == before, before
+	resynced := resync(t)
+	rig.Eventually(t, "the last status writes of the scale-up are over, and no signal is sent until the next resync", func() (bool, any) {
+		before := r.Metric(t, leader, "millwright_bridge_signals_total")
+		require.Positive(t, before)
+		resynced()
+		after := r.Metric(t, leader, "millwright_bridge_signals_total")
+		return before == after, []float64{before, after}
 	})
-	require.Positive(t, before)
-	time.Sleep(time.Minute)
-	require.Equal(t, before, r.Metric(t, leader, "millwright_bridge_signals_total"), "signals of a converged stack")
 	rig.Eventually(t, "only deployments' workflows are open", func() (bool, any) {
 		open := r.OpenWorkflows(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
 	})
 	pool.Delete(t)
 	pool.AwaitGone(t)
+}
+
+// resync makes a machine that waits for a node which never comes, and returns a function that waits for a resync of the bridge: it terminates the
+// machine's run, which nothing but a resync starts again, without a signal.
+func resync(t *testing.T) (resynced func()) {
+	t.Helper()
+	const name = "sentinel"
+	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	machines := r.Machines.MachineV1alpha1().Machines(name)
+	m, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = machines.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}) })
+	rig.Eventually(t, "the machine waits for its node", func() (bool, any) {
+		now, err := machines.Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return now.Status.CurrentStatus.Phase == v1alpha1.MachinePending && now.Status.CurrentOperation != nil, now.Status
+	})
+	id := rig.Installation.ID(run.KindMachine, kube.Ref{Namespace: name, Name: name, UID: string(m.UID)})
+	return func() {
+		t.Helper()
+		require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a sentinel"))
+		rig.Eventually(t, "a resync has started the run again", func() (bool, any) {
+			shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+			require.NoError(t, err)
+			status := shown.WorkflowExecutionInfo.Status
+			return status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, status
+		})
+	}
 }

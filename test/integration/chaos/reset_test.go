@@ -37,7 +37,12 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.PauseActivityRequest_Id{Id: createInstance},
 			})
 			require.NoError(t, err)
-			time.Sleep(2 * kube.HeartbeatEvery) // until the worker has learned of it
+			rig.Eventually(t, "the worker has learned of it", func() (bool, any) {
+				shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), e.WorkflowId, e.RunId)
+				require.NoError(t, err)
+				pending := shown.PendingActivities
+				return len(pending) == 1 && pending[0].State == enumspb.PENDING_ACTIVITY_STATE_PAUSED, pending
+			})
 			_, err = service.UnpauseActivity(t.Context(), &workflowservice.UnpauseActivityRequest{
 				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.UnpauseActivityRequest_Id{Id: createInstance}, ResetAttempts: true,
 			})

@@ -4,17 +4,18 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"millwright/api/vocabulary"
 	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 )
 
-// The API server refuses every write of the worker for half a minute: machines are late, and no run fails.
+// The API server refuses every write of the worker until runs of both pools have met that: machines are late, and no run fails.
 func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()
@@ -37,7 +38,12 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 		return now.Creates > before.Creates, now
 	})
 	require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
-	time.Sleep(30 * time.Second) // the fault lasts this long
+	for _, pool := range []string{"arriving", "leaving"} {
+		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {
+			refused := r.Workflows(t, fmt.Sprintf("ExecutionStatus = 'Running' AND Step = %q AND MachineNamespace = 'no-role' AND MachineDeployment = %q", vocabulary.StepRefused, pool))
+			return len(refused) > 0, len(refused)
+		})
+	}
 	require.NoError(t, restore())
 
 	arriving.AwaitRunning(t, made)

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +23,11 @@ func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
 	rig.Eventually(t, "the deployment has an open run and its finalizer", func() (bool, any) {
 		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
 	})
-	time.Sleep(run.SettledAfter + 5*time.Second) // until then the run looks again by itself
+	rig.Eventually(t, "the run has continued as new: until then it looks again by itself", func() (bool, any) {
+		former := r.Workflows(t, `WorkflowType = "MachineDeployment" AND ExecutionStatus = "ContinuedAsNew" AND MachineNamespace = "vanished"`)
+		return len(former) > 0 && open() == 1, len(former)
+	})
+	r.LookAgain(t, run.KindMachineDeployment, "vanished", "vanished")
 	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
 		require.NoError(t, r.Stack.Stop(t.Context(), bridge))
 	}
