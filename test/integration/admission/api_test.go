@@ -31,9 +31,8 @@ import (
 const (
 	// namespace holds every object of the test; without a controller manager nobody promises that default exists.
 	namespace = "admission"
-	// serveTimeout is how long an API server that is ready may take until it serves our kinds. It needs less than a second
-	// when idle; the rest is for a machine that compiles at the same time.
-	serveTimeout = time.Minute
+	// serveTimeout is how long a test waits until an API server that is ready serves our kinds. It only ends a test that would wait for ever.
+	serveTimeout = 10 * time.Minute
 )
 
 // api is an API server with our CRDs.

@@ -19,9 +19,9 @@ import (
 func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	const (
 		size, sick = 8, 4
-		timeout    = 4 * time.Second
-		away       = 7 * time.Second // a watch that was refused for longer is opened again much later
-		calm       = time.Second     // more than a tenth of the timeout: the next illness has a clock of its own
+		timeout    = 12 * time.Second // for so long an illness can be seen
+		away       = 14 * time.Second
+		calm       = 2 * time.Second // more than a tenth of the timeout: the next illness has a clock of its own
 	)
 	r.Namespace(t, "flaps", "")
 	verify, before := watched(t, "flaps"), stats(t)

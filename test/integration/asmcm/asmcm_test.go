@@ -75,11 +75,8 @@ func uids(machines []v1alpha1.Machine) (all []types.UID) {
 // holds those of the set, and no budget makes one of the deployment wait until the substitute of another has joined.
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	const (
-		name, size = "nodes", 4
-		boots      = 8 * time.Second // until a substitute joins
-	)
-	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"8s"}`)
+	const name, size = "nodes", 4
+	r.Namespace(t, name, "")
 	alone := newSet(t, name, "alone", size)
 	p := r.Pool(t, name, name, size)
 	p.AwaitRunning(t, size)
@@ -100,26 +97,32 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 		}
 		return len(nodes) == len(before), nodes
 	})
+	// From now on no substitute joins.
+	_, err := r.Machines.MachineV1alpha1().MachineClasses(name).Update(t.Context(), neverBoots(t, name), metav1.UpdateOptions{})
+	require.NoError(t, err)
 	// Nobody looks until all are being deleted: without the flag, the breaker would be open then.
 	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
-	_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
-	var first, last time.Time
-	for i, m := range before {
-		at := p.AwaitDeleted(t, m)
-		if i == 0 || at.Before(first) {
-			first = at
-		}
-		if i == 0 || at.After(last) {
-			last = at
-		}
+	for _, m := range before { // none waits for the substitute of another
+		p.AwaitDeleted(t, m)
 	}
-	t.Logf("%d machines are deleted within %s", len(before), last.Sub(first))
-	require.Less(t, last.Sub(first), boots, "none waits for the substitute of another")
-	p.AwaitRunning(t, size)
+	rig.Eventually(t, "each has a substitute", func() (bool, any) {
+		now := slices.Concat(p.Machines(t), alone())
+		return len(now) == 2*size && !slices.ContainsFunc(uids(now), func(uid types.UID) bool { return slices.Contains(uids(before), uid) }), len(now)
+	})
 	p.Delete(t)
 	p.AwaitGone(t)
+}
+
+// neverBoots returns the class of a namespace, changed so that its machines never join.
+func neverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
+	t.Helper()
+	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	require.NoError(t, err)
+	class.ProviderSpec.Raw = []byte(`{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	return class
 }
 
 // newSet makes a MachineSet without a deployment, and returns a function that reads its machines.

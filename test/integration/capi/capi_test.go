@@ -170,7 +170,7 @@ func (s space) workload(t *testing.T) *kubernetes.Clientset {
 	require.NoError(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
 	require.NoError(t, err)
-	config.Timeout = 10 * time.Second
+	config.Timeout = time.Minute
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return client

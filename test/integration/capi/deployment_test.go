@@ -258,8 +258,9 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	ref := f.ref(t)
 	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
 	f.gone(t)
-	f.awaitCounts(t, 0)
+	assert.Empty(t, f.members(t))
 	assert.Empty(t, f.sets(t))
+	f.awaitCounts(t, 0)
 	rig.Eventually(t, "its workflow has ended", func() (bool, any) {
 		open := r.Workflows(t, fmt.Sprintf("WorkflowId = %q AND ExecutionStatus = 'Running'", rig.Installation.ID(run.KindClusterAPIDeployment, ref)))
 		return len(open) == 0, open
@@ -290,7 +291,7 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	f := newFleet(t, "ondelete", 2, strategy("{strategy: {type: OnDelete}}")...)
 	f.awaitMade(t, f.name, 2)
 	before := f.uids(t)
-	time.Sleep(10 * time.Second) // until core has nothing more to write about the machines, so that only what Millwright writes has it look again
+	f.calm(t) // so that only what Millwright writes has core look again
 	f.template(t, "ondelete-2")
 	f.change(t, "ondelete-2")
 	rig.Eventually(t, "the old set creates no machines any more", func() (bool, any) {
@@ -302,7 +303,7 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	})
 	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date")
 	f.awaitOutdated(t, 2)
-	time.Sleep(3 * time.Second) // nothing is to happen: there is nothing to wait for
+	f.lookAgain(t)
 	assert.ElementsMatch(t, before, f.uids(t), "nobody has deleted a machine")
 
 	gone := f.members(t)[0]
@@ -321,19 +322,19 @@ func TestADeploymentIsRolledOutAtATime(t *testing.T) {
 	f := newFleet(t, "after", 1)
 	f.awaitMade(t, f.name, 1)
 	before := f.uids(t)
+	former := []types.UID{f.sets(t)[0].GetUID()}
 	due := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second)
 	f.patch(t, fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, due.Format(time.RFC3339)))
-	time.Sleep(time.Until(due) - 2*time.Second)
-	assert.Equal(t, before, f.uids(t), "it is not due yet")
-	assert.Equal(t, "1", f.revision(t))
 	rig.Eventually(t, "the machine is another one", func() (bool, any) {
 		uids := f.uids(t)
 		return len(uids) == 1 && uids[0] != before[0], fmt.Sprint(uids, f.says(t))
 	})
 	f.awaitMade(t, f.name, 1)
 	assert.Equal(t, "2", f.revision(t))
-	for _, m := range f.members(t) {
-		assert.False(t, m.GetCreationTimestamp().Time.Before(due))
+	for _, o := range slices.Concat(f.members(t), f.sets(t)) {
+		if !slices.Contains(former, o.GetUID()) {
+			assert.False(t, o.GetCreationTimestamp().Time.Before(due), "%s %s was made before it was due", o.GetKind(), o.GetName())
+		}
 	}
 }
 
@@ -345,11 +346,11 @@ func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	before := f.uids(t)
 	f.change(t, "missing-2")
 	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
-	time.Sleep(2 * time.Second) // nothing is to happen: there is nothing to wait for
+	f.lookAgain(t)
 	assert.Equal(t, before, f.uids(t))
-	f.awaitCounts(t, 1)
+	f.has(t, 1)
 	verdict := f.guard(t, bounds{most: 2, least: 1})
-	f.template(t, "missing-2")
+	f.template(t, "missing-2") // it wakes the deployment: TestATemplateWakesTheDeploymentsThatWaitForIt of k8sbridge/watch
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.made(t)
 		return made["missing-2"] == 1, fmt.Sprint(made, f.says(t))
@@ -379,7 +380,7 @@ func (f fleet) versionsOf(t *testing.T) map[string]string {
 	return all
 }
 
-// calm waits until nobody has written any object of the fleet for ten seconds.
+// calm waits until nobody has written any object of the fleet for ten seconds: Cluster API records nowhere that it rests.
 func (f fleet) calm(t *testing.T) {
 	t.Helper()
 	before, since := f.versionsOf(t), time.Now()

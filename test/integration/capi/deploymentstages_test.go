@@ -5,7 +5,6 @@ package capi
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,8 +40,8 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	})
 	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
 	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "passes step 1 of 1")
-	time.Sleep(3 * time.Second) // nothing is to happen: there is nothing to wait for
-	half("it is paused")
+	f.lookAgain(t)
+	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.made(t), "it is paused")
 	paused, _, _ := unstructured.NestedBool(f.get(t, machineDeployments, f.set).Object, "spec", "paused")
 	assert.True(t, paused)
 	require.Contains(t, f.request(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
@@ -58,6 +57,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	rig.Eventually(t, "start makes another revision", func() (bool, any) { return f.revision(t) == "4", f.says(t) })
 	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
 	f.gone(t) // in the middle of its rollout
+	assert.Empty(t, f.members(t))
 	f.awaitCounts(t, 0)
 }
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -298,7 +297,7 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 		return failed == 1, fmt.Sprint(failed, u.says(t))
 	})
 	u.awaitMessage(t, "Blocked", "True", "InPlaceUpdate", "the update in place does not end: UpdateMachine hook failed")
-	time.Sleep(5 * time.Second) // nothing is to happen: there is nothing to wait for
+	u.lookAgain(t)
 	inProgress := 0
 	for _, m := range u.members(t) {
 		if slices.Contains(marks(&m), updateInProgress) {
@@ -321,7 +320,7 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	verdict := u.begin(t, bounds{most: 4, least: 3})
 	u.awaitMarked(t, pendingHooks)
 	u.change(t, u.set+"-1")
-	time.Sleep(3 * time.Second) // what the change would break is to happen now: there is nothing to wait for
+	u.lookAgain(t) // what the change would break happens now
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
 	u.awaitMade(t, u.set+"-1", 3)
 	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")

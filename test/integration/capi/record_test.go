@@ -5,7 +5,6 @@ package capi
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,7 +179,7 @@ func recordStages(t *testing.T) {
 		open := r.Workflows(t, runsOf(id)+record.Open)
 		return len(open) == 1, open
 	})
-	time.Sleep(5 * time.Second) // it has signalled the rollout, and nobody else sees that
+	r.AwaitFollowed(t, rig.Installation.ID(run.KindClusterAPIRollout, f.ref(t), 2), id)
 	ask(request.Approve)
 	f.awaitMade(t, "recorded-stages-2", 3)
 	record.Save(t, r, "clusterapirollout/followed", f.rolloutOf(t, 2)+record.Ended)

@@ -21,6 +21,7 @@ import (
 
 	"millwright/devstack/component"
 	"millwright/test/integration/rig"
+	"millwright/workflows/run"
 )
 
 // pool is a MachineSet or MachineDeployment of Millwright in a space.
@@ -115,6 +116,27 @@ func (p pool) awaitCounts(t *testing.T, n int) {
 		counts, err := p.counts(t.Context())
 		return err == nil && counts == fmt.Sprint([]int{n, n, n}), fmt.Sprint(counts, err)
 	})
+}
+
+// has asserts that the set has this many machines now, and as many clones of each template.
+func (p pool) has(t *testing.T, n int) {
+	t.Helper()
+	counts, err := p.counts(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprint([]int{n, n, n}), counts)
+}
+
+// lookAgain makes Millwright decide once more about the set, or about the deployment and its sets, and returns when it has.
+func (p pool) lookAgain(t *testing.T) {
+	t.Helper()
+	if p.kind == machineSets {
+		r.LookAgain(t, run.KindClusterAPISet, p.name, p.set)
+		return
+	}
+	r.LookAgain(t, run.KindClusterAPIDeployment, p.name, p.set)
+	for _, s := range (fleet{p}).sets(t) {
+		r.LookAgain(t, run.KindClusterAPISet, p.name, s.GetName())
+	}
 }
 
 // condition returns status, reason and message of a condition.
@@ -224,7 +246,7 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
 
 	p.template(t, "absent")
-	p.awaitCounts(t, 2) // Cluster API's controller looks again after a back-off of up to 16 minutes
+	p.awaitCounts(t, 2) // woken by the template: TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch
 }
 
 // A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the template is made.

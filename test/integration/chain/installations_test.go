@@ -78,7 +78,7 @@ func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	built, err := build.Products(ctx, repo, io.Discard, binary)
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestTheNameOfAnInstallationBelongsToOneCluster(t *testing.T) {
 		return fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)}})
 	}
 	claim := func(name run.Installation, uid string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		return process.Claim(ctx, name, r.Temporal, cluster(uid), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	}

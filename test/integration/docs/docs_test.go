@@ -122,9 +122,6 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// patience is how long a command that is repeated may take, where nothing else runs.
-const patience = 30 * time.Second
-
 func (s *shell) run(t *testing.T, page string, c pages.Command) {
 	t.Helper()
 	where := fmt.Sprintf("%s:%d", page, c.Line)
@@ -150,7 +147,7 @@ func (s *shell) run(t *testing.T, page string, c pages.Command) {
 // bash runs a script and returns what it prints, complaints included. What the script leaves running ends with the page.
 func (s *shell) bash(t *testing.T, script string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it only ends a command that would never end
 	defer cancel()
 	// bash runs the trap at the end of the script, however that comes.
 	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "trap 'env -0 > \"$MILLWRIGHT_STATE\"' EXIT; set -a\n"+script)

@@ -170,7 +170,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	other.SilenceErrors, other.SilenceUsage = true, true // as starter's
 	other.SetArgs(append(certificates(), "check", namespace+"/small", "--cluster-name", string(rig.Installation), "--payload-keys-path", another,
 		"--kubeconfig", r.Stack.Kubeconfig(component.Test), "--temporal-address", r.Stack.TemporalAddress()))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an error that names no key would be one of time
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // an error that names no key would be one of time
 	defer cancel()
 	require.ErrorContains(t, other.ExecuteContext(ctx), `a payload is encrypted with the key "first", which is not in `+another)
 

@@ -6,8 +6,7 @@
 package noeviction
 
 import (
-	"bufio"
-	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -51,17 +50,18 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	require.Error(t, err, "the API server evicts nothing")
 	t.Logf("what the API server answers to an eviction: %v", err)
 
+	seen, err := r.Kube.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	defer seen.Stop()
 	p.Scale(t, 0)
-	rig.Eventually(t, "the pods terminate, with their own grace period", func() (bool, any) {
-		ending := 0
-		for _, pod := range pods(t, namespace) {
-			if pod.DeletionTimestamp != nil {
-				require.Equal(t, int64(20), *pod.DeletionGracePeriodSeconds, pod.Name)
-				ending++
-			}
+	for ending := map[string]bool{}; len(ending) < 2; { // the pods terminate, with their own grace period
+		event, open := <-seen.ResultChan()
+		require.True(t, open, "the watch has ended; terminating: %v", ending)
+		if pod, isPod := event.Object.(*corev1.Pod); isPod && pod.DeletionTimestamp != nil && !ending[pod.Name] {
+			require.Equal(t, int64(20), *pod.DeletionGracePeriodSeconds, pod.Name)
+			ending[pod.Name] = true
 		}
-		return ending == 2, ending
-	})
+	}
 	rig.Eventually(t, "they are gone, and the drain waits for the job", func() (bool, any) {
 		left, now := pods(t, namespace), p.Machines(t)
 		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 && drained(now[0]).Reason == vocabulary.ReasonBlocked, now
@@ -138,31 +138,15 @@ func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 // asked returns what our worker asked of the pods of a namespace, from the audit log, sorted.
 func asked(t *testing.T, namespace string) []string {
 	t.Helper()
-	file, err := os.Open(r.Stack.AuditLog())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
 	var found []string
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line struct {
-			Verb           string
-			ObjectRef      struct{ Resource, Namespace, Name, Subresource string }
-			User           struct{ Username string }
-			ResponseStatus struct{ Code json.Number }
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil { // the last line may be half written
-			continue
-		}
-		o := line.ObjectRef
-		if o.Resource != "pods" || o.Namespace != namespace || line.User.Username != component.WorkerIdentity {
-			continue
-		}
+	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+		return line.ObjectRef.Resource == "pods" && line.ObjectRef.Namespace == namespace && line.User.Username == component.WorkerIdentity
+	}) {
 		switch {
-		case o.Subresource == "eviction":
-			found = append(found, "evict "+o.Name+" "+line.ResponseStatus.Code.String())
+		case line.ObjectRef.Subresource == "eviction":
+			found = append(found, fmt.Sprintf("evict %s %d", line.ObjectRef.Name, line.ResponseStatus.Code))
 		case line.Verb == "delete":
-			found = append(found, "delete "+o.Name+" "+line.ResponseStatus.Code.String())
+			found = append(found, fmt.Sprintf("delete %s %d", line.ObjectRef.Name, line.ResponseStatus.Code))
 		}
 	}
 	slices.Sort(found)

@@ -192,8 +192,10 @@ func TestRecord(t *testing.T) {
 	save(t, "drain/drained", Kind(run.KindDrain, "drained")+Ended)
 	save(t, "machine/drained-and-deleted", Kind(run.KindMachine, "drained")+of+Ended)
 
-	// A deployment continues as new 20 seconds after it has settled.
-	time.Sleep(25 * time.Second)
+	rig.Eventually(t, "a deployment continues as new when it has settled", func() (bool, any) {
+		list := r.Workflows(t, Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
+		return len(list) > 0, list
+	})
 	save(t, "machinedeployment/continued-as-new", Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
 }
 

@@ -5,7 +5,6 @@ package record
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
@@ -178,7 +177,7 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 		open := r.Workflows(t, runOf(id)+Open)
 		return len(open) == 1, open
 	})
-	time.Sleep(5 * time.Second) // it has signalled the rollout, and nobody else sees that
+	r.AwaitFollowed(t, rolloutID(), id)
 	ask(t, rolloutID(), request.Approve)
 	progressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
 	save(t, "rollout/followed", runOf(rolloutID())+Ended)

@@ -318,9 +318,9 @@ func TestRecordClasses(t *testing.T) {
 	}
 	sweep("nothing-found")
 	for i := range 6 {
-		r.Plant(t, "classes", "stray-"+strconv.Itoa(i))
+		stray := r.Plant(t, "classes", "stray-"+strconv.Itoa(i))
+		time.Sleep(time.Until(stray.Created.Add(time.Second))) // from then on it is old enough
 	}
-	time.Sleep(2 * time.Second) // from then on they are old enough
 	sweep("held")
 
 	require.NoError(t, r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}))

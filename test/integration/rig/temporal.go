@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,6 +128,23 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 		histories[w.Execution.RunId] = r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 	}
 	return histories
+}
+
+// AwaitFollowed waits until a run of a deployment's workflow has told a rollout, which another run has started, that it follows it.
+func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
+	t.Helper()
+	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
+		told := slices.ContainsFunc(r.History(t, rollout, "").Events, func(e *historypb.HistoryEvent) bool {
+			signal := e.GetWorkflowExecutionSignaledEventAttributes()
+			if signal.GetSignalName() != run.SignalChanged {
+				return false
+			}
+			var changed run.Changed
+			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(signal.Input, &changed))
+			return changed.Tell == deployment
+		})
+		return told, rollout
+	})
 }
 
 // Activity is what a history says of a regular activity that has ended. Its times are those of Temporal's server.
