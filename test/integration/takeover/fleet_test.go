@@ -386,17 +386,16 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	return s
 }
 
-// settles is how long whoever takes over has to touch something. Source: MCM looks at all machines when it starts, and again after 5 s;
-// Millwright evaluates all objects when it starts.
+// settles is how long MCM has to touch something, which records nowhere that it has looked. Source: it looks at all machines when it starts, and
+// again after 5 s.
 const settles = 12 * time.Second
 
-// untouched requires that nothing of these pools has been changed when whoever took over has settled: no machine, no node, no set, no instance, no pod.
-func (n *fleet) untouched(t *testing.T, before state, begun time.Time, pools ...*rig.Pool) {
+// untouched requires that nothing of these pools has been changed by whoever took over: no machine, no node, no set, no instance, no pod.
+func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {
 		return slices.ContainsFunc(pools, func(p *rig.Pool) bool { return strings.HasPrefix(name, p.Name+"-") })
 	}
-	time.Sleep(time.Until(begun.Add(settles)))
 	after := n.look(t, pools...)
 	same(t, "machine", before.Machines, after.Machines, mine)
 	same(t, "node", before.Nodes, after.Nodes, mine)

@@ -21,6 +21,7 @@ import (
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
+	"millwright/workflows/run"
 )
 
 // namespace is the one in which MCM works: it knows no more than one.
@@ -57,7 +58,6 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	require.Error(t, err, "MCM is at work")
 	require.Contains(t, out, "first   machine-controller-manager: it is at work: ")
 	require.Contains(t, out, "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n")
-	stopped := time.Now()
 	kill(t, component.MCMMachines, component.MCMManager)
 	n.freeze(t) // as an MCM that dies in an ordinary scale-down leaves it
 	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", folder(t, "deploy/crds"))
@@ -66,7 +66,6 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 		out, err = r.TryStarter(t, check...)
 		return err == nil, out
 	})
-	t.Logf("Leases of MCM had ended after %s", time.Since(stopped).Round(time.Second))
 	n.plansWhatItFinds(t, out)
 	before := n.look(t)
 	if *record {
@@ -74,23 +73,28 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	}
 
 	start(t, component.Worker, component.Bridge)
-	begun := time.Now()
 	rig.Eventually(t, "worker and bridge are at work", func() (bool, any) {
 		_, err := r.TryStarter(t, "heartbeats")
 		return err == nil, err
 	})
 	n.goesOn(t, before)
-	n.untouched(t, before, begun, n.calm, n.rolled, n.failed)
+	for _, p := range []*rig.Pool{n.calm, n.rolled, n.failed} {
+		p.LookAgain(t)
+		for _, m := range p.Machines(t) {
+			r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
+		}
+	}
+	n.untouched(t, before, n.calm, n.rolled, n.failed)
 	n.rollsOut(t)
 
 	n.unsettleAgain(t)
 	kill(t, component.Bridge, component.Worker)
 	before = n.look(t)
 	start(t, component.MCMManager, component.MCMMachines)
-	begun = time.Now()
-	n.untouched(t, before, begun, n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick)
+	time.Sleep(settles)
+	n.untouched(t, before, n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick)
 	n.endsWithMCM(t, before)
-	n.untouched(t, before, begun, n.calm, n.rolled, n.middle, n.slow)
+	n.untouched(t, before, n.calm, n.rolled, n.middle, n.slow)
 	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
 		_, err := r.TryStarter(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
