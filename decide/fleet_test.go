@@ -363,6 +363,9 @@ func TestOneDecision(t *testing.T) {
 // A list that is ten times as long costs ten times the statements, or fourteen where it is sorted; the square would be a hundred. Loops of
 // the package slices count as well.
 func TestDecisionsGrowWithTheirLists(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds this package anew, with counters, and runs it for each decision")
+	}
 	t.Parallel()
 	const few, many, most = 1000, 10_000, 20
 	binary := filepath.Join(t.TempDir(), "decide.test")

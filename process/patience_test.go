@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -25,21 +26,23 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 		"the clock is behind": {-10 * time.Minute, timeout, 0, 11*time.Minute + time.Second}, // another timeout ends it
 	} {
 		t.Run(name, func(t *testing.T) {
-			scheduled := time.Now().Add(-row.ahead)
-			task := func() *workflowservice.PollActivityTaskQueueResponse {
-				return &workflowservice.PollActivityTaskQueueResponse{
-					ScheduledTime: timestamppb.New(scheduled), StartedTime: timestamppb.New(scheduled), ScheduleToCloseTimeout: durationpb.New(row.timeout),
+			synctest.Test(t, func(t *testing.T) {
+				scheduled := time.Now().Add(-row.ahead)
+				task := func() *workflowservice.PollActivityTaskQueueResponse {
+					return &workflowservice.PollActivityTaskQueueResponse{
+						ScheduledTime: timestamppb.New(scheduled), StartedTime: timestamppb.New(scheduled), ScheduleToCloseTimeout: durationpb.New(row.timeout),
+					}
 				}
-			}
-			polled, eager := task(), task()
-			for _, reply := range []any{polled, &workflowservice.RespondWorkflowTaskCompletedResponse{ActivityTasks: []*workflowservice.PollActivityTaskQueueResponse{eager}}} {
-				require.NoError(t, lengthen(t.Context(), "", nil, reply, nil, answered))
-			}
-			for _, got := range []*workflowservice.PollActivityTaskQueueResponse{polled, eager} {
-				left := time.Until(got.ScheduledTime.AsTime().Add(got.ScheduleToCloseTimeout.AsDuration()))
-				assert.Greater(t, left, row.least)
-				assert.Less(t, left, row.most)
-			}
+				polled, eager := task(), task()
+				for _, reply := range []any{polled, &workflowservice.RespondWorkflowTaskCompletedResponse{ActivityTasks: []*workflowservice.PollActivityTaskQueueResponse{eager}}} {
+					require.NoError(t, lengthen(t.Context(), "", nil, reply, nil, answered))
+				}
+				for _, got := range []*workflowservice.PollActivityTaskQueueResponse{polled, eager} {
+					left := time.Until(got.ScheduledTime.AsTime().Add(got.ScheduleToCloseTimeout.AsDuration()))
+					assert.Greater(t, left, row.least)
+					assert.Less(t, left, row.most)
+				}
+			})
 		})
 	}
 	without := &workflowservice.PollActivityTaskQueueResponse{StartedTime: timestamppb.New(time.Now().Add(-time.Hour))}

@@ -138,7 +138,7 @@ func TestServe(t *testing.T) {
 			_ = c.Close()
 		}
 		return err != nil
-	}, 5*time.Second, time.Millisecond, "it ends with its context")
+	}, 2*time.Minute, time.Millisecond, "it ends with its context")
 }
 
 // The stack appends the flags of a test to its own.

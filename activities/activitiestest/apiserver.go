@@ -32,7 +32,8 @@ type apiServer struct {
 	written  map[kept]string      // the last version of each resource
 	watching map[kept]bool        // whether a cache watches it
 	deleted  map[types.UID]string // the version of each deletion
-	lag      sync.RWMutex         // locked: events wait
+	held     bool                 // events wait
+	released *sync.Cond           // held has become false; its lock is mu
 	Watched  chan struct{}        // receives once for each watch that has begun
 	feeds    sync.Map             // *watch.RaceFreeFakeWatcher: those from which the watches get their events
 }
@@ -51,10 +52,12 @@ type FakeClient interface {
 }
 
 func newAPIServer() *apiServer {
-	return &apiServer{
+	s := &apiServer{
 		version: 1000, Watched: make(chan struct{}, 100),
 		written: map[kept]string{}, watching: map[kept]bool{}, deleted: map[types.UID]string{},
 	}
+	s.released = sync.NewCond(&s.mu)
+	return s
 }
 
 // serve intercepts the requests of a fake clientset.
@@ -105,7 +108,7 @@ func (s *apiServer) serve(c FakeClient) {
 		s.mu.Unlock()
 		s.feeds.Store(w, true)
 		s.Watched <- struct{}{}
-		return true, watch.Filter(w, s.deliver), nil
+		return true, filter(w, s.deliver), nil
 	})
 }
 
@@ -113,7 +116,7 @@ func (s *apiServer) serve(c FakeClient) {
 // 16 writes of a batch begin at the same time.
 const mostWaiting = 100 - 2*16
 
-// makeRoom waits, for two seconds at most, until no feed holds many events: on a busy machine writes are faster than who takes the events.
+// makeRoom waits, for a minute at most, until no feed holds many events: on a busy machine writes are faster than who takes the events.
 func (s *apiServer) makeRoom() {
 	full := func() (full bool) {
 		s.feeds.Range(func(feed, _ any) bool {
@@ -123,22 +126,66 @@ func (s *apiServer) makeRoom() {
 		})
 		return full
 	}
-	for waited := time.Duration(0); waited < 2*time.Second && full(); waited += time.Millisecond {
+	for waited := time.Duration(0); waited < time.Minute && full(); waited += time.Millisecond {
 		time.Sleep(time.Millisecond)
 	}
 }
 
+// filtered is a watch that can be stopped before all its events were read; that of watch.Filter would block forever.
+type filtered struct {
+	watch.Interface
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    func()
+}
+
+func (f *filtered) ResultChan() <-chan watch.Event { return f.events }
+
+func (f *filtered) Stop() { f.stop() }
+
+func filter(from watch.Interface, each watch.FilterFunc) *filtered {
+	f := &filtered{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
+	f.stop = sync.OnceFunc(func() {
+		close(f.stopped)
+		from.Stop()
+	})
+	go func() {
+		defer close(f.events)
+		for e := range from.ResultChan() {
+			e, keep := each(e)
+			if !keep {
+				continue
+			}
+			select {
+			case f.events <- e:
+			case <-f.stopped:
+				return
+			}
+		}
+	}()
+	return f
+}
+
 // deliver sends an event when events are not held, a deletion with its version.
 func (s *apiServer) deliver(e watch.Event) (watch.Event, bool) {
-	s.lag.RLock()
-	defer s.lag.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.held {
+		s.released.Wait()
+	}
 	if e.Type == watch.Deleted {
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		object := Accessor(e.Object)
 		object.SetResourceVersion(s.deleted[object.GetUID()])
 	}
 	return e, true
+}
+
+// hold makes events wait, or no longer.
+func (s *apiServer) hold(held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = held
+	s.released.Broadcast()
 }
 
 func (s *apiServer) next(tracker testing.ObjectTracker, gvr schema.GroupVersionResource) string {

@@ -86,9 +86,7 @@ func (o *Office) Ask(activity any, in activitiescloud.InstanceCall) (activitiesc
 // Patiently runs an activity with the retries of its workflow, without waiting, and returns how long they would have taken.
 func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
 	o.t.Helper()
-	suite := &testsuite.WorkflowTestSuite{}
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	env := suite.NewTestWorkflowEnvironment()
+	env := WorkflowEnvironment()
 	env.RegisterActivity(o.Provider)
 	begun := env.Now()
 	env.ExecuteWorkflow(func(ctx workflow.Context) (activitiescloud.InstanceAnswer, error) {

@@ -64,7 +64,7 @@ func (w *World) ServePods() {
 			return true, nil, err
 		}
 		w.Server.Watched <- struct{}{}
-		return true, watch.Filter(all, func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) }), nil
+		return true, filter(all, func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) }), nil
 	})
 }
 

@@ -3,6 +3,7 @@ package activitiestest
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -21,14 +22,20 @@ type Worker struct {
 	Local bool          // it runs activities as local ones: then nothing but the input says the time of the server
 }
 
-// OnWrongClocks runs a test on workers whose clocks are wrong by ten minutes, with local and with regular activities.
+// Bubble is when the time of a bubble begins. Source: testing/synctest.
+var Bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Rounding is by how much a time that is stored in whole seconds may differ from the time that a test of a bubble expects.
+const Rounding = time.Second
+
+// OnWrongClocks runs a test on workers whose clocks are wrong by ten minutes, with local and with regular activities, each in a bubble.
 func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
 	t.Helper()
 	for way, local := range map[string]bool{"local": true, "regular": false} {
 		for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 			t.Run(way+", "+name, func(t *testing.T) {
 				t.Parallel()
-				test(t, Worker{Ahead: ahead, Local: local})
+				synctest.Test(t, func(t *testing.T) { test(t, Worker{Ahead: ahead, Local: local}) })
 			})
 		}
 	}

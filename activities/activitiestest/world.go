@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,9 @@ import (
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
 )
+
+// giveUp is how long to wait for what must come: no machine is so busy.
+const giveUp = 2 * time.Minute
 
 // World is a control cluster with its target, the activities that work on them, and the events that they recorded.
 type World struct {
@@ -86,7 +90,7 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	for range 10 + more { // one for each cache: a fake drops events before a watch begins
 		<-w.Server.Watched
 	}
-	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
+	require.Eventually(t, cluster.KnowsAttachments, giveUp, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 	w.Forget()
 	return w
@@ -115,11 +119,24 @@ func Execute[T any](t *testing.T, activity, in any, how func(*testsuite.TestActi
 	return result, err
 }
 
-// ActivityEnvironment runs activities, and logs nothing.
+// ActivityEnvironment runs activities, and logs nothing. The test suite would end a local activity after three seconds of the real clock.
 func ActivityEnvironment() *testsuite.TestActivityEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	return suite.NewTestActivityEnvironment()
+	env := suite.NewTestActivityEnvironment()
+	env.SetTestTimeout(giveUp)
+	return env
+}
+
+// WorkflowEnvironment runs workflows, and logs nothing. On a busy machine a workflow may stand still for longer than the seconds of the real
+// clock after which the test suite ends it, and than the second after which the SDK takes it for a deadlock.
+func WorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(giveUp)
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: giveUp})
+	return env
 }
 
 // Twice runs an activity two times, as Temporal does when an answer is lost. The second time must succeed too, write
@@ -150,20 +167,14 @@ func (w *World) Settle() {
 		}
 	}
 	w.Server.mu.Unlock()
-	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, 10*time.Second), "the caches stay behind")
+	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, giveUp), "the caches stay behind")
 }
 
 // Hold delays the events of the caches until the returned function is called, or the test ends.
 func (w *World) Hold() (release func()) {
 	w.Settle()
-	w.Server.lag.Lock()
-	released := false
-	release = func() {
-		if !released {
-			released = true
-			w.Server.lag.Unlock()
-		}
-	}
+	w.Server.hold(true)
+	release = func() { w.Server.hold(false) }
 	w.T.Cleanup(release)
 	return release
 }

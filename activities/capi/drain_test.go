@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -209,33 +210,35 @@ func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 
 // The pods of the node are found in the workload cluster, with its budgets, and with the rules of Cluster API.
 func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
-	pod := func(name string) *corev1.Pod {
-		p := activitiestest.Pod(name, func(p *corev1.Pod) {
-			p.Spec.NodeName, p.Labels = "node-m", map[string]string{"app": name}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	synctest.Test(t, func(t *testing.T) {
+		m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+		pod := func(name string) *corev1.Pod {
+			p := activitiestest.Pod(name, func(p *corev1.Pod) {
+				p.Spec.NodeName, p.Labels = "node-m", map[string]string{"app": name}
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			})
+			return p
+		}
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", Generation: 1}}
+		budget.Spec.MinAvailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
+		rule := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta("keep")}
+		rule.Spec.Drain.Behavior = clusterv1.MachineDrainRuleDrainBehaviorSkip
+		rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
+		w, a := world(t, m, rule, clone(capitest.Infrastructure(), "m"))
+		for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
+			require.NoError(t, w.Target.Tracker().Add(o))
+		}
+		seen, err := activitiestest.Run[drain.Evicted](w, a.EvictClusterAPIPods, drain.Eviction{
+			Machine: activitiestest.Ref(m), NodeName: "node-m", Means: decidedrain.Evict, Until: time.Now().Add(3 * time.Second),
 		})
-		return p
-	}
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", Generation: 1}}
-	budget.Spec.MinAvailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
-	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
-	rule := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta("keep")}
-	rule.Spec.Drain.Behavior = clusterv1.MachineDrainRuleDrainBehaviorSkip
-	rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
-	w, a := world(t, m, rule, clone(capitest.Infrastructure(), "m"))
-	for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
-		require.NoError(t, w.Target.Tracker().Add(o))
-	}
-	seen, err := activitiestest.Run[drain.Evicted](w, a.EvictClusterAPIPods, drain.Eviction{
-		Machine: activitiestest.Ref(m), NodeName: "node-m", Means: decidedrain.Evict, Until: time.Now().Add(3 * time.Second),
+		require.NoError(t, err)
+		assert.Equal(t, drain.OutcomeChanged, seen.Outcome)
+		require.Len(t, seen.Blockers, 1)
+		assert.Equal(t, "web/all", seen.Blockers[0].Name)
+		assert.Equal(t, 1, seen.Picture.Counts.Skipped)
+		assert.Equal(t, []string{"web/a"}, seen.Left)
 	})
-	require.NoError(t, err)
-	assert.Equal(t, drain.OutcomeChanged, seen.Outcome)
-	require.Len(t, seen.Blockers, 1)
-	assert.Equal(t, "web/all", seen.Blockers[0].Name)
-	assert.Equal(t, 1, seen.Picture.Counts.Skipped)
-	assert.Equal(t, []string{"web/a"}, seen.Left)
 }
 
 func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {

@@ -2,6 +2,7 @@ package cloud_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -38,18 +39,20 @@ func TestDeleteInstance(t *testing.T) {
 		assert.Empty(t, o.Cloud.Instances())
 	})
 	t.Run("returns when it is gone, and looks less often the longer it takes", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
-		require.NoError(t, err)
-		o.Cloud.HoldDeletions()
-		_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
-		activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
-		_, took, err := o.Patiently(o.DeleteInstance, activitiestest.InstanceCall)
-		require.Error(t, err)
-		assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")
-		o.Cloud.FinishDeletions()
-		_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
-		require.NoError(t, err)
+		synctest.Test(t, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+			o.Cloud.HoldDeletions()
+			_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+			_, took, err := o.Patiently(o.DeleteInstance, activitiestest.InstanceCall)
+			require.Error(t, err)
+			assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")
+			o.Cloud.FinishDeletions()
+			_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			require.NoError(t, err)
+		})
 	})
 	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())

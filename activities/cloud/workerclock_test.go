@@ -2,6 +2,7 @@ package cloud_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,18 +20,20 @@ func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 		for left, reason := range map[time.Duration]string{5 * time.Minute: "", -5 * time.Minute: kube.ReasonTokenGone} {
 			t.Run(name+", "+left.String()+" left", func(t *testing.T) {
-				k := activitiestest.Worker{Ahead: ahead}
-				o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret(func(s *corev1.Secret) {
-					s.Data["expiration"] = []byte(k.Server().Add(left).Format(time.RFC3339))
-				}))
-				answer, err := activitiestest.Execute[cloud.InstanceAnswer](t, o.CreateInstance, in, k.Execute)
-				require.NoError(t, err)
-				if reason == "" {
-					assert.Nil(t, answer.Problem)
-					return
-				}
-				require.NotNil(t, answer.Problem)
-				assert.Equal(t, reason, answer.Problem.Reason)
+				synctest.Test(t, func(t *testing.T) {
+					k := activitiestest.Worker{Ahead: ahead}
+					o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret(func(s *corev1.Secret) {
+						s.Data["expiration"] = []byte(k.Server().Add(left).Format(time.RFC3339))
+					}))
+					answer, err := activitiestest.Execute[cloud.InstanceAnswer](t, o.CreateInstance, in, k.Execute)
+					require.NoError(t, err)
+					if reason == "" {
+						assert.Nil(t, answer.Problem)
+						return
+					}
+					require.NotNil(t, answer.Problem)
+					assert.Equal(t, reason, answer.Problem.Reason)
+				})
 			})
 		}
 	}

@@ -15,9 +15,6 @@ import (
 	"millwright/decide/rollout"
 )
 
-// delay is what a test may take on a busy machine: its clock goes on.
-const delay = 30 * time.Second
-
 // onWorker decides about and reports the deployment d on one worker, at a time of the servers.
 type onWorker struct {
 	*activitiestest.World
@@ -43,8 +40,8 @@ func (o onWorker) reports(record rollout.Progress) {
 	_, err := activitiestest.RunOn[string](o.World, o.worker, acts(o.Kube).ReportDeployment, deployment.Report{Input: o.input(0), Record: &record})
 	require.NoError(o.T, err)
 	for _, c := range o.Deployment("d").Status.Conditions {
-		assert.WithinDuration(o.T, o.server, c.LastTransitionTime.Time, delay, c.Type)
-		assert.WithinDuration(o.T, o.server, c.LastUpdateTime.Time, delay, c.Type)
+		assert.WithinDuration(o.T, o.server, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
+		assert.WithinDuration(o.T, o.server, c.LastUpdateTime.Time, activitiestest.Rounding, c.Type)
 	}
 	o.Settle()
 }
@@ -88,9 +85,9 @@ func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
 		_, err := activitiestest.RunOn[deployment.Granted](w, k, acts(w.Kube).GrantReplacements, k.Read(d))
 		require.NoError(t, err)
 		require.Len(t, w.Deployment("d").Status.Replacements, 1)
-		assert.WithinDuration(t, k.Server(), w.Deployment("d").Status.Replacements[0].GrantedAt.Time, delay)
+		assert.WithinDuration(t, k.Server(), w.Deployment("d").Status.Replacements[0].GrantedAt.Time, activitiestest.Rounding)
 		mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 		require.NoError(t, err)
-		assert.WithinDuration(t, k.Server(), mark, delay)
+		assert.WithinDuration(t, k.Server(), mark, activitiestest.Rounding)
 	})
 }

@@ -210,12 +210,9 @@ func healthy(names ...string) []runtime.Object {
 func protectedFor(value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: value}
-		p.Status.StartTime = new(metav1.NewTime(bubble))
+		p.Status.StartTime = new(metav1.NewTime(activitiestest.Bubble))
 	}
 }
-
-// bubble is when the time of a bubble begins. Source: testing/synctest.
-var bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func isReady(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}

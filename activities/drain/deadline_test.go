@@ -111,7 +111,7 @@ func TestProtectionEndsInTime(t *testing.T) {
 	evicting(t, []runtime.Object{activitiestest.Pod("a", protectedFor("10s"))}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
 		e := d.Empty(in)
-		activitiestest.After(time.Until(bubble.Add(10*time.Second - time.Millisecond)))
+		activitiestest.After(time.Until(activitiestest.Bubble.Add(10*time.Second - time.Millisecond)))
 		e.GoesOn(t)
 		assert.Empty(t, d.Since())
 		activitiestest.After(2 * time.Millisecond)

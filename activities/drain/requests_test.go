@@ -5,8 +5,6 @@ import (
 	"testing/synctest"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/activities/activitiestest"
 	activities "millwright/activities/drain"
@@ -28,15 +26,6 @@ func killed(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
 }
 
-// abandoned is a watch that can be stopped before all its events were read; watch.Filter would block forever.
-type abandoned struct{ watch.Interface }
-
-func (a abandoned) Stop() {
-	a.Interface.Stop()
-	for range a.ResultChan() { // dropped
-	}
-}
-
 // evicting runs a test with a machine that is being deleted, on the node n, and with these objects of its target. Its times are those
 // of a bubble.
 func evicting(t *testing.T, objects []runtime.Object, test func(*testing.T, *activitiestest.Desk, activities.Eviction)) {
@@ -46,11 +35,6 @@ func evicting(t *testing.T, objects []runtime.Object, test func(*testing.T, *act
 		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.Node()}, objects...)...)
 		w.Draining = drain.Settings{Attach: kube.DefaultAttachTimeout, Detach: kube.DefaultDetachTimeout}
 		w.ServePods()
-		served := w.Target.WatchReactionChain[0]
-		w.Target.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
-			handled, pods, err := served.React(action)
-			return handled, abandoned{pods}, err
-		})
 		test(t, w.TakeRequests(), activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict})
 	})
 }

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -76,16 +77,15 @@ func TestReportOfTheHealthClock(t *testing.T) {
 
 func TestReportOfACreationThatStandsStill(t *testing.T) {
 	t.Parallel()
-	since := metav1.NewTime(time.Now().Add(-time.Hour)).Rfc3339Copy()
-	ahead := metav1.NewTime(time.Now().Add(time.Hour)).Rfc3339Copy()
+	since, ahead := metav1.NewTime(activitiestest.Bubble.Add(-time.Hour)), metav1.NewTime(activitiestest.Bubble.Add(time.Hour))
 	stopped := func(since *metav1.Time, total time.Duration) *v1alpha1.CreationStopped {
 		return &v1alpha1.CreationStopped{Since: since, Total: *activitiestest.Duration(total)}
 	}
 	for name, row := range map[string]struct {
 		was     *v1alpha1.CreationStopped
 		stop    bool
-		running bool          // how long the creation was stopped
-		total   time.Duration // at least; at most a minute more
+		running bool // how long the creation was stopped
+		total   time.Duration
 	}{
 		"it never did":               {nil, false, false, 0},
 		"it begins to":               {nil, true, true, 0},
@@ -97,42 +97,47 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 		"by a clock that is ahead":   {stopped(&ahead, 2*time.Hour), false, false, 2 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := inUse()
-			m.Status.CreationStopped = row.was
-			got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Stopped: row.stop}).CreationStopped
-			if row.was == nil && !row.stop {
-				assert.Nil(t, got)
-				return
-			}
-			require.NotNil(t, got)
-			assert.Equal(t, row.running, got.Since != nil)
-			assert.GreaterOrEqual(t, got.Total.Duration, row.total)
-			assert.Less(t, got.Total.Duration, row.total+time.Minute)
-			if row.running && row.was != nil && row.was.Since != nil {
-				assert.True(t, got.Since.Equal(row.was.Since), "it does not begin anew")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				m := inUse()
+				m.Status.CreationStopped = row.was
+				got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Stopped: row.stop}).CreationStopped
+				if row.was == nil && !row.stop {
+					assert.Nil(t, got)
+					return
+				}
+				require.NotNil(t, got)
+				assert.Equal(t, row.running, got.Since != nil)
+				assert.InDelta(t, row.total, got.Total.Duration, float64(activitiestest.Rounding))
+				if row.running && row.was != nil && row.was.Since != nil {
+					assert.True(t, got.Since.Equal(row.was.Since), "it does not begin anew")
+				}
+			})
 		})
 	}
 	t.Run("whatever the cache says, no time is counted twice", func(t *testing.T) {
-		m := inUse()
-		m.Status.CreationStopped = stopped(&since, 0)
-		w := activitiestest.NewWorld(t, m)
-		w.Hold()
-		for range 2 {
-			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
-			require.NoError(t, err)
-			assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, 61*time.Minute)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			m := inUse()
+			m.Status.CreationStopped = stopped(&since, 0)
+			w := activitiestest.NewWorld(t, m)
+			w.Hold()
+			for range 2 {
+				_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
+				require.NoError(t, err)
+				assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, time.Hour+2*activitiestest.Rounding)
+			}
+		})
 	})
 	t.Run("the beginning of a creation is the end of the wait", func(t *testing.T) {
-		m := activitiestest.Machine("m")
-		m.Status.CreationStopped = stopped(&since, 0)
-		w := activitiestest.NewWorld(t, m)
-		_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
-		require.NoError(t, err)
-		got := w.Machine("m").Status.CreationStopped
-		assert.Nil(t, got.Since)
-		assert.GreaterOrEqual(t, got.Total.Duration, time.Hour)
+		synctest.Test(t, func(t *testing.T) {
+			m := activitiestest.Machine("m")
+			m.Status.CreationStopped = stopped(&since, 0)
+			w := activitiestest.NewWorld(t, m)
+			_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+			require.NoError(t, err)
+			got := w.Machine("m").Status.CreationStopped
+			assert.Nil(t, got.Since)
+			assert.GreaterOrEqual(t, got.Total.Duration, time.Hour)
+		})
 	})
 }
 

@@ -61,24 +61,26 @@ func TestAnnounceTermination(t *testing.T) {
 		"it says why, in own words":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...))
-			before := w.Node()
-			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, activitiestest.Read(m))
-			assert.Equal(t, w.Current(), versions)
-			if row.reason == "" {
-				assert.Empty(t, w.Writes())
-				assert.Equal(t, before, w.Node(), "with its own reason, and since when")
-				return
-			}
-			assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
-			c := terminating(w.Node())
-			require.NotNil(t, c)
-			assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
-			assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, time.Minute)
-			assert.Contains(t, w.Node().Status.Conditions, before.Status.Conditions[0], "those of others stay")
-			assert.Equal(t, before.Spec, w.Node().Spec)
-			assert.Equal(t, before.Labels, w.Node().Labels)
+			synctest.Test(t, func(t *testing.T) {
+				m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
+				w := activitiestest.NewWorld(t, m, activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...))
+				before := w.Node()
+				versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, activitiestest.Read(m))
+				assert.Equal(t, w.Current(), versions)
+				if row.reason == "" {
+					assert.Empty(t, w.Writes())
+					assert.Equal(t, before, w.Node(), "with its own reason, and since when")
+					return
+				}
+				assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
+				c := terminating(w.Node())
+				require.NotNil(t, c)
+				assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
+				assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.Rounding)
+				assert.Contains(t, w.Node().Status.Conditions, before.Status.Conditions[0], "those of others stay")
+				assert.Equal(t, before.Spec, w.Node().Spec)
+				assert.Equal(t, before.Labels, w.Node().Labels)
+			})
 		})
 	}
 }

@@ -3,6 +3,7 @@ package machine_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -129,38 +130,40 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 
 func TestCachesThatAreBehind(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	registry := prometheus.NewRegistry()
-	w.Metrics = kube.NewMetrics(registry)
-	t.Cleanup(func() { // after the parallel tests
-		assert.Equal(t, map[string]float64{"behind": 1, "late": 1, "live": 1}, reads(t, registry))
-	})
-	w.Hold()
-	w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
-	w.Forget()
-
-	t.Run("a local activity gives up early and says so", func(t *testing.T) {
-		t.Parallel()
-		begun := time.Now()
-		_, err := activitiestest.Local[machine.Decision](w, acts(w.Kube).DecideMachine, in)
-		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
-		assert.Less(t, time.Since(begun), 2*time.Second, "a local activity has two seconds")
-	})
-	t.Run("a regular one reads live", func(t *testing.T) {
-		t.Parallel()
-		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
-		require.NoError(t, err)
-		assert.Equal(t, in.Versions[cache.Machines], d.Version)
-	})
-	t.Run("a live read waits for no cache, in a local activity too", func(t *testing.T) {
-		t.Parallel()
-		in := kube.Read{Ref: in.Ref, Versions: in.Versions, Live: true}
-		d, err := activitiestest.Local[machine.Decision](w, acts(w.Kube).DecideMachine, in)
-		require.NoError(t, err)
-		assert.Equal(t, in.Versions[cache.Machines], d.Version)
-	})
+	type mode = func(w *activitiestest.World, activity, in any) (machine.Decision, error)
+	local, regular := mode(activitiestest.Local[machine.Decision]), mode(activitiestest.Run[machine.Decision])
+	for name, row := range map[string]struct {
+		how  mode
+		live bool   // the read
+		read string // what is counted
+	}{
+		"a local activity gives up early and says so":             {local, false, "behind"},
+		"a regular one reads live":                                {regular, false, "late"},
+		"a live read waits for no cache, in a local activity too": {local, true, "live"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := activitiestest.Machine("m")
+				w := activitiestest.NewWorld(t, m, activitiestest.Class())
+				registry := prometheus.NewRegistry()
+				w.Metrics = kube.NewMetrics(registry)
+				w.Hold()
+				w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
+				in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}, Live: row.live}
+				begun := time.Now()
+				d, err := row.how(w, acts(w.Kube).DecideMachine, in)
+				assert.Equal(t, map[string]float64{row.read: 1}, reads(t, registry))
+				if row.read == "behind" {
+					activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+					assert.Less(t, time.Since(begun), 2*time.Second, "a local activity has two seconds")
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, in.Versions[cache.Machines], d.Version)
+			})
+		})
+	}
 }
 
 // reads returns how many reads of facts were counted, by freshness.
@@ -183,14 +186,16 @@ func reads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 // An API server that was restored to a former state will not reach the versions that were seen before.
 func TestAnAPIServerThatWasRestored(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
 	for _, resource := range []cache.Resource{cache.Machines, cache.Nodes, cache.Classes} {
 		t.Run(string(resource), func(t *testing.T) {
 			t.Parallel()
-			in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
-			_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
-			activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
+			synctest.Test(t, func(t *testing.T) {
+				m := activitiestest.Machine("m")
+				w := activitiestest.NewWorld(t, m, activitiestest.Class())
+				in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
+				_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+				activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
+			})
 		})
 	}
 }
@@ -210,15 +215,17 @@ func TestALiveReadIsLiveThroughout(t *testing.T) {
 
 func TestAReadWaitsForWhatWokeIt(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	release := w.Hold()
-	w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
-	w.Forget()
-	time.AfterFunc(20*time.Millisecond, release)
-	d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
-	require.NoError(t, err)
-	assert.Equal(t, in.Versions[cache.Machines], d.Version)
-	assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
+	synctest.Test(t, func(t *testing.T) {
+		m := activitiestest.Machine("m")
+		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		release := w.Hold()
+		w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
+		in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
+		w.Forget()
+		time.AfterFunc(20*time.Millisecond, release)
+		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		require.NoError(t, err)
+		assert.Equal(t, in.Versions[cache.Machines], d.Version)
+		assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
+	})
 }

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -45,32 +46,34 @@ func TestMarkInPlace(t *testing.T) {
 		"ready, and the agent was faster":       {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
-			before := w.Node()
-			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(activitiestest.Read(m), row.reason))
-			n := w.Node()
-			assert.Equal(t, w.Current(), versions)
-			if !row.writes {
-				assert.Empty(t, w.Writes())
-				assert.Equal(t, before, n)
-				return
-			}
-			assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
-			c := activitiestest.UpdateCondition(n)
-			require.NotNil(t, c)
-			assert.Equal(t, corev1.ConditionTrue, c.Status)
-			assert.Equal(t, row.reason, c.Reason)
-			assert.Equal(t, "told by "+row.reason, c.Message)
-			assert.Contains(t, n.Status.Conditions, before.Status.Conditions[len(before.Status.Conditions)-1], "those of others stay")
-			assert.Len(t, n.Status.Conditions, 2)
-			assert.Equal(t, before.Labels, n.Labels)
-			assert.Equal(t, activitiestest.Encode(before)["spec"], activitiestest.Encode(n)["spec"])
-			if was := activitiestest.UpdateCondition(before); was != nil && was.Reason == row.reason {
-				assert.Equal(t, activitiestest.LongAgo.Unix(), c.LastTransitionTime.Unix(), "still the same step")
-			} else {
-				assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, time.Minute, "when the step began")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
+				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
+				before := w.Node()
+				versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(activitiestest.Read(m), row.reason))
+				n := w.Node()
+				assert.Equal(t, w.Current(), versions)
+				if !row.writes {
+					assert.Empty(t, w.Writes())
+					assert.Equal(t, before, n)
+					return
+				}
+				assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
+				c := activitiestest.UpdateCondition(n)
+				require.NotNil(t, c)
+				assert.Equal(t, corev1.ConditionTrue, c.Status)
+				assert.Equal(t, row.reason, c.Reason)
+				assert.Equal(t, "told by "+row.reason, c.Message)
+				assert.Contains(t, n.Status.Conditions, before.Status.Conditions[len(before.Status.Conditions)-1], "those of others stay")
+				assert.Len(t, n.Status.Conditions, 2)
+				assert.Equal(t, before.Labels, n.Labels)
+				assert.Equal(t, activitiestest.Encode(before)["spec"], activitiestest.Encode(n)["spec"])
+				if was := activitiestest.UpdateCondition(before); was != nil && was.Reason == row.reason {
+					assert.Equal(t, activitiestest.LongAgo.Unix(), c.LastTransitionTime.Unix(), "still the same step")
+				} else {
+					assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.Rounding, "when the step began")
+				}
+			})
 		})
 	}
 }

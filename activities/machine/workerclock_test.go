@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,9 +16,6 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 )
-
-// delay is what a test may take on a busy machine: its clock goes on.
-const delay = 30 * time.Second
 
 // born makes a machine that old, by the clock of the servers.
 func born(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
@@ -50,15 +48,15 @@ func TestTheClockOfAWorkerDoesNotEndACreationThatStandsStill(t *testing.T) {
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
 		report(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
-		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, delay)
+		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.Rounding)
 		d := decides(w, server.Add(time.Hour))
 		assert.False(t, activitiestest.Failed(d))
-		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, delay, "it has five minutes left")
+		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding, "it has five minutes left")
 
 		report(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
 		d = decides(w, server.Add(time.Hour+4*time.Minute))
 		assert.False(t, activitiestest.Failed(d))
-		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, delay)
+		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding)
 		assert.True(t, activitiestest.Failed(decides(w, server.Add(time.Hour+6*time.Minute))), "and no more than that")
 	})
 }
@@ -77,11 +75,11 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.IsChosen))
 			report(t, w, k, 0, machine.Report{Phase: phase})
 
-			d := decides(w, server.Add(timeout-delay))
+			d := decides(w, server.Add(timeout-activitiestest.Rounding))
 			require.NotNil(t, d.Health, phase)
 			assert.Nil(t, d.Health.Change, phase)
-			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, delay, phase)
-			d = decides(w, server.Add(timeout+delay))
+			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, activitiestest.Rounding, phase)
+			d = decides(w, server.Add(timeout+activitiestest.Rounding))
 			require.NotNil(t, d.Health, phase)
 			require.NotNil(t, d.Health.Change, phase)
 			assert.Equal(t, over, d.Health.Change.Phase)
@@ -120,8 +118,8 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 
 				d := step(time.Second)
 				assert.Equal(t, drain.Evict, d.Step.Means, d.Why)
-				assert.WithinDuration(t, server.Add(timeout), d.Step.Until, delay)
-				assert.Equal(t, drain.Delete, step(timeout+delay).Step.Means)
+				assert.WithinDuration(t, server.Add(timeout), d.Step.Until, activitiestest.Rounding)
+				assert.Equal(t, drain.Delete, step(timeout+activitiestest.Rounding).Step.Means)
 			})
 		})
 	}
@@ -148,19 +146,21 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 // A regular activity may be retried for hours: what it writes then is not as old as its workflow's question.
 func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
-	k := activitiestest.Worker{Ahead: 10 * time.Minute}
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, 5*time.Hour))
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	report(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
-	assert.WithinDuration(t, k.Server(), w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time, delay)
+	synctest.Test(t, func(t *testing.T) {
+		k := activitiestest.Worker{Ahead: 10 * time.Minute}
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, 5*time.Hour))
+		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		report(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
+		assert.WithinDuration(t, k.Server(), w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time, activitiestest.Rounding)
 
-	late := activitiestest.Machine("m", born(k, 3*time.Minute))
-	w = activitiestest.NewWorld(t, late, activitiestest.Class())
-	in := begin(late)
-	in.Read = kube.Read{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
-	begun, err := activitiestest.RunOn[machine.Begun](w, k, acts(w.Kube).RecordCreateIntent, in)
-	require.NoError(t, err)
-	assert.False(t, begun.NeverTried, "the machine is not new any more")
+		late := activitiestest.Machine("m", born(k, 3*time.Minute))
+		w = activitiestest.NewWorld(t, late, activitiestest.Class())
+		in := begin(late)
+		in.Read = kube.Read{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
+		begun, err := activitiestest.RunOn[machine.Begun](w, k, acts(w.Kube).RecordCreateIntent, in)
+		require.NoError(t, err)
+		assert.False(t, begun.NeverTried, "the machine is not new any more")
+	})
 }
 
 // The clocks of Temporal and of the API server differ a little: no time of a machine is before its creation.

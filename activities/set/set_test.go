@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -313,18 +314,20 @@ func (c slowMachines) Create(ctx context.Context, m *v1alpha1.Machine, options m
 
 func TestCreateMachinesCutsNothingShort(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 4)
-	w := activitiestest.NewWorld(t, s)
-	var underWay sync.WaitGroup
-	underWay.Add(2)
-	cluster, err := cache.NewCluster(slow{w.Machines, &underWay}, w.Target, nil)
-	require.NoError(t, err)
-	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
-	_, err = activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"))
-	require.Error(t, err)
-	for _, name := range []string{"s-a", "s-b"} {
-		assert.NotNil(t, w.Machine(name), "what is under way is there when the failure is known, so that the next look misses nothing")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := activitiestest.Set("s", 4)
+		w := activitiestest.NewWorld(t, s)
+		var underWay sync.WaitGroup
+		underWay.Add(2)
+		cluster, err := cache.NewCluster(slow{w.Machines, &underWay}, w.Target, nil)
+		require.NoError(t, err)
+		w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
+		_, err = activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"))
+		require.Error(t, err)
+		for _, name := range []string{"s-a", "s-b"} {
+			assert.NotNil(t, w.Machine(name), "what is under way is there when the failure is known, so that the next look misses nothing")
+		}
+	})
 }
 
 // orphaning is the state after kubectl delete --cascade=orphan, until the garbage collector has removed the owner references.

@@ -13,9 +13,6 @@ import (
 	"millwright/decide/scale"
 )
 
-// delay is what a test may take on a busy machine: its clock goes on.
-const delay = 30 * time.Second
-
 // The pause before the next generation of machines ends by the workflow's time, and so do the times in the status.
 func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 	t.Parallel()
@@ -34,14 +31,14 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		}
 		failed := decides(0).Scale.Generations
 		require.NotNil(t, failed)
-		assert.WithinDuration(t, server, failed.Last, delay)
+		assert.WithinDuration(t, server, failed.Last, activitiestest.Rounding)
 
 		_, err := activitiestest.RunOn[string](w, k, acts(w.Kube).ReportSet, set.Report{
 			Input: set.Input{Read: k.Read(s)}, Generations: &scale.Generations{Failed: 4, Last: server}, // eight minutes
 		})
 		require.NoError(t, err)
 		for _, c := range w.Set("s").Status.Conditions {
-			assert.WithinDuration(t, server, c.LastTransitionTime.Time, delay, c.Type)
+			assert.WithinDuration(t, server, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
 		}
 		w.Settle()
 		assert.Empty(t, decides(7*time.Minute).Scale.Delete)

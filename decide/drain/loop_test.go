@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/drain"
 )
 
@@ -115,7 +116,7 @@ func (n *node) leave(i int) {
 // A drain that looks when something happens, and when the decision says, ends with an empty node.
 func TestADrainEnds(t *testing.T) {
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
-		for seed := range 150 {
+		for seed := range decidetest.Seeds(150) {
 			n := newNode(seed, means)
 			for step := 0; ; step++ {
 				require.Less(t, step, 2000, "%s, seed %d: does not end", means, seed)

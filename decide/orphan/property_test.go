@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/orphan"
 )
 
@@ -78,8 +79,8 @@ func claimed(f orphan.Facts, id string) bool {
 }
 
 func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
-	collected, held := 0, 0
-	for seed := range 200 {
+	collected, held, seeds := 0, 0, decidetest.Seeds(200)
+	for seed := range seeds {
 		c := &cloud{dice: dice(seed), Facts: orphan.Facts{Now: now}}
 		first := map[string]time.Time{} // when each was first seen without a machine, and since then at each sweep
 		for range 40 {
@@ -122,13 +123,13 @@ func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, collected, 100, "the worlds are too quiet")
-	assert.Greater(t, held, 100)
+	assert.Greater(t, collected, seeds/2, "the worlds are too quiet")
+	assert.Greater(t, held, seeds/2)
 }
 
 // In a world in which nothing else happens, whatever may go is gone after a few sweeps.
 func TestOrphansOfAHealthyWorldGo(t *testing.T) {
-	for seed := range 200 {
+	for seed := range decidetest.Seeds(200) {
 		d := dice(seed)
 		f := healthy(50 + d.below(400))
 		few := 1 + d.below(max(2, len(f.Instances)/10))

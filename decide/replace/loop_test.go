@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
 )
@@ -159,7 +160,7 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.Bound{Value: 20, Percent: true}, true, 12},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for seed := range 10 {
+			for seed := range decidetest.Seeds(10) {
 				p := newPool(seed, row.zones, row.each)
 				p.Budget, p.lazy = row.budget, row.lazy
 				require.Len(t, replace.Decide(p.Observed).Mark, row.first)
@@ -252,7 +253,7 @@ func outstanding(o replace.Observed, zone string) int {
 
 func TestDecideKeepsItsPromises(t *testing.T) {
 	grantedInAll := 0
-	for seed := range 3000 {
+	for seed := range decidetest.Seeds(3000) {
 		random := dice(seed)
 		o := anyObserved(&random)
 		d := replace.Decide(o)

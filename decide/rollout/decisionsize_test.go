@@ -83,6 +83,9 @@ func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
 	for strategy, each := range map[rollout.Strategy]int{
 		rollout.RollingUpdate: 25, rollout.Recreate: 25, rollout.InPlaceAuto: 5, // in place, a machine takes nine steps
 	} {
+		if testing.Short() {
+			each = 5 // 1000 machines need several decisions, too
+		}
 		t.Run(string(strategy), func(t *testing.T) {
 			decided := func(d rollout.Decision, _ rollout.Observed) { requireBounded(t, d) }
 			_, ends := simulate.Run(hugeDeployment(strategy, each, 63), time.Nanosecond, time.Nanosecond, 1000, decided)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/rollout"
 )
 
@@ -287,7 +288,7 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 		{6, 10, 0, 5},
 		{12, 0, 10, 12},
 	} {
-		for seed := range uint64(40) {
+		for seed := range uint64(decidetest.Seeds(40)) {
 			spec := rollout.Observed{
 				Replicas: row.replicas, Strategy: rollout.RollingUpdate, Surge: count(row.surge), Unavailable: count(row.unavailable), Extension: true,
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
 	"millwright/decide/scale"
@@ -53,7 +54,7 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 
 func TestDecisionsAreLawful(t *testing.T) {
 	d := dice(11)
-	for i := range 2000 {
+	for i := range decidetest.Seeds(2000) {
 		o := anyDeployment(&d, 12)
 		got := rollout.Decide(o)
 		before := fmt.Sprint(o)
@@ -99,7 +100,7 @@ func TestADecisionIsBounded(t *testing.T) {
 // The sizes of a step leave no more places than allowed, and take no available machine that is needed.
 func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	d := dice(23)
-	for range 5000 {
+	for range decidetest.Seeds(5000) {
 		r, s, u := 1+d.below(12), d.below(5), d.below(5)
 		a, b := d.below(12), d.below(12)
 		o := rolling(r, s, u, old(1, a, a, d.below(a+1)), now(2, b, b, d.below(b+1)))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/rollout"
 )
 
@@ -133,7 +134,7 @@ func TestSequences(t *testing.T) {
 			assert.Empty(t, w.broken)
 			assert.Zero(t, w.forced)
 			golden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
-			for seed := range uint64(20) {
+			for seed := range uint64(decidetest.Seeds(20)) {
 				w, _ := s.run(t, seed, true)
 				require.Empty(t, w.broken, "seed %d", seed)
 			}
@@ -149,7 +150,7 @@ func TestSequencesOfClusterAPI(t *testing.T) {
 		}
 		s.asCAPI = true
 		t.Run(s.name, func(t *testing.T) {
-			for seed := range uint64(40) {
+			for seed := range uint64(decidetest.Seeds(40)) {
 				w, _ := s.run(t, seed, seed > 0)
 				require.Empty(t, w.broken, "seed %d", seed)
 				require.Zero(t, w.forced, "seed %d", seed)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/list"
 	"millwright/decide/rollout"
 )
@@ -227,12 +228,10 @@ func (w *world) hold(held bool) {
 // resume ends a pause and a hold.
 func (w *world) resume() { w.spec.Paused, w.spec.Held = false, "" }
 
-const seeds = 2000
-
 // Whatever is wanted in the middle, and in whatever order everybody acts: there are never more machines than replicas and
 // surge, no step takes available ones below replicas less maxUnavailable, and it ends.
 func TestThePromisesHoldInAnyOrder(t *testing.T) {
-	for seed := range uint64(seeds) {
+	for seed := range uint64(decidetest.Seeds(2000)) {
 		w := begin(t, seed, anySpec(new(dice(seed*977))))
 		w.people = 2 + w.dice.below(15)
 		random := seed%4 != 0
@@ -252,7 +251,7 @@ func TestThePromisesHoldInAnyOrder(t *testing.T) {
 // The same with the facts and the strategies of Cluster API, also where machines fail as they come, and half of the time with an extension
 // that updates machines in place.
 func TestPromisesHoldWithTheFactsOfClusterAPI(t *testing.T) {
-	for seed := range uint64(seeds) {
+	for seed := range uint64(decidetest.Seeds(2000)) {
 		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *dice) bool { return d.oneIn(2) })
 	}
 	// Worlds in which an update in place broke a promise: found among 15,000.
@@ -300,7 +299,7 @@ func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension f
 
 // Machines fail as they come, for a while. Replacements of those that failed come on top; everything else holds, and it ends.
 func TestPromisesHoldWhereMachinesFail(t *testing.T) {
-	for seed := range uint64(seeds / 3) {
+	for seed := range uint64(decidetest.Seeds(666)) {
 		spec := anySpec(new(dice(seed * 31)))
 		spec.Strategy = pick(new(dice(seed)), rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate, rollout.OnDelete)
 		w := newWorld(seed, spec)
@@ -360,8 +359,8 @@ func (w *world) available(template string) int {
 // Once what was under way when a person held the rollout has come to its end, no old machine goes, also when more are wanted
 // meanwhile. It goes on when it is let go.
 func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
-	stayed := 0
-	for seed := range uint64(seeds / 10) {
+	stayed, seeds := 0, decidetest.Seeds(200)
+	for seed := range uint64(seeds) {
 		w := begin(t, seed, anySpec(new(dice(seed*613))))
 		w.people = 5
 		for range w.dice.below(30) {
@@ -390,13 +389,13 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 		require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
 		require.Empty(t, w.old())
 	}
-	require.Greater(t, stayed, seeds/20, "most are held half way")
+	require.Greater(t, stayed, seeds/2, "most are held half way")
 }
 
 // Machines that are never gone keep no new one from coming where those on their way out hold no place, and there are never more others
 // than replicas and surge.
 func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
-	for seed := range uint64(seeds / 10) {
+	for seed := range uint64(decidetest.Seeds(200)) {
 		d := new(dice(seed * 271))
 		spec := anySpec(d)
 		spec.Strategy, spec.FreeWhenDeleting = pick(d, rollout.RollingUpdate, rollout.OnDelete), true
@@ -413,8 +412,8 @@ func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
 
 // However long nobody passes a step, there are no more new machines than it has; and once all are passed, it ends.
 func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
-	waited := 0
-	for seed := range uint64(seeds / 10) {
+	waited, seeds := 0, decidetest.Seeds(200)
+	for seed := range uint64(seeds) {
 		d := new(dice(seed * 389))
 		spec := anySpec(d)
 		spec.Strategy = pick(d, rollout.RollingUpdate, rollout.InPlaceAuto)
@@ -437,5 +436,5 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 		require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
 		waited += w.spec.Approved
 	}
-	require.Greater(t, waited, seeds/10, "most wait at both")
+	require.Greater(t, waited, seeds, "most wait at both")
 }

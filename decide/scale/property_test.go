@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/scale"
 )
 
@@ -123,7 +124,7 @@ func spares(t *testing.T, o scale.Observed, d scale.Decision, live map[string]sc
 }
 
 func TestAnyDecisionIsLawful(t *testing.T) {
-	for seed := range 3000 {
+	for seed := range decidetest.Seeds(3000) {
 		throws := dice(seed)
 		o := anySet(&throws, pick(&throws, 8, 30, 130))
 		d, s := scale.Decide(o), scale.Look(o).Status
@@ -141,7 +142,7 @@ func TestAnyDecisionIsLawful(t *testing.T) {
 // Decisions are carried out until nothing is left to do: that ends, with as many machines as wanted, and without one
 // more than wanted being made on the way.
 func TestDecisionsEnd(t *testing.T) {
-	for seed := range 600 {
+	for seed := range decidetest.Seeds(600) {
 		throws := dice(seed)
 		w := newWorld(anySet(&throws, pick(&throws, 8, 30, 130)))
 		if throws.oneIn(3) {

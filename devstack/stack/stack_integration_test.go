@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	soon    = time.Minute // generous: tests share two cores with compilers
+	soon    = 3 * time.Minute // when a wait for what must come is given up: tests share two cores with compilers
 	between = 50 * time.Millisecond
 )
 
@@ -68,7 +68,7 @@ func processes(t *testing.T, dir string) []string {
 
 func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(processes(t, dir)) == 0 }, 30*time.Second, between, "left: %v", processes(t, dir))
+	require.Eventually(t, func() bool { return len(processes(t, dir)) == 0 }, soon, between, "left: %v", processes(t, dir))
 }
 
 // pids returns the processes of a stack by component.

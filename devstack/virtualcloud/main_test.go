@@ -62,6 +62,9 @@ func testClass() provider.Class {
 	return provider.Class{Namespace: "shop", Name: "pool", Spec: spec, Secret: provider.Secret{"token": []byte("any-token")}}
 }
 
+// giveUp is how long to wait for what must come: no machine is so busy.
+const giveUp = 2 * time.Minute
+
 // After kill -9, a request that was answered has its instance, and one that was not has one or none.
 func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 	dir := t.TempDir()
@@ -72,7 +75,7 @@ func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 		answered = map[string]string{}
 		work     sync.WaitGroup
 	)
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	for w := range 4 {
 		work.Go(func() {
@@ -93,7 +96,7 @@ func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(answered) > 4
-	}, 10*time.Second, time.Millisecond)
+	}, giveUp, time.Millisecond)
 	require.NoError(t, process.Process.Kill())
 	work.Wait()
 	_ = process.Wait()
@@ -131,7 +134,7 @@ func TestHangingCallsDoNotKeepTheProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stats, err := back.Stats(t.Context())
 		return err == nil && stats.Creating == 1
-	}, 5*time.Second, time.Millisecond)
+	}, giveUp, time.Millisecond)
 	require.NoError(t, process.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(<-ended))
 	assert.NoError(t, process.Wait())

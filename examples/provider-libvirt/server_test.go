@@ -102,7 +102,7 @@ func startDaemon(t *testing.T, auth string) string {
 			_ = conn.Close()
 		}
 		return err == nil
-	}, 30*time.Second, 10*time.Millisecond, "libvirtd does not listen")
+	}, 2*time.Minute, 10*time.Millisecond, "libvirtd does not listen")
 	return socket
 }
 

@@ -229,5 +229,5 @@ func TestWhatStandsStill(t *testing.T) {
 // within waits until the caches have had the news.
 func within(t *testing.T, holds func(c *assert.CollectT)) {
 	t.Helper()
-	require.EventuallyWithT(t, holds, 10*time.Second, 5*time.Millisecond)
+	require.EventuallyWithT(t, holds, 2*time.Minute, 5*time.Millisecond)
 }

@@ -3,10 +3,12 @@ package cache_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,9 +21,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// store is an API server that answers lists with a version, and counts them; watches stay open until it ends.
+// store is an API server in the memory of the test, so that a bubble's time passes while a watch waits. It answers lists with a version, and
+// counts them; watches stay open until they are stopped.
 type store struct {
-	*httptest.Server
 	version  atomic.Int64
 	lists    atomic.Int64
 	fails    atomic.Bool // the lists
@@ -29,28 +31,26 @@ type store struct {
 	client   versioned.Interface
 }
 
+// RoundTrip implements http.RoundTripper.
+func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r}
+	switch {
+	case r.URL.Query().Get("watch") != "":
+		answer.Body, _ = io.Pipe()
+	case s.fails.Load():
+		answer.StatusCode, answer.Status, answer.Body = http.StatusServiceUnavailable, "503 Service Unavailable", http.NoBody
+	default:
+		s.lists.Add(1)
+		list := fmt.Sprintf(`{"kind":"MachineList","apiVersion":"machine.sapcloud.io/v1alpha1","metadata":{"resourceVersion":"%d"},"items":[]}`, s.version.Load())
+		answer.Body = io.NopCloser(strings.NewReader(list))
+	}
+	return answer, nil
+}
+
 func newStore(t *testing.T) *store {
 	t.Helper()
 	s := &store{restores: cache.NewRestores()}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case r.URL.Query().Get("watch") != "":
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		case s.fails.Load():
-			w.WriteHeader(http.StatusServiceUnavailable)
-		default:
-			s.lists.Add(1)
-			_, _ = fmt.Fprintf(w, `{"kind":"MachineList","apiVersion":"machine.sapcloud.io/v1alpha1","metadata":{"resourceVersion":"%d"},"items":[]}`, s.version.Load())
-		}
-	}))
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
-	config := s.restores.Watched(&rest.Config{Host: s.URL})
+	config := s.restores.Watched(&rest.Config{Host: "http://store", Transport: s})
 	var err error
 	s.client, err = versioned.NewForConfig(config)
 	require.NoError(t, err)
@@ -77,52 +77,54 @@ func (s *store) noticed(t *testing.T) error {
 
 func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
-	s.version.Store(1000)
-	require.NoError(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}))
-	require.NoError(t, s.noticed(t), "nothing is older than the cache")
-	s.fails.Store(true)
-	time.Sleep(time.Second)
-	require.ErrorContains(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}), "read the version of machines: the API server answers 503", "a watch that is not checked does not open")
-	s.fails.Store(false)
-	s.version.Store(99)
-	for range 2 {
-		time.Sleep(time.Second) // an interruption
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		s.version.Store(1000)
 		require.NoError(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}))
-	}
-	require.EqualError(t, s.noticed(t), "the API server was restored to a former state: it is older than version 1000 in the cache of machines")
+		require.NoError(t, s.noticed(t), "nothing is older than the cache")
+		s.fails.Store(true)
+		time.Sleep(time.Second)
+		require.ErrorContains(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}), "read the version of machines: the API server answers 503", "a watch that is not checked does not open")
+		s.fails.Store(false)
+		s.version.Store(99)
+		for range 2 {
+			time.Sleep(time.Second) // an interruption
+			require.NoError(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}))
+		}
+		require.EqualError(t, s.noticed(t), "the API server was restored to a former state: it is older than version 1000 in the cache of machines")
+	})
 }
 
 func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
-	s.version.Store(1000)
-	open := func() watch.Interface {
-		w, err := s.client.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1000"})
-		require.NoError(t, err)
-		return w
-	}
-	w := open()
-	require.EqualValues(t, 1, s.lists.Load())
-	for range 3 {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		s.version.Store(1000)
+		open := func() watch.Interface {
+			w, err := s.client.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1000"})
+			require.NoError(t, err)
+			return w
+		}
+		w := open()
+		require.EqualValues(t, 1, s.lists.Load())
+		for range 3 {
+			w.Stop()
+			for range w.ResultChan() { //nolint:revive // until it has ended
+			}
+			w = open()
+		}
+		assert.EqualValues(t, 1, s.lists.Load())
 		w.Stop()
 		for range w.ResultChan() { //nolint:revive // until it has ended
 		}
-		w = open()
-	}
-	assert.EqualValues(t, 1, s.lists.Load())
-	w.Stop()
-	for range w.ResultChan() { //nolint:revive // until it has ended
-	}
-	time.Sleep(time.Second)
-	open().Stop()
-	assert.EqualValues(t, 2, s.lists.Load(), "after an interruption")
+		time.Sleep(time.Second)
+		open().Stop()
+		assert.EqualValues(t, 2, s.lists.Load(), "after an interruption")
+	})
 }
 
 func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
-	s.version.Store(99)
 	for name, options := range map[string]metav1.ListOptions{
 		"it begins with all objects": {ResourceVersion: "1000", SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true},
 		"from any version":           {ResourceVersion: "0"},
@@ -130,9 +132,13 @@ func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
 		"of some objects":            {ResourceVersion: "1000", FieldSelector: "metadata.name=m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, s.watch(t, options))
-			assert.Zero(t, s.lists.Load())
-			require.NoError(t, s.noticed(t))
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				s.version.Store(99)
+				require.NoError(t, s.watch(t, options))
+				assert.Zero(t, s.lists.Load())
+				require.NoError(t, s.noticed(t))
+			})
 		})
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -217,24 +217,26 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 }
 
 func TestTemplatesAreFollowed(t *testing.T) {
-	c, server := watching(t, capitest.Set("s", 1), capitest.Bootstrap())
-	var told []cache.Resource
-	s, _ := c.Set("shop/s")
-	_, err := c.Read(t.Context(), s)
-	require.NoError(t, err)
-	c.OnTrack(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
-	slices.Sort(told)
-	assert.Equal(t, []cache.Resource{"examplemachinetemplates.infrastructure.cluster.x-k8s.io", "kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io"}, told, "those that there are")
-	_, err = c.Resource(t.Context(), schema.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine"})
-	require.NoError(t, err)
-	assert.Len(t, told, 2, "a clone is not watched")
+	synctest.Test(t, func(t *testing.T) {
+		c, server := watching(t, capitest.Set("s", 1), capitest.Bootstrap())
+		var told []cache.Resource
+		s, _ := c.Set("shop/s")
+		_, err := c.Read(t.Context(), s)
+		require.NoError(t, err)
+		c.OnTrack(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
+		slices.Sort(told)
+		assert.Equal(t, []cache.Resource{"examplemachinetemplates.infrastructure.cluster.x-k8s.io", "kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io"}, told, "those that there are")
+		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine"})
+		require.NoError(t, err)
+		assert.Len(t, told, 2, "a clone is not watched")
 
-	time.Sleep(50 * time.Millisecond) // the watch begins after the list
-	require.NoError(t, server.Objects.Tracker().Create(capitest.ResourceOf(capitest.Infrastructure()), capitest.Infrastructure(), capitest.Shop))
-	require.Eventually(t, func() bool {
+		synctest.Wait() // the watch begins after the list
+		require.NoError(t, server.Objects.Tracker().Create(capitest.ResourceOf(capitest.Infrastructure()), capitest.Infrastructure(), capitest.Shop))
+		synctest.Wait()
 		a, err := c.Read(t.Context(), s)
-		return err == nil && a.Templates[1].Object != nil
-	}, 5*time.Second, time.Millisecond)
+		require.NoError(t, err)
+		assert.NotNil(t, a.Templates[1].Object)
+	})
 }
 
 func TestWhoseSet(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/decide/decidetest"
 	"millwright/decide/explain"
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
@@ -173,9 +174,8 @@ func (d dice) around(s *clusterv1.MachineSet) capi.Around {
 // A status that was just written is not reported again: else a set would write its status for ever. It stays so while nothing but the
 // clock changes, until the time at which the set must be looked at again.
 func TestAStatusIsWrittenOnce(t *testing.T) {
-	const rounds = 1000
 	kinds := map[string]int{}
-	for seed := range uint64(rounds) {
+	for seed := range uint64(decidetest.Seeds(1000)) {
 		d := dice{rand.New(rand.NewPCG(seed, 1))}
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: d.oneIn(2)})
 		s := d.set()

@@ -87,7 +87,7 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 	release()
 	release()
 	releaseSecond()
-	require.Eventually(t, first.Informer(cache.Budgets).IsStopped, 5*time.Second, time.Millisecond, "its last user has left")
+	require.Eventually(t, first.Informer(cache.Budgets).IsStopped, 2*time.Minute, time.Millisecond, "its last user has left")
 	releaseOther()
 	again, releaseAgain := get()
 	defer releaseAgain()

@@ -1,7 +1,6 @@
 package machine_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -166,19 +165,23 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 	each(func(m *v1alpha1.Machine, around machine.Around, breaker string) {
 		facts := machine.Facts(m, around, time.Time{})
 		d, v := attention.Machine(facts), verdict(m, around, breaker)
-		what := fmt.Sprintf("%+v\n%+v\n%+v", facts, d, v)
+		must := func(holds bool, otherwise string) {
+			if !holds {
+				require.Fail(t, otherwise, "%+v\n%+v\n%+v", facts, d, v)
+			}
+		}
 		changes := v.Change != nil && v.Change.Phase != facts.Phase
 		if d.Calm() {
-			require.False(t, changes, "a change, and nobody looks: %s", what)
+			must(!changes, "a change, and nobody looks")
 		}
 		if d.Need == attention.Health {
-			require.True(t, changes || v.Due != nil || facts.Uncopied, "nothing to write: %s", what)
+			must(changes || v.Due != nil || facts.Uncopied, "nothing to write")
 		}
 		if d.Need == attention.Node || d.Need == attention.Recovery {
-			require.True(t, v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for: %s", what)
+			must(v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for")
 		}
 		if facts.Phase == "Failed" {
-			require.True(t, d.Calm() && v == health.Verdict{}, "%s", what)
+			must(d.Calm() && v == health.Verdict{}, "a failed machine is not left alone")
 		}
 	})
 }

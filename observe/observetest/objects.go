@@ -68,7 +68,7 @@ func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefak
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	require.Eventually(t, cluster.KnowsAttachments, 5*time.Second, time.Millisecond)
+	require.Eventually(t, cluster.KnowsAttachments, GiveUp, time.Millisecond)
 	return cluster, target
 }
 
@@ -98,6 +98,9 @@ func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machin
 }
 
 func Preserved(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
+
+// GiveUp is how long to wait for what must come: no machine is so busy.
+const GiveUp = 2 * time.Minute
 
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 

@@ -88,6 +88,6 @@ func TestSetsOfClass(t *testing.T) {
 
 	_, err := client.MachineV1alpha1().MachineSets("shop").Update(t.Context(), observetest.Set("a", classed("MachineClass", "large")), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(cluster.SetsOfClass("shop/large")) == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(cluster.SetsOfClass("shop/large")) == 2 }, observetest.GiveUp, time.Millisecond)
 	assert.Equal(t, []string{"b", "other"}, observetest.Names(cluster.SetsOfClass("shop/small")))
 }

@@ -84,7 +84,7 @@ func TestPreflightOfASet(t *testing.T) {
 			unread := preflight.Decide(set.Read(cluster, s).Preflight)
 			early := set.ReadToAct(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
-			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, 5*time.Second, time.Millisecond)
+			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.GiveUp, time.Millisecond)
 			around := set.Read(cluster, s)
 			live, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)

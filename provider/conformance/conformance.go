@@ -4,7 +4,10 @@
 package conformance
 
 import (
+	"reflect"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/suite"
@@ -16,6 +19,10 @@ import (
 type Harness struct {
 	// New returns a provider with an empty cloud. It is called once for each test, which registers its own clean-up.
 	New func(t *testing.T) Cloud
+
+	// Bubble says that each test runs in a bubble of testing/synctest: its times pass at once, and no busy machine changes them. The cloud
+	// must be in the memory of the test's process, without sockets.
+	Bubble bool
 }
 
 // Cloud is a provider, and what its test can do to the cloud behind it. A nil field is not supported: the tests that need it
@@ -63,11 +70,12 @@ type Cloud struct {
 
 // The numbers of the suite.
 const (
-	// prompt is how soon after the end of its context a call must return: generous, since test machines stall.
-	prompt = 2 * time.Second
+	// prompt is how soon after the end of its context a call must return. A call that does not notice the end never returns: this is long,
+	// since test machines stall.
+	prompt = time.Minute
 
 	// patience is how long to wait for slow actions of a cloud, such as deleting an instance.
-	patience = 10 * time.Second
+	patience = 2 * time.Minute
 
 	cluster = "conformance"
 )
@@ -83,12 +91,29 @@ func canaries() map[string]string {
 // Run checks the provider.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	suite.Run(t, &conformance{harness: h})
+	for method := range reflect.TypeFor[*conformance]().Methods() {
+		if !strings.HasPrefix(method.Name, "Test") {
+			continue
+		}
+		test := func(t *testing.T) {
+			s := &conformance{harness: h}
+			s.SetT(t)
+			s.setUp()
+			method.Func.Call([]reflect.Value{reflect.ValueOf(s)})
+		}
+		t.Run(method.Name, func(t *testing.T) {
+			if h.Bubble {
+				synctest.Test(t, test)
+			} else {
+				test(t)
+			}
+		})
+	}
 }
 
-// conformance is the suite; each test has a cloud of its own.
+// conformance is one test of the suite, with a cloud of its own.
 type conformance struct {
-	suite.Suite
+	suite.Suite // of which only the assertions are used: it cannot run a test in a bubble
 	Cloud
 	harness  Harness
 	named    bool // instances carry the name of their machine, and no UID

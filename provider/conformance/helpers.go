@@ -12,8 +12,7 @@ import (
 	"millwright/provider"
 )
 
-// SetupTest implements suite.SetupTestSuite.
-func (s *conformance) SetupTest() {
+func (s *conformance) setUp() {
 	s.Cloud = s.harness.New(s.T())
 	s.machines = 0
 	s.Class = withCanaries(s.Class)

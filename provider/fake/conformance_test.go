@@ -13,7 +13,7 @@ func class(name string) provider.Class {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: func(*testing.T) conformance.Cloud {
+	conformance.Run(t, conformance.Harness{Bubble: true, New: func(*testing.T) conformance.Cloud {
 		p := fake.New()
 		return conformance.Cloud{
 			Provider:  p,
@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceWithInitialize(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: func(*testing.T) conformance.Cloud {
+	conformance.Run(t, conformance.Harness{Bubble: true, New: func(*testing.T) conformance.Cloud {
 		initializing := class("initializing")
 		return conformance.Cloud{
 			// The class decides whether an instance waits to be initialized.

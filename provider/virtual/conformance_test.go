@@ -25,8 +25,9 @@ func operation(method provider.Method) admin.Operation {
 }
 
 func TestConformance(t *testing.T) {
+	const asItComes = "as it comes"
 	for name, behave := range map[string]func(*admin.Behaviour){
-		"as it comes":           func(*admin.Behaviour) {},
+		asItComes:               func(*admin.Behaviour) {},
 		"without client tokens": func(b *admin.Behaviour) { b.ClientTokens = false },
 		"stale reads, without client tokens": func(b *admin.Behaviour) {
 			b.ClientTokens, b.Staleness, b.AcceptLatency = false, virtual.Duration(20*time.Millisecond), virtual.Duration(10*time.Millisecond)
@@ -40,22 +41,26 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
+			overHTTP := name == asItComes // the others have times
+			conformance.Run(t, conformance.Harness{Bubble: !overHTTP, New: func(t *testing.T) conformance.Cloud {
 				c := startCloud(t)
 				c.change(t, behave)
-				return suiteCloud(t, c)
+				if overHTTP {
+					return suiteCloud(t, c, virtual.New(c.served(t), driver.WithRequestLife(time.Second)))
+				}
+				return suiteCloud(t, c, process(c))
 			}})
 		})
 	}
 }
 
-func suiteCloud(t *testing.T, c testCloud) conformance.Cloud {
+func suiteCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Cloud {
 	c.change(t, func(b *admin.Behaviour) { b.Tokens = []string{canary} })
 	denied := class("pool", nil)
 	denied.Secret["token"] = []byte("canary-of-somebody-else")
 	initializing := class("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
-		Provider:     virtual.New(c.address, driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(5*time.Millisecond)),
+		Provider:     p,
 		Class:        class("pool", nil),
 		Initializing: &initializing,
 		Denied:       &denied,

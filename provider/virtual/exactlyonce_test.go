@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -20,7 +18,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// requestLife is long enough for a request on a machine that stalls, and short enough to outwait in a test.
+// requestLife is shorter than a creation of a slow cloud.
 const requestLife = 100 * time.Millisecond
 
 // slow is a cloud whose creations take long enough to be interrupted, with a hundredth of a real one's times.
@@ -57,7 +55,7 @@ func (s slow) start(t *testing.T) testCloud {
 
 // process returns a client without state, as a newly started worker has it.
 func process(c testCloud, options ...driver.Option) *driver.Provider {
-	return virtual.New(c.address, append([]driver.Option{
+	return virtual.Over(c.network, "cloud", append([]driver.Option{
 		driver.WithRequestLife(requestLife), driver.WithSearchInterval(5 * time.Millisecond),
 	}, options...)...)
 }
@@ -88,16 +86,18 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 	for _, s := range slowClouds() {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			c := s.start(t)
-			dieWhileCreating(t, c, process(c), untried())
+			synctest.Test(t, func(t *testing.T) {
+				c := s.start(t)
+				dieWhileCreating(t, c, process(c), untried())
 
-			instance, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
-			require.NoError(t, err)
-			assert.Equal(t, "m", instance.MachineName)
-			stats := settle(t, c)
-			assert.Equal(t, 1, stats.Creates)
-			assert.Zero(t, stats.DuplicateCreates)
-			assert.Equal(t, 1, stats.Live)
+				instance, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
+				require.NoError(t, err)
+				assert.Equal(t, "m", instance.MachineName)
+				stats := settle(t, c)
+				assert.Equal(t, 1, stats.Creates)
+				assert.Zero(t, stats.DuplicateCreates)
+				assert.Equal(t, 1, stats.Live)
+			})
 		})
 	}
 }
@@ -117,50 +117,58 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := slow{tokens: false, staleness: row.staleness}.start(t)
-			dieWhileCreating(t, c, process(c), untried())
-			_, err := process(c, row.options...).CreateInstance(t.Context(), class("pool", nil), row.retry)
-			require.NoError(t, err)
-			stats := settle(t, c)
-			assert.Equal(t, 2, stats.Creates)
-			assert.Equal(t, 1, stats.DuplicateCreates)
-			assert.Equal(t, 1, stats.LiveDuplicateUIDs)
-			assert.Equal(t, 1, stats.LiveDuplicateNames)
+			synctest.Test(t, func(t *testing.T) {
+				c := slow{tokens: false, staleness: row.staleness}.start(t)
+				dieWhileCreating(t, c, process(c), untried())
+				_, err := process(c, row.options...).CreateInstance(t.Context(), class("pool", nil), row.retry)
+				require.NoError(t, err)
+				stats := settle(t, c)
+				assert.Equal(t, 2, stats.Creates)
+				assert.Equal(t, 1, stats.DuplicateCreates)
+				assert.Equal(t, 1, stats.LiveDuplicateUIDs)
+				assert.Equal(t, 1, stats.LiveDuplicateNames)
+			})
 		})
 	}
 }
 
 func TestCreateAfterARequestThatNeverArrived(t *testing.T) {
-	c := slow{staleness: 20 * time.Millisecond}.start(t)
-	begun := time.Now()
-	_, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
-	require.NoError(t, err)
-	assert.Greater(t, time.Since(begun), requestLife, "an earlier request might have been under way")
-	assert.Equal(t, 1, settle(t, c).Creates)
+	synctest.Test(t, func(t *testing.T) {
+		c := slow{staleness: 20 * time.Millisecond}.start(t)
+		begun := time.Now()
+		_, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
+		require.NoError(t, err)
+		assert.Greater(t, time.Since(begun), requestLife, "an earlier request might have been under way")
+		assert.Equal(t, 1, settle(t, c).Creates)
+	})
 }
 
 func TestCreateThatIsTheFirstDoesNotWait(t *testing.T) {
-	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) {
-		b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		c := startCloud(t)
+		c.change(t, func(b *admin.Behaviour) {
+			b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+		})
+		_, err := process(c).CreateInstance(t.Context(), class("pool", nil), untried())
+		require.NoError(t, err)
+		stats := c.Stats()
+		assert.Equal(t, 1, stats.Calls[admin.Status])
+		assert.Zero(t, stats.Calls[admin.Limits])
 	})
-	_, err := process(c).CreateInstance(t.Context(), class("pool", nil), untried())
-	require.NoError(t, err)
-	stats := c.Stats()
-	assert.Equal(t, 1, stats.Calls[admin.Status])
-	assert.Zero(t, stats.Calls[admin.Limits])
 }
 
 func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 	for _, s := range slowClouds() {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			c := s.start(t)
-			dieWhileCreating(t, c, process(c), untried())
-			require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), machine()))
-			stats := settle(t, c)
-			assert.Equal(t, 1, stats.Creates)
-			assert.Zero(t, stats.Live)
+			synctest.Test(t, func(t *testing.T) {
+				c := s.start(t)
+				dieWhileCreating(t, c, process(c), untried())
+				require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), machine()))
+				stats := settle(t, c)
+				assert.Equal(t, 1, stats.Creates)
+				assert.Zero(t, stats.Live)
+			})
 		})
 	}
 }
@@ -168,26 +176,29 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 // A process that was frozen between its lookup and its request, or a network that delayed the request, must not create a second
 // instance after another process has taken over.
 func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
-	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-	network, thaw := freezeFirstCreate(t, c)
+	synctest.Test(t, func(t *testing.T) {
+		c := startCloud(t)
+		c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		network := &freezing{RoundTripper: c.network, thaws: make(chan struct{})}
 
-	frozen := make(chan result, 1)
-	go func() {
-		instance, err := virtual.New(network, driver.WithRequestLife(requestLife)).
-			CreateInstance(t.Context(), class("pool", nil), untried())
-		frozen <- result{instance, err}
-	}()
-	require.Eventually(t, func() bool { return c.Stats().Calls[admin.Status] == 1 }, 5*time.Second, time.Millisecond)
-	taken, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
-	require.NoError(t, err)
-	thaw()
-	late := <-frozen
-	require.NoError(t, late.err)
-	assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
-	stats := c.Stats()
-	assert.Equal(t, 1, stats.Creates)
-	assert.Positive(t, stats.Expired, "on a slow machine, requests of the other process expire before their time, too")
+		frozen := make(chan result, 1)
+		go func() {
+			instance, err := virtual.Over(network, "cloud", driver.WithRequestLife(requestLife)).
+				CreateInstance(t.Context(), class("pool", nil), untried())
+			frozen <- result{instance, err}
+		}()
+		synctest.Wait() // until it has looked
+		time.Sleep(time.Millisecond)
+		taken, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
+		require.NoError(t, err)
+		close(network.thaws)
+		late := <-frozen
+		require.NoError(t, late.err)
+		assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
+		stats := c.Stats()
+		assert.Equal(t, 1, stats.Creates)
+		assert.Equal(t, 1, stats.Expired)
+	})
 }
 
 type result struct {
@@ -195,45 +206,45 @@ type result struct {
 	err      error
 }
 
-// freezeFirstCreate returns the address of a network in front of the cloud that delays the first create request.
-func freezeFirstCreate(t *testing.T, c testCloud) (address string, thaw func()) {
-	t.Helper()
-	target, err := url.Parse(c.address)
-	require.NoError(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	frozen := make(chan struct{})
-	var creates atomic.Int32
-	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && creates.Add(1) == 1 {
-			<-frozen
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(network.Close)
-	return network.URL, func() { close(frozen) }
+// freezing is a network that delays the first create request until it thaws.
+type freezing struct {
+	http.RoundTripper
+	creates atomic.Int32
+	thaws   chan struct{}
+}
+
+func (f *freezing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && f.creates.Add(1) == 1 {
+		<-f.thaws
+	}
+	return f.RoundTripper.RoundTrip(r)
 }
 
 func TestLostAnswerIsAdopted(t *testing.T) {
-	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-	require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Unavailable", After: true, Count: 1}))
-	p := process(c)
-	_, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
-	require.Equal(t, provider.Unavailable, provider.CodeOf(err))
-	_, err = p.CreateInstance(t.Context(), class("pool", nil), machine())
-	require.NoError(t, err)
-	assert.Equal(t, 1, c.Stats().Creates)
+	synctest.Test(t, func(t *testing.T) {
+		c := startCloud(t)
+		c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Unavailable", After: true, Count: 1}))
+		p := process(c)
+		_, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
+		require.Equal(t, provider.Unavailable, provider.CodeOf(err))
+		_, err = p.CreateInstance(t.Context(), class("pool", nil), machine())
+		require.NoError(t, err)
+		assert.Equal(t, 1, c.Stats().Creates)
+	})
 }
 
 func TestOutwaitingSaysWhatItWaitsForWhenTheDeadlinePasses(t *testing.T) {
-	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) {
-		b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		c := startCloud(t)
+		c.change(t, func(b *admin.Behaviour) {
+			b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := process(c).CreateInstance(ctx, class("pool", nil), machine())
+		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
+		assert.ErrorContains(t, err, "earlier creation")
+		assert.Zero(t, c.Stats().Creates)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err := process(c).CreateInstance(ctx, class("pool", nil), machine())
-	assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
-	assert.ErrorContains(t, err, "earlier creation")
-	assert.Zero(t, c.Stats().Creates)
 }

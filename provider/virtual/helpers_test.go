@@ -2,6 +2,7 @@ package virtual_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -16,19 +17,43 @@ import (
 // testCloud is a virtualcloud in this process, without Kubernetes.
 type testCloud struct {
 	*cloud.Cloud
-	address string
+	network http.RoundTripper // to the cloud
 }
 
 func startCloud(t *testing.T) testCloud {
 	t.Helper()
 	c, err := cloud.Open(cloud.Options{Dir: t.TempDir()})
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return testCloud{c, memory{c.Handler()}}
+}
+
+// memory is a network without sockets, so that the time of a bubble passes while a call waits.
+type memory struct{ http.Handler }
+
+func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, answered := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(answered)
+		m.ServeHTTP(answer, r)
+	}()
+	select {
+	case <-answered:
+		return answer.Result(), nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// served returns the address of a cloud that listens until the test ends.
+func (c testCloud) served(t *testing.T) string {
+	t.Helper()
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(func() {
-		require.NoError(t, c.Close()) // first, so that hanging calls end
+		c.Stop() // first, so that hanging calls end
 		server.Close()
 	})
-	return testCloud{Cloud: c, address: server.URL}
+	return server.URL
 }
 
 // change changes the behaviour of the cloud.

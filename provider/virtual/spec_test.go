@@ -3,6 +3,7 @@ package virtual_test
 import (
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -50,9 +51,11 @@ func TestParseSpecNamesTheFieldThatIsWrong(t *testing.T) {
 }
 
 func TestCapacityIsCheckedByTheCloud(t *testing.T) {
-	_, err := process(startCloud(t)).CreateInstance(t.Context(), class("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}), untried())
-	require.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
-	assert.ErrorContains(t, err, `capacity.cpu: "many" is not a quantity`)
+	synctest.Test(t, func(t *testing.T) {
+		_, err := process(startCloud(t)).CreateInstance(t.Context(), class("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}), untried())
+		require.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
+		assert.ErrorContains(t, err, `capacity.cpu: "many" is not a quantity`)
+	})
 }
 
 func TestEveryCodeHasAnHTTPStatusThatIsNoSuccess(t *testing.T) {

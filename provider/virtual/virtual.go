@@ -39,11 +39,14 @@ type Driver struct {
 
 // New returns the provider of the virtualcloud at address, "host:port" or "http://host:port".
 func New(address string, options ...driver.Option) *driver.Provider {
+	return over(&http.Transport{MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: 90 * time.Second}, address, options...)
+}
+
+func over(network http.RoundTripper, address string, options ...driver.Option) *driver.Provider {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: 90 * time.Second}
-	return driver.New(&Driver{address: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: transport}}, options...)
+	return driver.New(&Driver{address: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: network}}, options...)
 }
 
 // Traits implements driver.Driver. They are read each time, since the cloud may change them.
@@ -195,7 +198,7 @@ func fromWire(w Instance) provider.Instance {
 	if w.NodeName != "" {
 		addresses = append(addresses, provider.Address{Type: "Hostname", Address: w.NodeName})
 	}
-	lastKnown, _ := json.Marshal(known{ID: w.ID, Created: w.Created}) //nolint:errchkjson // a string and a time
+	lastKnown, _ := json.Marshal(known{ID: w.ID, Created: w.Created}) // a string and a time cannot fail
 	return provider.Instance{
 		ProviderID:     w.ProviderID,
 		NodeName:       w.NodeName,

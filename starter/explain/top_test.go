@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -77,13 +78,15 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 			"whether a bridge is at work is not known: read Lease millwright-bridge: forbidden\n", out)
 	})
 	t.Run("a watch goes on, and says it once", func(t *testing.T) {
-		w := clitest.NewWorld(stack()...)
-		w.Cluster = kubefake.NewClientset(renewed(worker, 15*time.Minute), renewed(bridge, time.Second))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		out, err := w.Run(ctx, TopCommand(w.Environment()), "-n", "bar", "--watch", "--interval", "10ms")
-		require.NoError(t, err)
-		assert.Equal(t, "14:06:07 UTC  no status says that something is in motion; no worker is at work since 13:51:07 UTC\n", out)
+		synctest.Test(t, func(t *testing.T) {
+			w := clitest.NewWorld(stack()...)
+			w.Cluster = kubefake.NewClientset(renewed(worker, 15*time.Minute), renewed(bridge, time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			out, err := w.Run(ctx, TopCommand(w.Environment()), "-n", "bar", "--watch", "--interval", "10ms")
+			require.NoError(t, err)
+			assert.Equal(t, "14:06:07 UTC  no status says that something is in motion; no worker is at work since 13:51:07 UTC\n", out)
+		})
 	})
 }
 

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
 
+	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/workflows/check"
@@ -19,8 +18,7 @@ import (
 
 func ask(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, error)) check.Result {
 	t.Helper()
-	env := (&testsuite.WorkflowTestSuite{}).NewTestWorkflowEnvironment()
-	env.SetTestTimeout(10 * time.Second)
+	env := activitiestest.WorkflowEnvironment()
 	env.RegisterActivity(&cloud.Provider{})
 	env.OnActivity("CheckClass", mock.Anything, kube.Ref{Namespace: "shop", Name: "small"}).Return(answer)
 	env.ExecuteWorkflow(check.Provider, check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "virtual"})

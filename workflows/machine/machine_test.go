@@ -3,7 +3,6 @@ package machine_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -12,12 +11,12 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
+	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
 	"millwright/activities/drain"
 	"millwright/activities/kube"
@@ -96,10 +95,7 @@ func (w *world) decide(at time.Time, done deletion.Stage) machine.Decision {
 }
 
 func newWorld(t *testing.T) *world {
-	suite := &testsuite.WorkflowTestSuite{}
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(10 * time.Second)
+	env := activitiestest.WorkflowEnvironment()
 	for _, a := range activities.OnClusters(nil) {
 		env.RegisterActivity(a)
 	}

@@ -4,19 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities"
+	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
 	"millwright/activities/request"
 	"millwright/api/vocabulary"
@@ -62,10 +61,7 @@ type courseWorld struct {
 }
 
 func newCourse(t *testing.T, first func() (*Result, error)) *courseWorld {
-	suite := &testsuite.WorkflowTestSuite{}
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	w := &courseWorld{env: suite.NewTestWorkflowEnvironment(), first: first}
-	w.env.SetTestTimeout(10 * time.Second)
+	w := &courseWorld{env: activitiestest.WorkflowEnvironment(), first: first}
 	for _, a := range activities.OnClusters(nil) {
 		w.env.RegisterActivity(a)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
+	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
 )
 
@@ -33,8 +33,7 @@ func TestAFewWritesAreDoneWhereTheWorkflowIs(t *testing.T) {
 // An operator who terminates a deployment's workflow wants a new run of it, not the rollout cancelled (ADR 0015). A rollout
 // that ended may be started again.
 func TestRolloutOutlivesItsParent(t *testing.T) {
-	suite := &testsuite.WorkflowTestSuite{}
-	env := suite.NewTestWorkflowEnvironment()
+	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		deployment := kube.Ref{Namespace: "shop", Name: "d", UID: "uid-d"}
 		options := workflow.GetChildWorkflowOptions(RolloutOptions(ctx, KindRollout, deployment, 7, "the template changed"))
@@ -62,8 +61,7 @@ func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
 
 // Calls that yield come after those of other sets; the fairness key stays that of the workflow.
 func TestPriorityOfThoseThatYield(t *testing.T) {
-	suite := &testsuite.WorkflowTestSuite{}
-	env := suite.NewTestWorkflowEnvironment()
+	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		usual := workflow.GetActivityOptions(Cloud(ctx, "fake", "1", "makes it"))
 		options := workflow.GetActivityOptions(Yielding(Cloud(ctx, "fake", "1", "makes it")))
@@ -78,8 +76,7 @@ func TestPriorityOfThoseThatYield(t *testing.T) {
 
 // Only these functions make options for calls of a provider.
 func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
-	suite := &testsuite.WorkflowTestSuite{}
-	env := suite.NewTestWorkflowEnvironment()
+	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		for _, call := range []workflow.Context{
 			Cloud(ctx, "fake", "1", "makes it"), Yielding(Cloud(ctx, "fake", "1", "makes it")),

@@ -2,23 +2,18 @@
 package workflowstest
 
 import (
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 
 	"millwright/activities"
+	"millwright/activities/activitiestest"
 	"millwright/workflows/run"
 )
 
 func NewEnvironment(t *testing.T) *testsuite.TestWorkflowEnvironment {
-	suite := &testsuite.WorkflowTestSuite{}
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(10 * time.Second)
+	env := activitiestest.WorkflowEnvironment()
 	for _, a := range append(activities.OnClusters(nil), activities.OnClusterAPI(nil, nil)...) {
 		env.RegisterActivity(a)
 	}

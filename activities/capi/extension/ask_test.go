@@ -76,7 +76,7 @@ func TestCanUpdateWhatAnExtensionIsAsked(t *testing.T) {
 	require.Len(t, e.seen(), 1)
 	call := e.seen()[0]
 	assert.Equal(t, "POST", call.method)
-	assert.Equal(t, "/base/hooks.runtime.cluster.x-k8s.io/v1alpha1/canupdatemachineset/can-update?timeout=5s", call.uri)
+	assert.Equal(t, "/base/hooks.runtime.cluster.x-k8s.io/v1alpha1/canupdatemachineset/can-update?timeout=30s", call.uri)
 	assert.Equal(t, "application/json", call.contentType)
 	assert.Equal(t, "hooks.runtime.cluster.x-k8s.io/v1alpha1", call.body["apiVersion"])
 	assert.Equal(t, "CanUpdateMachineSetRequest", call.body["kind"])

@@ -62,9 +62,10 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 		change  func(*extension, *runtimev1.ExtensionConfig)
 		want    string
 		calls   int
+		late    bool // it is called once, or on a busy machine its second is over before
 	}{
 		"no answer in time": {
-			respond: waiting(func() {}), calls: 1, want: "does not answer within 1s",
+			respond: waiting(func() {}), late: true, want: "does not answer within 1s",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"half an answer in time": {
@@ -72,7 +73,7 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 				_, _ = io.WriteString(w, `{"status":`)
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
-			}, calls: 1, want: "does not answer within 1s",
+			}, late: true, want: "does not answer within 1s",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"another CA": {
@@ -134,7 +135,11 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 			assert.NotContains(t, err.Error(), secret)
 			assert.NotContains(t, err.Error(), "12345")
 			assert.Empty(t, a)
-			assert.Len(t, e.seen(), c.calls)
+			if c.late {
+				assert.LessOrEqual(t, len(e.seen()), 1)
+			} else {
+				assert.Len(t, e.seen(), c.calls)
+			}
 
 			ignored := *fail.DeepCopy()
 			ignoring(&ignored)

@@ -84,7 +84,7 @@ func config(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.E
 // serving returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
 func serving(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
 	h := runtimev1.ExtensionHandler{
-		Name: name, TimeoutSeconds: 5, FailurePolicy: runtimev1.FailurePolicyFail,
+		Name: name, TimeoutSeconds: 30, FailurePolicy: runtimev1.FailurePolicyFail,
 		RequestHook: runtimev1.GroupVersionHook{APIVersion: "hooks.runtime.cluster.x-k8s.io/v1alpha1", Hook: "CanUpdateMachineSet"},
 	}
 	for _, change := range change {

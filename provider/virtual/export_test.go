@@ -1,0 +1,4 @@
+package virtual
+
+// Over returns the provider of the virtualcloud behind a network.
+var Over = over
