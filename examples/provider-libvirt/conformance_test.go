@@ -14,10 +14,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	libvirt "millwright/examples/provider-libvirt"
 	"millwright/provider"
 	"millwright/provider/conformance"
 	"millwright/provider/driver"
-	libvirt "millwright/examples/provider-libvirt"
 )
 
 func TestConformance(t *testing.T) {

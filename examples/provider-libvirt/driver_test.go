@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	libvirt "millwright/examples/provider-libvirt"
 	"millwright/provider"
 	"millwright/provider/driver"
-	libvirt "millwright/examples/provider-libvirt"
 )
 
 var machine = provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-1", UID: "4c2b6a1e-0000-4000-8000-000000000001"}
