@@ -68,7 +68,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		}
 		for range 4 { // a calm run ends at once: some signals meet its end, some start the next one
 			group.Go(func() {
-				for range 50 {
+				for range 20 {
 					signal()
 				}
 			})
