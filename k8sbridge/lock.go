@@ -36,7 +36,7 @@ func (l *fewRenewals) Update(ctx context.Context, record resourcelock.LeaderElec
 		return nil
 	}
 	if err := l.Interface.Update(ctx, record); err != nil {
-		return err //nolint:wrapcheck // the election's own lock
+		return err
 	}
 	l.last, l.written = record, time.Now()
 	return nil

@@ -67,7 +67,7 @@ func render(deploy, to string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("write %s: %w", f.to, err)
 		}
-		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // everybody may read it
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return fmt.Errorf("write %s: %w", f.to, err)
 		}
 	}

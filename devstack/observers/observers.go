@@ -58,8 +58,8 @@ func fill(ctx context.Context, dir string, output io.Writer) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(bin, Alertmanager), []byte(runScript), 0o755), //nolint:gosec // a program
-		os.WriteFile(filepath.Join(bin, Amtool), []byte(runScript), 0o755),       //nolint:gosec // a program
+		os.WriteFile(filepath.Join(bin, Alertmanager), []byte(runScript), 0o755),
+		os.WriteFile(filepath.Join(bin, Amtool), []byte(runScript), 0o755),
 		os.Symlink("../usr/bin/prometheus", filepath.Join(bin, Prometheus)),
 		os.Symlink("../usr/bin/promtool", filepath.Join(bin, Promtool)),
 	)

@@ -117,7 +117,7 @@ func (b watchBody) Read(p []byte) (int, error) {
 	if err != nil {
 		b.end()
 	}
-	return n, err //nolint:wrapcheck // of the body
+	return n, err
 }
 
 // continued returns the version from which a watch of a whole resource continues; empty for another request, and for a watch that begins with
@@ -139,7 +139,7 @@ func (c checked) newest(watch *http.Request) (string, error) {
 	request.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
 	response, err := c.next.RoundTrip(request)
 	if err != nil {
-		return "", err //nolint:wrapcheck // the caller says what it did
+		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {

@@ -119,7 +119,7 @@ func TestADeletionAsksAlsoForAnInstanceThatNoReadShows(t *testing.T) {
 func TestErrorsOfADriver(t *testing.T) {
 	class := aClass()
 	class.Secret = provider.Secret{"key": []byte("canary-of-a-driver")}
-	raw := errors.New("POST https://u:canary-of-a-driver@cloud: refused") //nolint:gosec // no credentials: the canary of this test
+	raw := errors.New("POST https://u:canary-of-a-driver@cloud: refused")
 	for name, row := range map[string]struct {
 		fail error
 		want provider.Error

@@ -81,7 +81,7 @@ func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance
 			return provider.Volume{CSIDriver: ec2test.CSIDriver, Handle: handle}
 		},
 		Fail: func(m provider.Method, err *provider.Error) {
-			d.Fail(method(m), status.Error(codes.Code(err.Code), err.Message)) //nolint:gosec // at most 17
+			d.Fail(method(m), status.Error(codes.Code(err.Code), err.Message))
 		},
 		Answers: func(m provider.Method, code provider.Code) bool {
 			return m == provider.MethodInstanceStatus && (code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)

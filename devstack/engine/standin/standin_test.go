@@ -21,7 +21,7 @@ func TestTheToolchainInAnImage(t *testing.T) {
 	} {
 		path := filepath.Join(root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(name), 0o755)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(path, []byte(name), 0o755))
 	}
 	require.NoError(t, os.Symlink("go", filepath.Join(root, "bin", "golink")))
 	found := contents(t, func(a *archive) error { return a.tree("/usr/local/go", root, isUnneeded) })

@@ -28,7 +28,7 @@ type fault struct {
 }
 
 func newFault(f admin.Fault, now time.Time) *fault {
-	use := &fault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} //nolint:gosec // random numbers that a test can repeat
+	use := &fault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} // random numbers that a test can repeat
 	if f.For > 0 {
 		use.until = now.Add(time.Duration(f.For))
 	}

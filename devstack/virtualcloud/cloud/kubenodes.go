@@ -119,11 +119,11 @@ func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // nil means no Node
+		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read node %s: %w", instance.NodeName, err)
 	case node.Spec.ProviderID != "" && node.Spec.ProviderID != instance.ProviderID:
-		return nil, nil //nolint:nilnil // as above
+		return nil, nil
 	}
 	return node, nil
 }

@@ -66,5 +66,5 @@ while [ $# -gt 1 ]; do
 done
 exec "$binary" "${arguments[@]}"
 `, filepath.Join(folder, name))
-	return path, os.WriteFile(path, []byte(text), 0o755) //nolint:gosec // a script is executable
+	return path, os.WriteFile(path, []byte(text), 0o755)
 }
