@@ -119,11 +119,13 @@ func Execute[T any](t *testing.T, activity, in any, how func(*testsuite.TestActi
 	return result, err
 }
 
-// ActivityEnvironment runs activities, and logs nothing.
+// ActivityEnvironment runs activities, and logs nothing. The test suite would end a local activity after three seconds of the real clock.
 func ActivityEnvironment() *testsuite.TestActivityEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	return suite.NewTestActivityEnvironment()
+	env := suite.NewTestActivityEnvironment()
+	env.SetTestTimeout(giveUp)
+	return env
 }
 
 // WorkflowEnvironment runs workflows, and logs nothing. On a busy machine a workflow may stand still for longer than the seconds of the real
