@@ -4,8 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 TOOL := go tool -modfile=tools.mod
-# Modules of their own, with dependencies that only their users need.
-MODULES := deploy/render devstack/mcm provider/incus provider/mcmdriver examples/provider-libvirt
+LINT := go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml
+# Modules of their own, with dependencies that only their users need. deploy/render is one, too: make generate and make test need it.
+MODULES := devstack/mcm provider/incus provider/mcmdriver examples/provider-libvirt
 # What needs more of a machine than Go (root, Debian's packages, namespaces). Nothing else needs it.
 LAB := devstack/lab
 # One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.
@@ -13,7 +14,7 @@ TIER = go run -tags integration ./test/tiers --only '$(ONLY)' --stress $(or $(ST
 QUICK := ./decide/... ./observe/... ./activities/... ./workflows/...
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint generate-check verify vulncheck stack
+.PHONY: help build quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -101,11 +102,14 @@ promise: generate ## before a version is tagged: write down what it promises and
 	rm -rf workflows/testdata/replay/$(VERSION) workflows/testdata/replay/$(VERSION).sum
 	@$(MAKE) --no-print-directory record RECORD=$(VERSION)
 
-lint: ## golangci-lint with the import rules, workflowcheck, and whether tests compile that another tag alone selects
-	$(TOOL) golangci-lint run ./... # with all tags at once
-	@for tag in bench endurance chaos upgrade; do go vet -tags integration,$$tag ./test/integration/... || exit 1; done
-	@for module in $(MODULES); do (cd $$module && go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+lint: ## golangci-lint with the import rules, in the root module and in deploy/render, and workflowcheck
+	$(LINT) ./... # with all tags at once
+	cd deploy/render && $(LINT) ./...
 	$(TOOL) workflowcheck ./workflows/...
+
+lint-all: ## the linter in the other modules, and whether tests compile that one tag alone selects
+	@for module in $(MODULES) $(LAB); do (cd $$module && echo "in $$module:" && $(LINT) ./...) || exit 1; done
+	@for tag in bench endurance chaos upgrade; do go vet -tags integration,$$tag ./test/integration/... || exit 1; done
 
 vulncheck: ## known vulnerabilities in what we import
 	$(TOOL) govulncheck ./...

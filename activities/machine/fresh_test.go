@@ -131,7 +131,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 func TestCachesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	type mode = func(w *activitiestest.World, activity, in any) (machine.Decision, error)
-	local, regular := mode(activitiestest.Local[machine.Decision]), mode(activitiestest.Run[machine.Decision])
+	local, regular := activitiestest.Local[machine.Decision], activitiestest.Run[machine.Decision]
 	for name, row := range map[string]struct {
 		how  mode
 		live bool   // the read

@@ -83,7 +83,7 @@ func short(path string) string { return strings.TrimPrefix(path, "millwright/") 
 func (r *runner) test(ctx context.Context, s step, packages []string) (err error) {
 	environment := os.Environ()
 	if s.shared {
-		stack, err := rig.Share(ctx, os.Stderr)
+		stack, err := rig.Share(ctx)
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func tier(name string) (phases [][][]step, err error) {
 			{{units("", "-race"), units("deploy/render")}},
 			{{onTheShared(nil)}, {onTheirOwn(nil)}},
 			{append(modules, helm)},
-			{{command("mutate"), command("vulncheck")}},
+			{{command("lint-all"), command("mutate"), command("vulncheck")}},
 		}, nil
 	}
 	return nil, fmt.Errorf("no tier %q: have test and all", name)

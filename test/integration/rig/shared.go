@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -77,7 +76,7 @@ type Shared struct {
 }
 
 // Share starts the shared stack; it ends with this process at the latest. End it.
-func Share(ctx context.Context, progress io.Writer) (*Shared, error) {
+func Share(ctx context.Context) (*Shared, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
 	if err != nil {
 		return nil, err

@@ -1,0 +1,45 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/activities/cloud"
+	"millwright/process"
+)
+
+// A call of the cloud reads class and Secret, and does not wait until the reports of other machines have used up their rate.
+func TestCallsHaveARateOfTheirOwn(t *testing.T) {
+	api := httptest.NewServer(http.NotFoundHandler())
+	defer api.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"` + api.URL + `"}}],` +
+		`"contexts":[{"name":"a","context":{"cluster":"a"}}]}`
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
+	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1} // one request in eleven days
+	var calls, reports cloud.Provider
+	require.NoError(t, Connect(flags, "test", &calls))
+	require.NoError(t, Connect(flags, "test", &reports))
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // the client refuses at once to wait longer
+	defer cancel()
+	answered := func(p cloud.Provider) bool {
+		_, err := p.Secrets.CoreV1().Secrets("shop").Get(ctx, "keys", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	require.True(t, answered(reports))
+	require.False(t, answered(reports), "the rate is in force")
+	assert.True(t, answered(calls))
+	_, err := calls.Classes.MachineV1alpha1().MachineClasses("shop").Get(ctx, "small", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), err)
+}
