@@ -19,7 +19,7 @@ func Tests() map[string][]string {
 			"TestTokenIsMadeForTheJoinAndRemovedAfterIt", "TestNodeCarriesWhatItsTemplateSays",
 		},
 		"drain": {
-			"TestBudgetThatLoosensEndsTheDrainAtOnce", "TestBudgetThatNeverLoosensMeetsTheLadder", "TestPodsWithVolumesMoveOneAfterTheOther",
+			"TestBudgetThatLoosensEndsTheDrain", "TestBudgetThatNeverLoosensMeetsTheLadder", "TestPodsWithVolumesMoveOneAfterTheOther",
 			"TestStuckDrainTakesRequests", "TestRulesSayWhoGoesAndWhen",
 		},
 		"sets": {

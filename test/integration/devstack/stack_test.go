@@ -1,6 +1,9 @@
+// Tier: test-all. It tests the local stack, which every other package uses.
+
 //go:build integration
 
-package stack_test
+// Package devstack shows that the local stack behaves as a real cluster does, that its processes can be killed one by one, and that nothing outlives it.
+package devstack
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 //go:build integration
 
-package stack_test
+package devstack
 
 import (
 	"strings"
