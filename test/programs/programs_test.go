@@ -17,7 +17,7 @@ func TestFlagsAreLookedUpInTheHelpOfTheSubcommand(t *testing.T) {
 		{[]string{"--verbose"}, nil},
 		{[]string{"--verb"}, []string{"--verb"}}, // only the beginning of a flag
 		{[]string{"run", "--address=a", "-address", "b"}, nil},
-		{[]string{"run", "--addres=a", "--verbose"}, []string{"--addres=a", "--verbose"}},
+		{[]string{"run", "--adds=a", "--verbose"}, []string{"--adds=a", "--verbose"}},
 		{[]string{"run"}, nil},
 	} {
 		unknown, err := UnknownFlags(t.Context(), program, c.arguments)

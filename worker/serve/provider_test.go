@@ -33,13 +33,13 @@ func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // the client refuses at once to wait longer
 	defer cancel()
-	answered := func(p cloud.Provider) bool {
+	answered := func(p *cloud.Provider) bool {
 		_, err := p.Secrets.CoreV1().Secrets("shop").Get(ctx, "keys", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}
-	require.True(t, answered(reports))
-	require.False(t, answered(reports), "the rate is in force")
-	assert.True(t, answered(calls))
+	require.True(t, answered(&reports))
+	require.False(t, answered(&reports), "the rate is in force")
+	assert.True(t, answered(&calls))
 	_, err := calls.Classes.MachineV1alpha1().MachineClasses("shop").Get(ctx, "small", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err), err)
 }
