@@ -26,7 +26,7 @@ type step struct {
 const integration = "test/integration/"
 
 // onSharedStack are the packages whose tests the same options serve. Each of the others starts a stack with options of its own.
-var onSharedStack = []string{"chain", "life", "kills", "rollouts", "drain", "explain", "docs"}
+var onSharedStack = []string{"chain", "life", "rollouts", "drain", "explain", "docs"}
 
 // otherModules are the nested modules that only make test-all tests: they have heavy dependencies, or need root, an
 // engine or a daemon.
@@ -38,8 +38,11 @@ func tier(name string) (phases [][][]step, err error) {
 	switch name {
 	case "test":
 		return [][][]step{
-			{{units("", "-race", "-short"), units("deploy/render")}},
-			{{onTheShared(core.Tests())}, {onTheirOwn(core.Tests())}},
+			{
+				{units("", "-race", "-short"), units("deploy/render")},
+				{onTheShared(core.Tests())},
+				{onTheirOwn(core.Tests())},
+			},
 		}, nil
 	case "all":
 		var modules []step
@@ -52,8 +55,11 @@ func tier(name string) (phases [][][]step, err error) {
 			name: "deploy/render", module: "deploy/render", packages: []string{"./..."}, tags: "integration", flags: []string{"-run=TestHelm"},
 		}
 		return [][][]step{
-			{{units("", "-race"), units("deploy/render")}},
-			{{onTheShared(nil)}, {onTheirOwn(nil)}},
+			{
+				{units("", "-race"), units("deploy/render")},
+				{onTheShared(nil)},
+				{onTheirOwn(nil)},
+			},
 			{append(modules, helm)},
 			{{command("lint-all"), command("mutate"), command("vulncheck")}},
 		}, nil
