@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -510,9 +511,14 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 			w.mu.Lock()
 			return cloud.InstanceAnswer{}, ctx.Err()
 		}
-		close(over)
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
+	// Both calls have one ID. If the first one ended before, the test environment would take its answer for the second one's.
+	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
+		if info.ActivityType.Name == "CreateInstance" { // the second one: of a call that was given up it hears nothing
+			close(over)
+		}
+	})
 	w.after(2*time.Minute, w.joined)
 	w.run(t)
 	require.Equal(t, []string{"provider-nobody", "provider-virtual"}, queues)
