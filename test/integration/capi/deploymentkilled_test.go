@@ -101,7 +101,9 @@ func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 // same.
 func (f fleet) replay(t *testing.T) {
 	t.Helper()
-	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableRegistrationAliasing: true})
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+		DisableRegistrationAliasing: true, DisableDeadlockDetection: true,
+	})
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	kinds := map[string]int{}
