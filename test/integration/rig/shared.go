@@ -100,8 +100,8 @@ func (s *Shared) End(ctx context.Context) error {
 	return errors.Join(err, s.rig.Stack.Down(ctx), os.RemoveAll(s.dir))
 }
 
-// clear removes what a package has left: it starts what was killed, ends the faults of the cloud, and deletes all namespaces of tests. What holds an
-// object on purpose (a hook, a budget, a preserved machine) is removed with its namespace or, after half a minute, with the finalizers.
+// clear removes what a package has left: it starts what was killed, ends the faults of the cloud, and deletes all namespaces of tests. Machines that a
+// test holds on purpose (by a hook, as preserved ones) are released after half a minute.
 func (r *Rig) clear(ctx context.Context) error {
 	for _, name := range component.Names() {
 		if err := r.Stack.Start(ctx, name); err != nil {
@@ -125,12 +125,7 @@ func (r *Rig) clear(ctx context.Context) error {
 				continue
 			}
 			left = append(left, n.Name)
-			if n.DeletionTimestamp == nil {
-				err = r.Kube.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
-			} else if time.Since(began) > 30*time.Second {
-				err = r.releaseMachines(ctx, n.Name)
-			}
-			if err != nil && !apierrors.IsNotFound(err) {
+			if err := r.empty(ctx, n, time.Since(began) > 30*time.Second); err != nil && !apierrors.IsNotFound(err) {
 				return false, err
 			}
 		}
@@ -142,15 +137,35 @@ func (r *Rig) clear(ctx context.Context) error {
 	return errors.Join(r.Cloud.Reset(ctx), r.Kube.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
-// releaseMachines removes the finalizers of the machines of a namespace.
-func (r *Rig) releaseMachines(ctx context.Context, namespace string) error {
+// empty deletes a namespace, and the pods that keep it: their finalizers and grace periods are those of tests. Released machines are not drained, and
+// their instances stay.
+func (r *Rig) empty(ctx context.Context, namespace corev1.Namespace, release bool) error {
+	if namespace.DeletionTimestamp == nil {
+		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})
+	}
 	const none = `{"metadata":{"finalizers":null}}`
-	machines, err := r.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	pods, err := r.Kube.CoreV1().Pods(namespace.Name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		_, patched := r.Kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
+		deleted := r.Kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		for _, err := range []error{patched, deleted} {
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+	}
+	if !release {
+		return nil
+	}
+	machines, err := r.Machines.MachineV1alpha1().Machines(namespace.Name).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, m := range machines.Items {
-		_, err = r.Machines.MachineV1alpha1().Machines(namespace).Patch(ctx, m.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
+		_, err := r.Machines.MachineV1alpha1().Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
