@@ -109,13 +109,13 @@ func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 		require.EqualValues(t, 1, s.lists.Load())
 		for range 3 {
 			w.Stop()
-			for range w.ResultChan() { //nolint:revive // until it has ended
+			for range w.ResultChan() { // until it has ended
 			}
 			w = open()
 		}
 		assert.EqualValues(t, 1, s.lists.Load())
 		w.Stop()
-		for range w.ResultChan() { //nolint:revive // until it has ended
+		for range w.ResultChan() { // until it has ended
 		}
 		time.Sleep(time.Second)
 		open().Stop()

@@ -65,7 +65,7 @@ func (k *Keys) add(fields []string) error {
 	secret, err := base64.StdEncoding.DecodeString(fields[1])
 	switch {
 	case err != nil:
-		return fmt.Errorf("the second word is not base64") //nolint:revive // the cause would show where the key is broken
+		return fmt.Errorf("the second word is not base64") // the cause would show where the key is broken
 	case len(secret) != keySize:
 		return fmt.Errorf("the key has %d bytes, not %d", len(secret), keySize)
 	case k.all[name] != nil:

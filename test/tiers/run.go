@@ -87,7 +87,7 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, stack.End(context.WithoutCancel(ctx))) }()
+		defer func() { err = errors.Join(err, stack.End(ctx)) }()
 		environment = append(environment, stack.Environment())
 	}
 	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json") // the whole output, for whoever looks for a cause
