@@ -24,7 +24,7 @@ build: ## our binaries, into bin/
 
 quick: ## at each save: vet, unit tests of decide, observe, activities and workflows, and the recorded histories
 	go vet $(QUICK)
-	go test -short -vet=off $(QUICK)
+	go test -short -vet=off -ldflags=-s $(QUICK) # most of the time is that of the linker
 
 test: stack ## unit tests with the race detector, and the core of the integration tests; ONLY=regexp, STRESS=n
 	$(TIER) test
