@@ -79,7 +79,7 @@ func run(ctx context.Context, name, only, out string) error {
 	}
 	chosen, err := regexp.Compile(only)
 	if err != nil {
-		return fmt.Errorf("-only: %w", err)
+		return fmt.Errorf("--only: %w", err)
 	}
 	repo, err := build.FindRepo("")
 	if err != nil {

@@ -83,14 +83,15 @@ func short(path string) string { return strings.TrimPrefix(path, "millwright/") 
 func (r *runner) test(ctx context.Context, s step, packages []string) (err error) {
 	environment := os.Environ()
 	if s.shared {
-		stack, err := rig.Share(ctx)
-		if err != nil {
-			return err
+		stack, failure := rig.Share(ctx)
+		if failure != nil {
+			return failure
 		}
-		defer func() { err = errors.Join(err, stack.End(ctx)) }()
+		defer func() { err = errors.Join(err, stack.End(ctx)) }() // of the result, not of a block
 		environment = append(environment, stack.Environment())
 	}
-	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json") // the whole output, for whoever looks for a cause
+	// The whole output, for whoever looks for a cause.
+	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json")
 	arguments := []string{
 		"go", "tool", "-modfile=" + filepath.Join(r.repo, "tools.mod"), "gotestsum", "--format=pkgname-and-test-fails", "--format-icons=text",
 		"--jsonfile=" + path, "--", "-tags=" + s.tags,
