@@ -4,13 +4,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -18,17 +15,10 @@ import (
 	"millwright/devstack/component"
 	"millwright/devstack/lab/parts"
 	"millwright/devstack/stack"
+	"millwright/process/commandline"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "lab:", err)
-		os.Exit(1)
-	}
-}
+func main() { commandline.Main(root()) }
 
 // places are the flags of all commands.
 type places struct{ repo, dir string }
@@ -47,8 +37,6 @@ are for this stack, too: status, logs, kubectl, kill and the others.`,
   lab machine-class | devstack kubectl -- apply --server-side -f -
   lab up --observe
   lab down`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
 	}
 	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
 	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
