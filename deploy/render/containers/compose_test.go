@@ -259,7 +259,7 @@ func variableFaults(text string) []string {
 func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
 	o, sound := ourPrograms(t), text(t)
 	for name, row := range map[string]struct{ from, to, want string }{
-		"a flag":              {"--virtualcloud-address=", "--virtualcloud-adress=", "command: /worker does not know --virtualcloud-adress="},
+		"a flag":              {"--virtualcloud-address=", "--virtualcloud-host=", "command: /worker does not know --virtualcloud-host="},
 		"a part of a flag":    {"- --cluster-name=", "- --cluster=", "does not know --cluster="},
 		"a flag of a command": {"bootstrap, --timeout=2m", "bootstrap, --timeuot=2m", "command: /starter does not know --timeuot=2m"},
 		"a program":           {"- /k8sbridge", "- /k8s-bridge", "command: the image has no [/k8s-bridge"},
