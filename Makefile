@@ -30,7 +30,7 @@ test: stack ## unit tests with the race detector, and the core of the integratio
 	$(TIER) test
 
 test-all: stack ## all tests, also those that need root, Debian's packages, MCM or Incus; ONLY=regexp, STRESS=n
-	$(TIER) all
+	$(TIER) $(addprefix --nested ,$(MODULES) $(LAB)) all
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build

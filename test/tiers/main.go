@@ -31,6 +31,7 @@ import (
 
 func main() {
 	var only, out string
+	var nested []string
 	var stress int
 	command := &cobra.Command{
 		Use:       "tiers test|all",
@@ -43,11 +44,12 @@ func main() {
 			if err != nil {
 				return err
 			}
-			return run(c.Context(), args[0], only, out)
+			return run(c.Context(), args[0], nested, only, out)
 		},
 	}
 	command.Flags().StringVar(&only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
 	command.Flags().StringVar(&out, "out", "", "file for the table as JSON (default none)")
+	command.Flags().StringSliceVar(&nested, "nested", nil, "folders of the nested modules of tier all")
 	command.Flags().IntVar(&stress, "stress", 0, "busy loops that run beside the tests")
 	commandline.Main(command)
 }
@@ -72,8 +74,8 @@ func disturb(loops int) (end func(), err error) {
 }
 
 // run runs a tier, and returns an error if anything in it failed.
-func run(ctx context.Context, name, only, out string) error {
-	phases, err := tier(name)
+func run(ctx context.Context, name string, nested []string, only, out string) error {
+	phases, err := tier(name, nested)
 	if err != nil {
 		return err
 	}

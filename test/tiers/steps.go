@@ -28,13 +28,10 @@ const integration = "test/integration/"
 // onSharedStack are the packages whose tests the same options serve. Each of the others starts a stack with options of its own.
 var onSharedStack = []string{"chain", "life", "rollouts", "drain", "explain", "docs"}
 
-// otherModules are the nested modules that only make test-all tests: they have heavy dependencies, or need root, an
-// engine or a daemon.
-var otherModules = []string{"devstack/lab", "devstack/mcm", "examples/provider-libvirt", "provider/incus", "provider/mcmdriver"}
-
 // tier returns the phases of a tier, one after the other. The lanes of a phase run at the same time: integration tests
-// mostly wait. The steps of a lane follow each other.
-func tier(name string) (phases [][][]step, err error) {
+// mostly wait. The steps of a lane follow each other. The nested modules are those that only make test-all tests: they have
+// heavy dependencies, or need root, an engine or a daemon.
+func tier(name string, nested []string) (phases [][][]step, err error) {
 	switch name {
 	case "test":
 		return [][][]step{
@@ -46,7 +43,7 @@ func tier(name string) (phases [][][]step, err error) {
 		}, nil
 	case "all":
 		var modules []step
-		for _, module := range otherModules {
+		for _, module := range nested {
 			modules = append(modules, step{
 				name: module, module: module, packages: []string{"./..."}, tags: "integration", flags: []string{"-timeout=20m"},
 			})
