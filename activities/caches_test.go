@@ -178,10 +178,10 @@ func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	t.Parallel()
 	for i, owner := range activities.OnClusters(nil) {
 		kind := reflect.TypeOf(owner)
-		for m := range kind.NumMethod() {
-			name := kind.Method(m).Name
+		for method := range kind.Methods() {
+			name := method.Name
 			with := inputs()[name]
-			if kind.Method(m).Type.In(2) == reflect.TypeFor[kube.Read]() {
+			if method.Type.In(2) == reflect.TypeFor[kube.Read]() {
 				with = reads()
 			}
 			t.Run(name, func(t *testing.T) {

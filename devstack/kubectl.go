@@ -22,8 +22,7 @@ kubectl's. The script "kubectl" in the stack's folder does the same.`,
 			kubectl := exec.CommandContext(c.Context(), s.KubectlPath(), arguments...)
 			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 			err = kubectl.Run()
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 				return saidError(max(1, exit.ExitCode())) // -1: ended by a signal
 			}
 			return err

@@ -270,7 +270,7 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	lines = append(lines, regexp.MustCompile("(?m)^\\| (`.+?) \\|").FindAllStringSubmatch(others, -1)...)
 	var explained []string
 	for _, line := range lines {
-		for _, word := range strings.Split(line[1], ", ") {
+		for word := range strings.SplitSeq(line[1], ", ") {
 			explained = append(explained, strings.Trim(word, "`"))
 		}
 	}

@@ -72,8 +72,7 @@ func differences(root, node schema, typ reflect.Type, path string) []string {
 func fieldDifferences(root, properties schema, typ reflect.Type, path string) []string {
 	var found []string
 	surplus := maps.Clone(properties)
-	for i := range typ.NumField() {
-		field := typ.Field(i)
+	for field := range typ.Fields() {
 		if field.Tag.Get("json") != "" {
 			found = append(found, path+"."+field.Name+": has a tag, which this test does not read")
 		}

@@ -98,8 +98,8 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	s, _ := crowd()
 	kind := reflect.TypeFor[*capi.Activities]()
-	for i := range kind.NumMethod() {
-		name := kind.Method(i).Name
+	for method := range kind.Methods() {
+		name := method.Name
 		t.Run(name, func(t *testing.T) {
 			with := inputs(s)[name]
 			require.NotEmpty(t, with, "inputs has no row for this activity")

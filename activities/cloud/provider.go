@@ -314,8 +314,7 @@ func (p *Provider) backOff(known kube.Problem) error {
 func problemOf(err error, secrets ...provider.Secret) *kube.Problem {
 	code := provider.CodeOf(err)
 	problem := &kube.Problem{Reason: code.String(), Message: "the provider gave no reason", React: kube.ReactionTo(code)}
-	var e *provider.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*provider.Error](err); ok {
 		text := e.Message
 		for _, secret := range secrets {
 			text = secret.Redact(text)

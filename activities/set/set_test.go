@@ -151,10 +151,7 @@ func TestCreateMachines(t *testing.T) {
 	assert.Equal(t, []string{"machine.sapcloud.io/v1alpha1", "MachineSet", "s", "uid-s"}, []string{owner.APIVersion, owner.Kind, owner.Name, string(owner.UID)})
 	assert.True(t, *owner.Controller && *owner.BlockOwnerDeletion)
 
-	newest := w.Machine("s-a").ResourceVersion
-	if m.ResourceVersion > newest {
-		newest = m.ResourceVersion
-	}
+	newest := max(m.ResourceVersion, w.Machine("s-a").ResourceVersion)
 	assert.Equal(t, set.Written{Versions: kube.MinVersions{cache.Machines: newest}}, versions, "the newest of what was made")
 	assert.ElementsMatch(t, []string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"}, w.Told())
 }

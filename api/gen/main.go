@@ -78,7 +78,7 @@ func finish(crd []byte, edits []edit) ([]byte, error) {
 // bound would be lost unnoticed.
 func (e edit) apply(root schema) error {
 	at := root
-	for _, step := range strings.Split(e.path, ".") {
+	for step := range strings.SplitSeq(e.path, ".") {
 		next, ok := child(at, step)
 		if !ok {
 			return fmt.Errorf("find %s: there is no %s", e.path, step)

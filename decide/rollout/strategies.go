@@ -61,9 +61,9 @@ func (p *planner) left() int { return max(p.o.Replicas-max(p.target, p.current.s
 
 // newest returns the youngest set that has machines, or the youngest of all.
 func newest(sets []*setPlan) *setPlan {
-	for i := len(sets) - 1; i >= 0; i-- {
-		if sets[i].size > 0 {
-			return sets[i]
+	for _, set := range slices.Backward(sets) {
+		if set.size > 0 {
+			return set
 		}
 	}
 	return sets[len(sets)-1]

@@ -1,7 +1,6 @@
 package scale_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -106,7 +105,7 @@ func TestNames(t *testing.T) {
 			o.Set = strings.Repeat("x", length)
 			d := scale.Decide(o)
 			for _, name := range d.Create {
-				assert.LessOrEqual(t, len(name), 63, fmt.Sprintf("%d characters", length))
+				assert.LessOrEqual(t, len(name), 63, "%d characters", length)
 			}
 			assert.Equal(t, d.Create[0][:58], d.Create[1][:58])
 			assert.NotEqual(t, d.Create[0][58:], d.Create[1][58:])

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,9 +61,7 @@ func definitionLabels(path string) (map[string]string, error) {
 	}
 	labels := map[string]string{}
 	for _, l := range kustomization.Labels {
-		for key, value := range l.Pairs {
-			labels[key] = value
-		}
+		maps.Copy(labels, l.Pairs)
 	}
 	return labels, nil
 }

@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -32,9 +33,7 @@ func TestReturnTo(t *testing.T) {
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "new"}
 		d.Spec.Template.Spec.Class.Name = "large"
 		d.Annotations = map[string]string{"team": "other", "since": "then", v1alpha1.AnnotationChangeCause: "the bad image"}
-		for key, value := range kept {
-			d.Annotations[key] = value
-		}
+		maps.Copy(d.Annotations, kept)
 	})
 	before := former.DeepCopy()
 	deployment.ReturnTo(d, former, false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,8 +122,8 @@ func through(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvok
 	t.Helper()
 	chain, err := keys.interceptors()
 	require.NoError(t, err)
-	for i := len(chain) - 1; i >= 0; i-- {
-		next, interceptor := invoke, chain[i]
+	for _, c := range slices.Backward(chain) {
+		next, interceptor := invoke, c
 		invoke = func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn, options ...grpc.CallOption) error {
 			return interceptor(ctx, method, request, reply, c, next, options...)
 		}

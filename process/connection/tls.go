@@ -25,7 +25,8 @@ type tlsSettings struct {
 
 // load reads the files. Its errors name them, and never show what is in them.
 func (s *tlsSettings) load() (*tls.Config, error) {
-	config := &tls.Config{ServerName: s.serverName, InsecureSkipVerify: s.unverified, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}
+	config.InsecureSkipVerify = s.unverified
 	certificate, err := pemOf("certificate", s.files.certificate, s.certificate)
 	if err != nil {
 		return nil, err

@@ -197,7 +197,7 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	before := eachHasOne(t, p)
 	require.Len(t, ec2.All(), 6, "instances that ever were")
 	for _, i := range ec2.All() {
-		assert.Equal(t, placement, i.Placement)
+		assert.JSONEq(t, placement, i.Placement)
 		assert.Contains(t, i.UserData, "echo "+i.Tags["Name"]+" >")
 		assert.Regexp(t, `--token [a-z0-9]{6}\.[a-z0-9]{16} `, i.UserData)
 		assert.True(t, i.NetworkReady, "InitializeMachine of %s", i.ID)

@@ -2,6 +2,7 @@ package virtual_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -68,9 +69,7 @@ const canary = "canary-0a4be1c9-not-for-logs"
 
 func class(name string, spec map[string]any) provider.Class {
 	all := map[string]any{"region": "eu", "zone": "eu-1", "instanceType": "small"}
-	for key, value := range spec {
-		all[key] = value
-	}
+	maps.Copy(all, spec)
 	raw, err := json.Marshal(all)
 	if err != nil {
 		panic(err)

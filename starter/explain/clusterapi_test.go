@@ -168,7 +168,7 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 
 	names, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)
-	for _, name := range strings.Fields(names) { // each is an argument of explain
+	for name := range strings.FieldsSeq(names) { // each is an argument of explain
 		_, err := w.Run(t.Context(), Command(w.Environment()), name)
 		require.NoError(t, err, name)
 	}

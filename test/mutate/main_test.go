@@ -60,7 +60,7 @@ func TestTheMutationsApply(t *testing.T) {
 		assert.True(t, ok, "%s: the old text occurs %d times in %s", m.id, strings.Count(string(text), m.old), m.file)
 		assert.NotEmpty(t, m.why, m.id)
 		require.NotEmpty(t, strings.Fields(m.tests), m.id)
-		for _, arg := range strings.Fields(m.tests) {
+		for arg := range strings.FieldsSeq(m.tests) {
 			if !strings.HasPrefix(arg, "-") {
 				assert.DirExists(t, filepath.Join(root, arg), m.id)
 			}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -66,7 +67,7 @@ var subcommand = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 
 // helpOf returns a command and its flags, and those of its subcommands.
 func helpOf(ctx context.Context, program string, path []string) (names []string, err error) {
-	text, _, err := call(ctx, program, append(path[:len(path):len(path)], "--help"))
+	text, _, err := call(ctx, program, append(slices.Clip(path), "--help"))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func helpOf(ctx context.Context, program string, path []string) (names []string,
 		if match[1] == "help" || match[1] == "completion" {
 			continue
 		}
-		below, err := helpOf(ctx, program, append(path[:len(path):len(path)], match[1]))
+		below, err := helpOf(ctx, program, append(slices.Clip(path), match[1]))
 		if err != nil {
 			return nil, err
 		}

@@ -70,8 +70,8 @@ func promises(ctx context.Context, repo string) ([]string, error) {
 // callsOf returns the activities of a provider's task queue, and the fields of their arguments and answers.
 func callsOf(repo string) (names []string, err error) {
 	provider := reflect.TypeFor[*cloud.Provider]()
-	for i := range provider.NumMethod() {
-		names = append(names, "activity of a provider "+provider.Method(i).Name)
+	for method := range provider.Methods() {
+		names = append(names, "activity of a provider "+method.Name)
 	}
 	files, err := filepath.Glob(filepath.Join(repo, "docs", "schema", "*.json"))
 	if err != nil {
@@ -298,7 +298,7 @@ func brokenSince(ctx context.Context, repo, tag string) (broken []string, err er
 	if err != nil {
 		return nil, fmt.Errorf("list the files of %s: %w", tag, err)
 	}
-	for _, name := range strings.Fields(string(out)) {
+	for name := range strings.FieldsSeq(string(out)) {
 		if ext := filepath.Ext(name); ext != ".txt" && ext != ".sum" {
 			continue
 		}

@@ -62,12 +62,12 @@ func temporalPage(repo string) (string, error) {
 	}
 	page.WriteString("\n## Fields of a request\n\nA request is an object of JSON with these fields.\n\n| field | meaning |\n|---|---|\n")
 	order := reflect.TypeFor[request.Order]()
-	for i := range order.NumField() {
-		name, _, _ := strings.Cut(order.Field(i).Tag.Get("json"), ",")
+	for field := range order.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "-" || name == "unread" { // not for people
 			continue
 		}
-		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+order.Field(i).Name])
+		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+field.Name])
 	}
 	return page.String(), nil
 }

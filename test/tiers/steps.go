@@ -48,12 +48,14 @@ func tier(name string, nested []string) (phases [][][]step, err error) {
 				name: module, module: module, packages: []string{"./..."}, tags: "integration", flags: []string{"-timeout=20m"},
 			})
 		}
+		allUnits := units("", "-race")
+		allUnits.but = []string{integration + "seeds"} // its unit tests run with its tests on a stack
 		helm := step{
 			name: "deploy/render", module: "deploy/render", packages: []string{"./..."}, tags: "integration", flags: []string{"-run=TestHelm"},
 		}
 		return [][][]step{
 			{
-				{units("", "-race"), units("deploy/render")},
+				{allUnits, units("deploy/render")},
 				{onTheShared(nil)},
 				{onTheirOwn(nil)},
 			},

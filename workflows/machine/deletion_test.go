@@ -139,20 +139,11 @@ func TestRecordedStageIsNotLeftBackwards(t *testing.T) {
 			}
 			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 			for j, mark := range marks {
-				require.Equal(t, j >= i, contains(w.log, mark), mark)
+				require.Equal(t, j >= i, slices.Contains(w.log, mark), mark)
 			}
-			require.Equal(t, stage == deletion.Drain, contains(w.log, "announce"), "a run that continues a drain tells the node again")
+			require.Equal(t, stage == deletion.Drain, slices.Contains(w.log, "announce"), "a run that continues a drain tells the node again")
 		})
 	}
-}
-
-func contains(list []string, what string) bool {
-	for _, s := range list {
-		if s == what {
-			return true
-		}
-	}
-	return false
 }
 
 func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
@@ -283,7 +274,7 @@ func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
 				hurry(&w.going)
 			})
 			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-			require.Equal(t, name == "skip", contains(w.log, "delete virtual:///i-1"))
+			require.Equal(t, name == "skip", slices.Contains(w.log, "delete virtual:///i-1"))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -159,7 +160,7 @@ func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 				})
 				require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 				require.Less(t, w.env.Now().Sub(start), 11*time.Minute)
-				require.Equal(t, name == "skip", contains(w.log, "delete "))
+				require.Equal(t, name == "skip", slices.Contains(w.log, "delete "))
 			})
 		}
 	}
@@ -181,7 +182,7 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 			start := w.env.Now()
 			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 			require.LessOrEqual(t, w.env.Now().Sub(start), time.Minute)
-			require.Equal(t, answers, contains(w.log, "delete node m-1"))
+			require.Equal(t, answers, slices.Contains(w.log, "delete node m-1"))
 			require.NotContains(t, w.log, "drain m-1")
 		})
 	}

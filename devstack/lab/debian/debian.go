@@ -100,8 +100,8 @@ func Run(ctx context.Context, output io.Writer, environment []string, program st
 		defer close(read)
 		lines := bufio.NewScanner(reader)
 		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), "I: ") {
-				_, _ = fmt.Fprintf(output, "  %s: %s\n", program, strings.TrimPrefix(lines.Text(), "I: "))
+			if after, ok := strings.CutPrefix(lines.Text(), "I: "); ok {
+				_, _ = fmt.Fprintf(output, "  %s: %s\n", program, after)
 			}
 			const kept = 20
 			tail = append(tail, lines.Text())

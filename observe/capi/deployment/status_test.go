@@ -141,7 +141,7 @@ func TestStatusFields(t *testing.T) {
 	f.Members = append(members(set, "a", "b"), members(former, "c")...)
 	capitest.Says(clusterv1.MachineReadyCondition, metav1.ConditionFalse)(f.Members[0])
 	s, _ := reported(f, capitest.Noon)
-	assert.EqualValues(t, []int32{3, 2, 2, 2}, []int32{*s.Replicas, *s.ReadyReplicas, *s.AvailableReplicas, *s.UpToDateReplicas})
+	assert.Equal(t, []int32{3, 2, 2, 2}, []int32{*s.Replicas, *s.ReadyReplicas, *s.AvailableReplicas, *s.UpToDateReplicas})
 	assert.EqualValues(t, 4, s.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=pool", s.Selector)
 	assert.Equal(t, []clusterv1.StatusVersion{{Version: "v1.30.0", Replicas: 1}, {Version: "v1.31.2", Replicas: 2}}, s.Versions)

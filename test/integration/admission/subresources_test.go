@@ -5,6 +5,7 @@ package admission
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -144,9 +145,7 @@ func testStatus(t *testing.T, api *api) {
 
 			stored["status"] = sent["status"]
 			if tc.changeSpec != nil {
-				for key, value := range tc.changeSpec {
-					stored["spec"].(map[string]any)[key] = value
-				}
+				maps.Copy(stored["spec"].(map[string]any), tc.changeSpec)
 			} else {
 				stored["provider"] = "changed"
 			}

@@ -61,7 +61,7 @@ func (p pool) deployment(t *testing.T) {
 func described(text, set string) (numbers string, conditions []string) {
 	head, _, _ := strings.Cut(text, "\n")
 	since, within := strings.Index(head, "SINCE"), false
-	for _, row := range strings.Split(text, "\n") {
+	for row := range strings.SplitSeq(text, "\n") {
 		runes := []rune(row)
 		name := strings.TrimLeft(row, "│├└─ ")
 		switch {

@@ -4,6 +4,7 @@ package capi
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,11 +44,6 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 
 func of(users []string) func(rig.Audited) bool {
 	return func(a rig.Audited) bool {
-		for _, user := range users {
-			if a.User.Username == user {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(users, a.User.Username)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -239,5 +238,5 @@ func (w wrongClock) made(t *testing.T, n int) {
 	t.Helper()
 	s := stats(t, w.Rig)
 	require.Equal(t, n, s.Creates, "instances made")
-	require.Zero(t, s.DuplicateCreates, fmt.Sprintf("instances made twice: %+v", s))
+	require.Zero(t, s.DuplicateCreates, "instances made twice: %+v", s)
 }

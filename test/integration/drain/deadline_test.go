@@ -41,10 +41,8 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 				blocked = c.Message
 			}
 		}
-		for _, id := range instances {
-			if id == m.Spec.ProviderID {
-				return false, last
-			}
+		if slices.Contains(instances, m.Spec.ProviderID) {
+			return false, last
 		}
 		require.Empty(t, present(t, p, here), "pods whose instance is gone")
 		require.Empty(t, attachments(t, node), "volumes whose instance is gone")

@@ -3,7 +3,6 @@
 package sets
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -278,7 +277,7 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 
 	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
-	require.Len(t, result.Collected, 1, fmt.Sprintf("%+v", result))
+	require.Len(t, result.Collected, 1, "%+v", result)
 	require.Len(t, instances(t, "dying"), 3)
 	set.awaitRunning(t, 3)
 	set.remove(t)

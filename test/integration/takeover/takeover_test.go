@@ -163,7 +163,7 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 	}
 	for _, s := range n.middle.Sets(t) {
 		assert.Contains(t, before.Sets, s.Name, "no other revision")
-		assert.EqualValues(t, map[bool]int32{true: middleSize}[s.Spec.Template.Spec.Class.Name == classSlow], s.Status.Replicas, s.Name)
+		assert.Equal(t, map[bool]int32{true: middleSize}[s.Spec.Template.Spec.Class.Name == classSlow], s.Status.Replicas, s.Name)
 	}
 	for _, m := range n.middle.Machines(t) {
 		if was, known := before.Machines[m.Name]; known {

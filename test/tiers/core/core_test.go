@@ -22,7 +22,7 @@ func TestEveryNameIsATest(t *testing.T) {
 		text := source(t, filepath.Join(integration, pkg))
 		require.NotEmpty(t, text, pkg)
 		for _, name := range names {
-			assert.True(t, strings.Contains(text, "\nfunc "+name+"("), "package %s has no %s", pkg, name)
+			assert.Contains(t, text, "\nfunc "+name+"(", "package %s has no %s", pkg, name)
 			assert.Empty(t, seen[name], "%s is in two packages", name)
 			seen[name] = pkg
 		}

@@ -198,7 +198,7 @@ func (h *host) logContainers(t *testing.T) {
 	ctx := context.Background() // that of a failed test has ended
 	ids, err := h.engine.Docker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
 	t.Log("containers:", string(ids), err)
-	for _, name := range strings.Fields(string(ids)) {
+	for name := range strings.FieldsSeq(string(ids)) {
 		logs, err := h.engine.Run(ctx, nil, nil, "busybox", "sh", "-c", "docker logs --tail 30 "+name+" 2>&1")
 		t.Logf("--- end of the log of %s (%v)\n%s", name, err, logs)
 	}

@@ -107,7 +107,7 @@ func logInstances(t *testing.T, pool string) {
 	}
 	list, err := s.Run(ctx, "list", "--format=csv", "--columns=n", "^"+pool+"-")
 	t.Logf("containers: %s %v", list, err)
-	for _, name := range strings.Fields(string(list)) {
+	for name := range strings.FieldsSeq(string(list)) {
 		text, err := s.Run(ctx, "exec", name, "--", "tail", "-n", "8", "/var/log/first-boot.log", "/var/log/images.log", "/var/log/kubelet.log", "/etc/kubernetes/kubelet.flags")
 		t.Logf("%s: %s %v", name, text, err)
 	}

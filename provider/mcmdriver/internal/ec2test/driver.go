@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -161,9 +162,7 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 		return nil, err
 	}
 	tags := map[string]string{"Name": r.Machine.Name}
-	for key, value := range spec.Tags {
-		tags[key] = value
-	}
+	maps.Copy(tags, spec.Tags)
 	made, err := d.Cloud.RunInstances(Instance{
 		Tags: tags, Placement: r.Machine.Spec.NodeTemplateSpec.Annotations[PlacementAnnotation], UserData: string(r.Secret.Data[SecretUserData]),
 	})
