@@ -1,7 +1,7 @@
-// Package activities does the single steps of workflows. Only activities change a cluster or call a provider. Each kind has
-// its own package, whose activities workflows call by name. An activity reads, asks decide and returns the decision, or it
-// checks a precondition, does one thing and returns. Running any of them twice is harmless. No activity knows the order of
-// steps.
+// Package activities does the single steps of workflows. Only activities change a cluster or call a provider. Each kind
+// has its own package, whose activities workflows call by name. An activity reads, asks decide and returns the
+// decision, or it checks a precondition, does one thing and returns. Running any of them twice is harmless. No activity
+// knows the order of steps.
 package activities
 
 import (
@@ -18,8 +18,9 @@ import (
 	observecapi "millwright/observe/capi"
 )
 
-// OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported methods
-// are activities. They run on the task queues machines, kubernetes and drains. k may be nil if only the names are needed.
+// OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported
+// methods are activities. They run on the task queues machines, kubernetes and drains. k may be nil if only the names
+// are needed.
 func OnClusters(k *kube.Kube) []any {
 	return []any{
 		&class.Activities{Kube: k},
@@ -32,8 +33,8 @@ func OnClusters(k *kube.Kube) []any {
 	}
 }
 
-// OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API, which run on the same task queues. Both arguments may be nil if only the
-// names are needed.
+// OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API, which run on the same task
+// queues. Both arguments may be nil if only the names are needed.
 func OnClusterAPI(k *kube.Kube, api *observecapi.Cache) []any {
 	return []any{&capi.Activities{Kube: k, API: api}, &capideployment.Activities{Kube: k, API: api}}
 }

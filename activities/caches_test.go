@@ -28,54 +28,105 @@ import (
 	"millwright/decide/scale"
 )
 
-// crowd is one of each, with something to change wherever an activity could change it in place. Everything that is going
-// is called old-.
+// crowd is one of each, with something to change wherever an activity could change it in place. Everything that is
+// going is called old-.
 func crowd() []runtime.Object {
 	finalizers := []string{activitiestest.Backup, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
-	d, old := activitiestest.Deployment("d", 5), activitiestest.Deployment("old-d", 0, activitiestest.Going[*v1alpha1.MachineDeployment])
+	d := activitiestest.Deployment("d", 5)
+	old := activitiestest.Deployment("old-d", 0, activitiestest.Going[*v1alpha1.MachineDeployment])
 	for _, x := range []*v1alpha1.MachineDeployment{d, old} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{"note": "d", v1alpha1.AnnotationRevision: "7"}
-		x.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone"), activitiestest.RecordedFor("m")}
+		x.Status.Replacements = []v1alpha1.MachineReplacement{
+			activitiestest.RecordedFor("gone"),
+			activitiestest.RecordedFor("m"),
+		}
 		x.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "z"}}
 		for _, kind := range []v1alpha1.MachineDeploymentConditionType{"Available", "SelectorOverlap", "ReplicaFailure", "ReplacementHeld", "Progressing"} {
-			x.Status.Conditions = append(x.Status.Conditions, v1alpha1.MachineDeploymentCondition{Type: kind, Status: "Unknown", Message: "once"})
+			x.Status.Conditions = append(
+				x.Status.Conditions,
+				v1alpha1.MachineDeploymentCondition{Type: kind, Status: "Unknown", Message: "once"},
+			)
 		}
 	}
 	old.Spec.Selector.MatchLabels = map[string]string{"app": "old"}
-	policy := activitiestest.Policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(1))}})
+	policy := activitiestest.Policy(
+		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(1))}},
+	)
 	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, FailedMachines: []string{"z", "a"}}
-	s, other, oldSet := activitiestest.Owned(d, "s", 3, activitiestest.Forbidden), activitiestest.Owned(d, "s-2", 0, activitiestest.Former, activitiestest.Forbidden), activitiestest.Set("old-s", 0, activitiestest.Going[*v1alpha1.MachineSet])
+	s := activitiestest.Owned(d, "s", 3, activitiestest.Forbidden)
+	other := activitiestest.Owned(d, "s-2", 0, activitiestest.Former, activitiestest.Forbidden)
+	oldSet := activitiestest.Set("old-s", 0, activitiestest.Going[*v1alpha1.MachineSet])
 	for _, x := range []*v1alpha1.MachineSet{s, other, oldSet} {
 		x.Finalizers = finalizers
-		x.Annotations = map[string]string{"note": "s", v1alpha1.AnnotationRevision: "7", v1alpha1.AnnotationRevisionHistory: "1,3"}
+		x.Annotations = map[string]string{
+			"note":                             "s",
+			v1alpha1.AnnotationRevision:        "7",
+			v1alpha1.AnnotationRevisionHistory: "1,3",
+		}
 		x.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "z"}, {Name: "a"}}
 		x.Status.Conditions = []v1alpha1.MachineSetCondition{
-			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "Some", Message: "once"}, {Type: v1alpha1.MachineSetFrozen, Status: "False"},
+			{
+				Type:    v1alpha1.MachineSetReplicaFailure,
+				Status:  "True",
+				Reason:  "Some",
+				Message: "once",
+			},
+			{Type: v1alpha1.MachineSetFrozen, Status: "False"},
 		}
 	}
-	m, oldMachine := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.OnNode, wishing), activitiestest.Machine("old-m", activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.OnNode, wishing)
+	oldMachine := activitiestest.Machine("old-m", activitiestest.Going[*v1alpha1.Machine])
 	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{"note": "m", v1alpha1.AnnotationMarkedForDeletionTime: "2026-01-01T00:00:00Z"}
 		x.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 		x.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
 		x.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
-		x.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "10.0.0.2"}, {Type: "InternalIP", Address: "10.0.0.1"}}
+		x.Status.Addresses = []corev1.NodeAddress{
+			{Type: "InternalIP", Address: "10.0.0.2"},
+			{Type: "InternalIP", Address: "10.0.0.1"},
+		}
 		x.Status.Conditions = []corev1.NodeCondition{
-			{Type: v1alpha1.MachineInstanceReady, Status: "True"}, {Type: "Ready", Status: "Unknown"}, {Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"},
+			{
+				Type:   v1alpha1.MachineInstanceReady,
+				Status: "True",
+			},
+			{Type: "Ready", Status: "Unknown"},
+			{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"},
 		}
 	}
 	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
-	due := activitiestest.Machine("due", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineFailed), activitiestest.DueFor("CreationTimeout"))
+	due := activitiestest.Machine(
+		"due",
+		activitiestest.OwnedBy[*v1alpha1.Machine](s),
+		activitiestest.Phase(v1alpha1.MachineFailed),
+		activitiestest.DueFor("CreationTimeout"),
+	)
 	n := activitiestest.Node(used, func(n *corev1.Node) {
 		n.Finalizers = []string{activitiestest.Backup, v1alpha1.FinalizerNode, "example.com/other"}
 	})
 	n.Status.Conditions[0].LastHeartbeatTime = since
-	oldClass := activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers })
+	oldClass := activitiestest.Class(
+		activitiestest.Going[*v1alpha1.MachineClass],
+		func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers },
+	)
 	return []runtime.Object{
-		policy, d, old, s, other, oldSet, m, oldMachine, due, n, activitiestest.Class(activitiestest.Rich, activitiestest.Needing("a")), oldClass, activitiestest.Keys("a", activitiestest.Backup), activitiestest.Keys("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
+		policy,
+		d,
+		old,
+		s,
+		other,
+		oldSet,
+		m,
+		oldMachine,
+		due,
+		n,
+		activitiestest.Class(activitiestest.Rich, activitiestest.Needing("a")),
+		oldClass,
+		activitiestest.Keys("a", activitiestest.Backup),
+		activitiestest.Keys("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
 	}
 }
 
@@ -87,9 +138,18 @@ func wishing(m *v1alpha1.Machine) {
 
 func used(n *corev1.Node) {
 	n.Labels = map[string]string{"pool": "mine", v1alpha1.LabelCandidateForUpdate: "true"}
-	n.Annotations = map[string]string{"volumes": "true", v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
+	n.Annotations = map[string]string{
+		"volumes":                                 "true",
+		v1alpha1.AnnotationScaleDownDisabled:      "true",
+		v1alpha1.AnnotationScaleDownDisabledByMCM: "true",
+	}
 	n.Spec.Taints = []corev1.Taint{
-		{Key: v1alpha1.TaintPreferNoSchedule, Effect: "PreferNoSchedule"}, {Key: "only", Value: "mine", Effect: "NoSchedule"}, {Key: "theirs", Effect: "NoSchedule"},
+		{
+			Key:    v1alpha1.TaintPreferNoSchedule,
+			Effect: "PreferNoSchedule",
+		},
+		{Key: "only", Value: "mine", Effect: "NoSchedule"},
+		{Key: "theirs", Effect: "NoSchedule"},
 	}
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
@@ -97,12 +157,21 @@ func used(n *corev1.Node) {
 // inputs are the inputs of the activities that take more than a Read.
 func inputs() map[string][]any {
 	m, s, d := activitiestest.Machine("m"), activitiestest.Set("s", 3), activitiestest.Deployment("d", 5)
-	marked, current := []rollout.Target{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}
+	marked := []rollout.Target{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
+	current := []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}
 	report := machine.Report{
-		Read: activitiestest.Read(m), Phase: "Unknown", LastKnownState: "x", Clock: &health.Clock{RecoveredAt: activitiestest.LongAgo.Time}, InstanceGone: true,
-		Operation: &machine.LastOperation{Type: "HealthCheck"}, Step: &kube.Step{Name: "x"},
-		Addresses:  []kube.Address{{Type: "InternalIP", Address: "10.0.0.3"}},
-		Conditions: []machine.Condition{{Type: "InstanceReady", Reason: "Some"}, {Type: "ReplacementDue", Reason: "Recovered"}},
+		Read:           activitiestest.Read(m),
+		Phase:          "Unknown",
+		LastKnownState: "x",
+		Clock:          &health.Clock{RecoveredAt: activitiestest.LongAgo.Time},
+		InstanceGone:   true,
+		Operation:      &machine.LastOperation{Type: "HealthCheck"},
+		Step:           &kube.Step{Name: "x"},
+		Addresses:      []kube.Address{{Type: "InternalIP", Address: "10.0.0.3"}},
+		Conditions: []machine.Condition{
+			{Type: "InstanceReady", Reason: "Some"},
+			{Type: "ReplacementDue", Reason: "Recovered"},
+		},
 	}
 	batch := set.Batch{Set: activitiestest.Ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}
 	return map[string][]any{
@@ -113,53 +182,118 @@ func inputs() map[string][]any {
 		"SyncMachines":        {batch},
 		"DecideScale":         {activitiestest.SetRead(s)},
 		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.Read(m), Reason: "Some", Message: "x"}},
-		"RecordInstance":      {machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///new", NodeName: "new"}, machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"}},
-		"RecordCreateIntent":  {report},
-		"DecideAfterCreate":   {report},
-		"ReportMachine":       {report, machine.Report{Read: activitiestest.Read(m), Stopped: true}},
-		"ReleaseMachine":      {machine.Releasing{Read: activitiestest.Read(activitiestest.Machine("old-m"))}},
-		"HoldDrain":           {drain.Holding{Read: activitiestest.Read(activitiestest.Machine("old-m")), Why: "x"}},
-		"DecideDrain":         {drain.Input{Read: activitiestest.Read(m)}, drain.Input{Read: activitiestest.Read(activitiestest.Machine("old-m"))}},
-		"EvictPods":           {drain.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: "Evict"}},
-		"AwaitDetach":         {drain.Detaching{Machine: activitiestest.Ref(m), NodeName: "n"}},
-		"ApplyRequest": {
-			activitiestest.Ordered(m, request.Order{Command: request.Preserve}), activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "x", InAdvance: true}),
-			activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause}), activitiestest.DeploymentRequest(d, request.Order{Command: request.Start}),
+		"RecordInstance": {
+			machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///new", NodeName: "new"},
+			machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"},
 		},
-		"DeleteNode":       {machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}},
-		"IssueToken":       {machine.TokenRequest{Read: activitiestest.Read(m), Attempt: "1", Expires: activitiestest.Soon()}},
-		"RevokeTokens":     {activitiestest.Ref(m)},
-		"CreateMachines":   {activitiestest.Create(s, "s-a")},
-		"DeleteMachines":   {batch},
-		"ReportSet":        {set.Report{Input: activitiestest.SetRead(s), Step: &kube.Step{Name: "x"}}},
-		"DecideDeployment": {deployment.Input{Read: activitiestest.Read(d)}, deployment.Input{Read: activitiestest.Live(d), WorkflowID: "rollout/shop/d"}, activitiestest.DeploymentRead(activitiestest.Deployment("old-d", 0))},
-		"CreateSet":        {activitiestest.CreateSet(d)},
+		"RecordCreateIntent": {report},
+		"DecideAfterCreate":  {report},
+		"ReportMachine":      {report, machine.Report{Read: activitiestest.Read(m), Stopped: true}},
+		"ReleaseMachine":     {machine.Releasing{Read: activitiestest.Read(activitiestest.Machine("old-m"))}},
+		"HoldDrain":          {drain.Holding{Read: activitiestest.Read(activitiestest.Machine("old-m")), Why: "x"}},
+		"DecideDrain": {
+			drain.Input{Read: activitiestest.Read(m)},
+			drain.Input{Read: activitiestest.Read(activitiestest.Machine("old-m"))},
+		},
+		"EvictPods":   {drain.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: "Evict"}},
+		"AwaitDetach": {drain.Detaching{Machine: activitiestest.Ref(m), NodeName: "n"}},
+		"ApplyRequest": {
+			activitiestest.Ordered(
+				m,
+				request.Order{Command: request.Preserve},
+			),
+			activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "x", InAdvance: true}),
+			activitiestest.DeploymentRequest(
+				d,
+				request.Order{Command: request.Pause},
+			),
+			activitiestest.DeploymentRequest(d, request.Order{Command: request.Start}),
+		},
+		"DeleteNode": {machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}},
+		"IssueToken": {
+			machine.TokenRequest{Read: activitiestest.Read(m), Attempt: "1", Expires: activitiestest.Soon()},
+		},
+		"RevokeTokens":   {activitiestest.Ref(m)},
+		"CreateMachines": {activitiestest.Create(s, "s-a")},
+		"DeleteMachines": {batch},
+		"ReportSet":      {set.Report{Input: activitiestest.SetRead(s), Step: &kube.Step{Name: "x"}}},
+		"DecideDeployment": {
+			deployment.Input{Read: activitiestest.Read(d)},
+			deployment.Input{Read: activitiestest.Live(d), WorkflowID: "rollout/shop/d"},
+			activitiestest.DeploymentRead(activitiestest.Deployment("old-d", 0)),
+		},
+		"CreateSet": {activitiestest.CreateSet(d)},
 		"ChangeSets": {
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), Open: current},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), Close: current},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: current[0], Revision: 8}},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: current},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), Delete: current},
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}},
+			deployment.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				Resize:     []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}},
+			},
 		},
 		"ChangeNodes": {
-			deployment.NodeChanges{Deployment: activitiestest.Ref(d), Candidates: marked, Select: marked, Taint: marked, Untaint: marked, Guard: marked, Unguard: marked},
+			deployment.NodeChanges{
+				Deployment: activitiestest.Ref(d),
+				Candidates: marked,
+				Select:     marked,
+				Taint:      marked,
+				Untaint:    marked,
+				Guard:      marked,
+				Unguard:    marked,
+			},
 			deployment.NodeChanges{Deployment: activitiestest.Ref(d), Settle: marked, Strip: marked},
 		},
 		"ChangeMachines": {
 			deployment.MachineChanges{Deployment: activitiestest.Ref(d), Accept: marked},
-			deployment.MachineChanges{Deployment: activitiestest.Ref(d), Move: []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}}},
+			deployment.MachineChanges{
+				Deployment: activitiestest.Ref(d),
+				Move:       []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}},
+			},
 		},
 		"MarkMachines": {
-			deployment.Marks{Deployment: activitiestest.Ref(d), Version: "900", Trigger: &rollout.Trigger{Drop: []string{"m"}}, Mark: []rollout.Mark{{Target: marked[0], At: "x"}}},
+			deployment.Marks{
+				Deployment: activitiestest.Ref(d),
+				Version:    "900",
+				Trigger:    &rollout.Trigger{Drop: []string{"m"}},
+				Mark:       []rollout.Mark{{Target: marked[0], At: "x"}},
+			},
 			deployment.Marks{Deployment: activitiestest.Ref(d), Version: "900", Trigger: &rollout.Trigger{}, Unmark: marked},
 		},
-		"RollBackDeployment": {deployment.RollBack{Deployment: activitiestest.Ref(d), Version: "900", Rollback: rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true}}},
-		"ReportDeployment":   {deployment.Report{Input: activitiestest.DeploymentRead(d), Step: &kube.Step{Name: "x"}, Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}}}},
-		"MarkNodes":          {orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now().Add(time.Hour)}},
-		"ReportOrphans":      {orphan.Report{Class: activitiestest.Ref(activitiestest.Class()), Collected: []string{"i-1"}, Held: "too many", Unclear: []string{"i-2"}}},
-		"ReportServing":      {class.Serving{Read: activitiestest.Read(activitiestest.Class()), Provider: "fake", Unserved: true}},
-		"FinalizeSecrets":    {class.SecretChanges{Class: activitiestest.Ref(activitiestest.Class()), Secrets: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, v1alpha1.FinalizerSecret)}}},
+		"RollBackDeployment": {
+			deployment.RollBack{
+				Deployment: activitiestest.Ref(d),
+				Version:    "900",
+				Rollback:   rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true},
+			},
+		},
+		"ReportDeployment": {
+			deployment.Report{
+				Input:  activitiestest.DeploymentRead(d),
+				Step:   &kube.Step{Name: "x"},
+				Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}},
+			},
+		},
+		"MarkNodes": {orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now().Add(time.Hour)}},
+		"ReportOrphans": {
+			orphan.Report{
+				Class:     activitiestest.Ref(activitiestest.Class()),
+				Collected: []string{"i-1"},
+				Held:      "too many",
+				Unclear:   []string{"i-2"},
+			},
+		},
+		"ReportServing": {
+			class.Serving{Read: activitiestest.Read(activitiestest.Class()), Provider: "fake", Unserved: true},
+		},
+		"FinalizeSecrets": {
+			class.SecretChanges{
+				Class:   activitiestest.Ref(activitiestest.Class()),
+				Secrets: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, v1alpha1.FinalizerSecret)},
+			},
+		},
 	}
 }
 

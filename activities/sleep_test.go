@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waits are the functions of a worker that may wait for something else than an answer, and why each of them may. All others use
-// a timer of a workflow, or the delay of a retry, which occupy no slot.
+// waits are the functions of a worker that may wait for something else than an answer, and why each of them may. All
+// others use a timer of a workflow, or the delay of a retry, which occupy no slot.
 var waits = map[string]string{
 	"activities/drain.wait":        "evictions wait for pods and budgets, on the queue of the drains",
 	"activities/drain.takeArrived": "takes what has arrived, and never waits",
@@ -39,7 +39,8 @@ var waits = map[string]string{
 	"worker/serve.UntilStopped":    "the end of the process",
 }
 
-// An activity that waits occupies a slot that others need. Nothing in a worker sleeps, and what waits otherwise is known.
+// An activity that waits occupies a slot that others need. Nothing in a worker sleeps, and what waits otherwise is
+// known.
 func TestNoWorkerSleeps(t *testing.T) {
 	seen := map[string]bool{}
 	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/driver", "provider/virtual", "provider/mcmdriver"} {
@@ -72,7 +73,12 @@ func TestNoWorkerSleeps(t *testing.T) {
 			return nil
 		}))
 	}
-	assert.Equal(t, slices.Sorted(maps.Keys(waits)), slices.Sorted(maps.Keys(seen)), "say why a function may wait, or use a timer")
+	assert.Equal(
+		t,
+		slices.Sorted(maps.Keys(waits)),
+		slices.Sorted(maps.Keys(seen)),
+		"say why a function may wait, or use a timer",
+	)
 }
 
 // waitsBy says how a part of a function waits; empty: it does not.

@@ -1,6 +1,6 @@
-// Package decide_test asks every decision that takes lists about a fleet: 10,000 machines, pods or instances at once. The benchmark says
-// how long each takes; docs/scale.md has the figures. The test counts the statements that each executes, so that a decision whose work grows
-// with the square of its list fails on any machine, however slow.
+// Package decide_test asks every decision that takes lists about a fleet: 10,000 machines, pods or instances at once.
+// The benchmark says how long each takes; docs/scale.md has the figures. The test counts the statements that each
+// executes, so that a decision whose work grows with the square of its list fails on any machine, however slow.
 package decide_test
 
 import (
@@ -45,7 +45,10 @@ func questions() []question {
 		{"scale/calm", aboutSet(func(int, *scale.Member) {}, func(*scale.Observed) {})},
 		{"scale/all are new", aboutSet(func(_ int, m *scale.Member) { newborn(m) }, func(*scale.Observed) {})},
 		{"scale/none exists", aboutSet(nil, func(o *scale.Observed) { o.Members = nil })},
-		{"scale/all are surplus", aboutSet(func(int, *scale.Member) {}, func(o *scale.Observed) { o.Replicas, o.Order = 0, scale.Random })},
+		{
+			"scale/all are surplus",
+			aboutSet(func(int, *scale.Member) {}, func(o *scale.Observed) { o.Replicas, o.Order = 0, scale.Random }),
+		},
 		{"scale/all failed before they joined", aboutSet(func(_ int, m *scale.Member) {
 			newborn(m)
 			m.Phase, m.Failed, m.Replace, m.Troubled = "Failed", true, true, true
@@ -58,7 +61,11 @@ func questions() []question {
 			m.Marked, m.HealthCheck = true, scale.False
 		}, backedOff)},
 		{"scale/each says something else", aboutSet(func(i int, m *scale.Member) {
-			m.Ready, m.ReadyWhy, m.UpToDate, m.UpToDateWhy, m.Drift = scale.False, fmt.Sprint("reason ", i), scale.False, fmt.Sprint("* difference ", i), "labels"
+			m.Ready = scale.False
+			m.ReadyWhy = fmt.Sprint("reason ", i)
+			m.UpToDate = scale.False
+			m.UpToDateWhy = fmt.Sprint("* difference ", i)
+			m.Drift = "labels"
 		}, func(*scale.Observed) {})},
 		{"scale/orphans", aboutSet(func(int, *scale.Member) {}, func(o *scale.Observed) {
 			for _, m := range o.Members {
@@ -92,9 +99,15 @@ func questions() []question {
 				}
 			}
 		})},
-		{"rollout/conditions of Cluster API", aboutRollout(2, func(o *rollout.Observed) { o.Machines = new(set(o.Replicas, func(int, *scale.Member) {})) })},
+		{
+			"rollout/conditions of Cluster API",
+			aboutRollout(2, func(o *rollout.Observed) { o.Machines = new(set(o.Replicas, func(int, *scale.Member) {})) }),
+		},
 		{"replace/all are due", aboutReplacement(func(*replace.Observed) {})},
-		{"replace/all are granted", aboutReplacement(func(o *replace.Observed) { grant(o, func(m replace.Machine) string { return m.UID }) })},
+		{
+			"replace/all are granted",
+			aboutReplacement(func(o *replace.Observed) { grant(o, func(m replace.Machine) string { return m.UID }) }),
+		},
 		{"replace/granted ones are gone", aboutReplacement(func(o *replace.Observed) {
 			grant(o, func(m replace.Machine) string { return "former " + m.UID })
 			for i := range o.Machines {
@@ -104,13 +117,18 @@ func questions() []question {
 		{"replace/breaker", aboutReplacement(func(o *replace.Observed) {
 			for range o.Machines {
 				o.Nodes.Unjudged = append(o.Nodes.Unjudged, replace.Node{
-					Conditions: conditions(), Bad: []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"}, Recovered: now().Add(-time.Second),
+					Conditions: conditions(),
+					Bad:        []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"},
+					Recovered:  now().Add(-time.Second),
 				})
 			}
 		})},
 		{"drain/pods", aboutDrain(false, nil)},
 		{"drain/pods with volumes", aboutDrain(true, nil)},
-		{"drain/pods that are blocked", aboutDrain(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} })},
+		{
+			"drain/pods that are blocked",
+			aboutDrain(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} }),
+		},
 		{"drain/pods that left", func(n int) func() {
 			o := node(n, true, nil)
 			for _, p := range o.Pods {
@@ -122,7 +140,17 @@ func questions() []question {
 		{"drain/turns", func(n int) func() {
 			var turns []drain.Turn
 			for i := range n {
-				turns = append(turns, drain.Turn{UID: name(i), Namespace: "shop", Name: name(i), Group: fmt.Sprint("group ", i%100), DeletedAt: now(), Queued: true})
+				turns = append(
+					turns,
+					drain.Turn{
+						UID:       name(i),
+						Namespace: "shop",
+						Name:      name(i),
+						Group:     fmt.Sprint("group ", i%100),
+						DeletedAt: now(),
+						Queued:    true,
+					},
+				)
 			}
 			return func() { drain.MayDrain(turns, name(n-1), 10); drain.NextTurns(turns, 10) }
 		}},
@@ -130,7 +158,10 @@ func questions() []question {
 		{"orphan/all are orphans", aboutSweep(func(f *orphan.Facts) {
 			f.Machines, f.Allowed = f.Machines[:1], "25 until "+now().Add(time.Hour).Format(time.RFC3339)
 			for _, i := range f.Instances {
-				f.Sightings = append(f.Sightings, orphan.Sighting{ProviderID: i.ProviderID, UID: i.UID, Since: now().Add(-24 * time.Hour)})
+				f.Sightings = append(
+					f.Sightings,
+					orphan.Sighting{ProviderID: i.ProviderID, UID: i.UID, Since: now().Add(-24 * time.Hour)},
+				)
 			}
 		})},
 		{"orphan/all have no name", aboutSweep(func(f *orphan.Facts) {
@@ -149,10 +180,22 @@ func questions() []question {
 		{"takeover/all are wanted otherwise", func(n int) func() {
 			f := takeover.Facts{Now: now(), Namespace: "shop"}
 			for i := range n {
-				f.Machines = append(f.Machines, takeover.Machine{Name: name(i), Node: name(i), ProviderID: name(i), Need: attention.Sync, Why: fmt.Sprint("label ", i)})
+				f.Machines = append(
+					f.Machines,
+					takeover.Machine{
+						Name:       name(i),
+						Node:       name(i),
+						ProviderID: name(i),
+						Need:       attention.Sync,
+						Why:        fmt.Sprint("label ", i),
+					},
+				)
 				f.Sets = append(f.Sets, takeover.Set{Name: name(i), Creates: 1, Why: fmt.Sprint("create ", i)})
 				f.Deployments = append(f.Deployments, takeover.Deployment{Name: name(i), Rolling: true})
-				f.Classes = append(f.Classes, takeover.Class{Name: name(i), Exists: true, Provider: fmt.Sprint("cloud-", i), Machines: 1})
+				f.Classes = append(
+					f.Classes,
+					takeover.Class{Name: name(i), Exists: true, Provider: fmt.Sprint("cloud-", i), Machines: 1},
+				)
 			}
 			return func() { takeover.Plan(f) }
 		}},
@@ -161,7 +204,12 @@ func questions() []question {
 
 // newborn is a machine whose node has not joined.
 func newborn(m *scale.Member) {
-	m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom, m.UpToDate = "Pending", false, scale.NoNode, scale.False, time.Time{}, ""
+	m.Phase = "Pending"
+	m.Joined = false
+	m.Node = scale.NoNode
+	m.Ready = scale.False
+	m.ReadyFrom = time.Time{}
+	m.UpToDate = ""
 	m.Created = now().Add(-time.Second)
 }
 
@@ -179,9 +227,19 @@ func set(n int, change func(int, *scale.Member)) scale.Observed {
 	o := scale.Observed{Now: now(), Set: "pool-7dcbd", Replicas: n, Finalizer: true}
 	for i := range n {
 		m := scale.Member{
-			Name: name(i), UID: "uid-" + name(i), Version: "7", Created: now().Add(-time.Duration(i) * time.Minute),
-			Matches: true, Labelled: true, UpToDate: scale.True,
-			Phase: "Running", Joined: true, Node: scale.NodeHealthy, Ready: scale.True, ReadyFrom: now().Add(-time.Duration(i) * time.Minute), Priority: 3,
+			Name:      name(i),
+			UID:       "uid-" + name(i),
+			Version:   "7",
+			Created:   now().Add(-time.Duration(i) * time.Minute),
+			Matches:   true,
+			Labelled:  true,
+			UpToDate:  scale.True,
+			Phase:     "Running",
+			Joined:    true,
+			Node:      scale.NodeHealthy,
+			Ready:     scale.True,
+			ReadyFrom: now().Add(-time.Duration(i) * time.Minute),
+			Priority:  3,
 		}
 		if change != nil {
 			change(i, &m)
@@ -208,13 +266,33 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 		}
 		for s := range sets {
 			each := rollout.Set{
-				Name: fmt.Sprint("set-", s), UID: fmt.Sprint("uid-set-", s), Version: "5", Created: now().Add(time.Duration(s-sets) * time.Hour), Finalizer: true,
-				Replicas: n / sets, Seen: n / sets, Revision: int64(s + 1), Current: s == sets-1, Desired: n, Max: n,
+				Name: fmt.Sprint(
+					"set-",
+					s,
+				),
+				UID:       fmt.Sprint("uid-set-", s),
+				Version:   "5",
+				Created:   now().Add(time.Duration(s-sets) * time.Hour),
+				Finalizer: true,
+				Replicas:  n / sets,
+				Seen:      n / sets,
+				Revision:  int64(s + 1),
+				Current:   s == sets-1,
+				Desired:   n,
+				Max:       n,
 			}
 			for i := range n / sets {
 				id := name(s*(n/sets) + i)
 				each.Machines = append(each.Machines, rollout.Member{
-					Name: id, UID: "uid-" + id, Version: "7", Created: now(), Node: id, Ready: true, Available: true, Priority: 3, Tainted: s < sets-1,
+					Name:      id,
+					UID:       "uid-" + id,
+					Version:   "7",
+					Created:   now(),
+					Node:      id,
+					Ready:     true,
+					Available: true,
+					Priority:  3,
+					Tainted:   s < sets-1,
 				})
 			}
 			o.Sets = append(o.Sets, each)
@@ -228,11 +306,21 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 
 func aboutReplacement(change func(*replace.Observed)) func(int) func() {
 	return func(n int) func() {
-		o := replace.Observed{Now: now(), Budget: rollout.Bound{Value: 100, Percent: true}, Nodes: replace.Nodes{Joined: 3 * n, Dead: 1}}
+		o := replace.Observed{
+			Now:    now(),
+			Budget: rollout.Bound{Value: 100, Percent: true},
+			Nodes:  replace.Nodes{Joined: 3 * n, Dead: 1},
+		}
 		for i := range n {
 			o.Machines = append(o.Machines, replace.Machine{
-				Name: name(i), UID: "uid-" + name(i), Domain: fmt.Sprint("zone ", i%3), Joined: true, Created: now().Add(-time.Hour),
-				Due: true, DueSince: now().Add(-time.Duration(i) * time.Second), Reason: "HealthTimeout",
+				Name:     name(i),
+				UID:      "uid-" + name(i),
+				Domain:   fmt.Sprint("zone ", i%3),
+				Joined:   true,
+				Created:  now().Add(-time.Hour),
+				Due:      true,
+				DueSince: now().Add(-time.Duration(i) * time.Second),
+				Reason:   "HealthTimeout",
 			})
 		}
 		change(&o)
@@ -243,13 +331,21 @@ func aboutReplacement(change func(*replace.Observed)) func(int) func() {
 // grant adds as many grants as a deployment may have.
 func grant(o *replace.Observed, uid func(replace.Machine) string) {
 	for _, m := range o.Machines[:min(len(o.Machines), replace.MaxGrants)] {
-		o.Grants = append(o.Grants, replace.Grant{UID: uid(m), Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now().Add(-time.Minute)})
+		o.Grants = append(
+			o.Grants,
+			replace.Grant{UID: uid(m), Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now().Add(-time.Minute)},
+		)
 	}
 }
 
 func conditions() []health.Condition {
 	return []health.Condition{
-		{Type: "Ready", Status: vocabulary.StatusTrue}, {Type: "MemoryPressure", Status: vocabulary.StatusFalse}, {Type: "DiskPressure", Status: vocabulary.StatusFalse},
+		{
+			Type:   "Ready",
+			Status: vocabulary.StatusTrue,
+		},
+		{Type: "MemoryPressure", Status: vocabulary.StatusFalse},
+		{Type: "DiskPressure", Status: vocabulary.StatusFalse},
 	}
 }
 
@@ -260,7 +356,14 @@ func node(n int, volumes bool, change func(int, *drain.Pod)) drain.Observed {
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute, Parallel: true},
 	}
 	for i := range n {
-		p := drain.Pod{UID: name(i), Namespace: fmt.Sprint("namespace-", i%10), Name: name(i), Grace: time.Minute, Started: now().Add(-time.Hour), Ready: true}
+		p := drain.Pod{
+			UID:       name(i),
+			Namespace: fmt.Sprint("namespace-", i%10),
+			Name:      name(i),
+			Grace:     time.Minute,
+			Started:   now().Add(-time.Hour),
+			Ready:     true,
+		}
 		if volumes {
 			p.Volumes, p.Budgets = []string{"volume-" + name(i)}, []string{"shop/web"}
 			o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
@@ -289,7 +392,15 @@ func sweep(n int) orphan.Facts {
 	f := orphan.Facts{Now: now()}
 	for i := range n {
 		f.Machines = append(f.Machines, orphan.Machine{Name: name(i), UID: "uid-" + name(i), ProviderID: "i-" + name(i)})
-		f.Instances = append(f.Instances, orphan.Instance{ProviderID: "i-" + name(i), Machine: name(i), UID: "uid-" + name(i), Created: now().Add(-24 * time.Hour)})
+		f.Instances = append(
+			f.Instances,
+			orphan.Instance{
+				ProviderID: "i-" + name(i),
+				Machine:    name(i),
+				UID:        "uid-" + name(i),
+				Created:    now().Add(-24 * time.Hour),
+			},
+		)
 	}
 	return f
 }
@@ -308,9 +419,19 @@ func aboutWaits(blocker func(int) string) func(int) func() {
 		var machines []explain.Machine
 		for i := range n {
 			machines = append(machines, explain.Machine{
-				Namespace: "shop", Name: name(i), Node: name(i), Class: "small", Deleting: true, Step: vocabulary.StepDrain,
-				Cause: "PodDisruptionBudget " + blocker(i) + " allows none of its pods to go", BlockedBy: []string{"pdb/" + blocker(i)},
-				Since: now().Add(-time.Duration(i) * time.Second), Deadline: now().Add(time.Hour), Means: drain.Evict, Then: drain.Delete, Now: now(),
+				Namespace: "shop",
+				Name:      name(i),
+				Node:      name(i),
+				Class:     "small",
+				Deleting:  true,
+				Step:      vocabulary.StepDrain,
+				Cause:     "PodDisruptionBudget " + blocker(i) + " allows none of its pods to go",
+				BlockedBy: []string{"pdb/" + blocker(i)},
+				Since:     now().Add(-time.Duration(i) * time.Second),
+				Deadline:  now().Add(time.Hour),
+				Means:     drain.Evict,
+				Then:      drain.Delete,
+				Now:       now(),
 			})
 		}
 		set := explain.Set{Namespace: "shop", Name: "pool-7dcbd", Class: "small", Machines: machines, Of: n}
@@ -334,7 +455,8 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// processor returns the processor time of this process, which a busy machine does not make longer. It has the garbage collector's.
+// processor returns the processor time of this process, which a busy machine does not make longer. It has the garbage
+// collector's.
 func processor(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
@@ -342,7 +464,8 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// one is the variable with which TestDecisionsGrowWithTheirLists starts this test binary again: a question and a number of members.
+// one is the variable with which TestDecisionsGrowWithTheirLists starts this test binary again: a question and a number
+// of members.
 const one = "DECIDE_ONE"
 
 // TestOneDecision decides once, for TestDecisionsGrowWithTheirLists.
@@ -360,8 +483,8 @@ func TestOneDecision(t *testing.T) {
 	}
 }
 
-// A list that is ten times as long costs ten times the statements, or fourteen where it is sorted; the square would be a hundred. Loops of
-// the package slices count as well.
+// A list that is ten times as long costs ten times the statements, or fourteen where it is sorted; the square would be
+// a hundred. Loops of the package slices count as well.
 func TestDecisionsGrowWithTheirLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds this package anew, with counters, and runs it for each decision")
@@ -369,14 +492,22 @@ func TestDecisionsGrowWithTheirLists(t *testing.T) {
 	t.Parallel()
 	const few, many, most = 1000, 10_000, 20
 	binary := filepath.Join(t.TempDir(), "decide.test")
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-covermode=count", "-coverpkg=millwright/decide/...,slices", "-o", binary, ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-covermode=count", "-coverpkg=millwright/decide/...,slices", "-o", binary, ".").
+		CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, q := range questions() {
 		t.Run(q.name, func(t *testing.T) {
 			t.Parallel()
 			less, more := statements(t, binary, q.name, few), statements(t, binary, q.name, many)
 			assert.LessOrEqual(t, more, most*less, "statements for %d and for %d members", many, few)
-			t.Logf("%d blocks of statements for %d members, %d for %d: %.1f times as many", less, few, more, many, float64(more)/float64(less))
+			t.Logf(
+				"%d blocks of statements for %d members, %d for %d: %.1f times as many",
+				less,
+				few,
+				more,
+				many,
+				float64(more)/float64(less),
+			)
 		})
 	}
 }

@@ -1,5 +1,6 @@
-// Command devstack starts and stops a local stack on this machine, without Docker: a real Kubernetes control plane, Temporal
-// and Millwright. People, make and CI call it. Package stack does the work; this package only has texts, flags and exit codes.
+// Command devstack starts and stops a local stack on this machine, without Docker: a real Kubernetes control plane,
+// Temporal and Millwright. People, make and CI call it. Package stack does the work; this package only has texts, flags
+// and exit codes.
 package main
 
 import (
@@ -75,7 +76,8 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
   devstack down                    # stop everything; data stay for the next up`,
 	}
 	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
-	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
+	command.PersistentFlags().
+		StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
 	command.AddCommand(
 		upCommand(&p), downCommand(&p), statusCommand(&p), logsCommand(&p), kubeconfigCommand(&p), kubectlCommand(&p),
 		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(), vanishCommand(&p),

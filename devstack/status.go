@@ -92,7 +92,11 @@ func kubeconfigCommand(p *places) *cobra.Command {
 }
 
 // componentCommand is a command that does one thing to one component.
-func componentCommand(use, short, long string, p *places, do func(c *cobra.Command, s *stack.Stack, name string) error) *cobra.Command {
+func componentCommand(
+	use, short, long string,
+	p *places,
+	do func(c *cobra.Command, s *stack.Stack, name string) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   use + " <component>",
 		Short: short,

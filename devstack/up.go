@@ -52,8 +52,18 @@ Components: ` + strings.Join(component.Names(), ", ") + `
 	flags := command.Flags()
 	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	flags.StringSliceVar(&o.Components, "components", nil, "start only these and what they need")
-	flags.BoolVar(&o.ClusterAPI, "cluster-api", false, "add Cluster API: core, kubeadm providers, and the development provider with clusters in memory")
-	flags.BoolVar(&o.Attached, "attached", false, "stay in the foreground; the stack ends with this process, however that ends")
+	flags.BoolVar(
+		&o.ClusterAPI,
+		"cluster-api",
+		false,
+		"add Cluster API: core, kubeadm providers, and the development provider with clusters in memory",
+	)
+	flags.BoolVar(
+		&o.Attached,
+		"attached",
+		false,
+		"stay in the foreground; the stack ends with this process, however that ends",
+	)
 	flags.BoolVar(&o.Quiet, "quiet", false, "nodes beat six times more rarely: for benchmarks, not for tests of failures")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "bound of the start, without builds (default 2m)")
 	return command
@@ -94,7 +104,10 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 		}
 	}
 	if has(component.ClusterAPICore) {
-		row("Cluster API", "of objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+", workload clusters at "+state.Plan.WorkloadClusters())
+		row(
+			"Cluster API",
+			"of objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+", workload clusters at "+state.Plan.WorkloadClusters(),
+		)
 	}
 	row("logs", s.LogPath("*"))
 	row("ready after", fmt.Sprintf("%.1f s", state.Took.Seconds()))

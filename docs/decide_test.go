@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mayDecide lists, for each room that does not decide, the functions of decide that it may call nevertheless. decide/phrase
-// decides nothing: all rooms may call it.
+// mayDecide lists, for each room that does not decide, the functions of decide that it may call nevertheless.
+// decide/phrase decides nothing: all rooms may call it.
 func mayDecide() map[string][]string {
 	return map[string][]string{
 		"workflows": {
@@ -44,7 +44,13 @@ func TestWhoMayDecide(t *testing.T) {
 			}
 			for call, at := range decideCalls(t, name, text, functions) {
 				called[call] = true
-				assert.True(t, slices.Contains(allowed, call), "%s may not call %s: an activity decides, from what observe has read", at, call)
+				assert.True(
+					t,
+					slices.Contains(allowed, call),
+					"%s may not call %s: an activity decides, from what observe has read",
+					at,
+					call,
+				)
 			}
 		}
 		for _, call := range allowed {
@@ -80,7 +86,8 @@ func decideFunctions(t *testing.T, files map[string]string) map[string]map[strin
 	return functions
 }
 
-// decideCalls returns which of the functions a file names, called or not, as "package.Function", with one place of each.
+// decideCalls returns which of the functions a file names, called or not, as "package.Function", with one place of
+// each.
 func decideCalls(t *testing.T, name, text string, functions map[string]map[string]bool) map[string]token.Position {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, 0)

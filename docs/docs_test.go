@@ -1,5 +1,6 @@
-// Package docs_test answers whether what the documents say of the repository is so: the files, commands, functions and tests
-// that they name exist, and the tables that repeat the code repeat it rightly. It does not judge what they explain.
+// Package docs_test answers whether what the documents say of the repository is so: the files, commands, functions and
+// tests that they name exist, and the tables that repeat the code repeat it rightly. It does not judge what they
+// explain.
 package docs_test
 
 import (
@@ -29,12 +30,36 @@ const root = ".."
 
 // foreign are paths in the documents that lie in other repositories, or that a build makes.
 var foreign = []string{
-	"bin/", ".devstack", ".devstack/", // made here, and not kept
-	"k8s.io/kubernetes", "k8s.io/client-go/gentype", "sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/api", "sigs.k8s.io/cluster-api/test", "cluster.x-k8s.io/v1beta2", // modules, packages, an API
-	"rollout.machine.sapcloud.io/hold", "rollout.machine.sapcloud.io/approve", "rollout.machine.sapcloud.io/paused-by", "rollout.machine.sapcloud.io/automatic-rollback-to", "machine.sapcloud.io/kubernetes-version", "machineset.cluster.x-k8s.io/skip-preflight-checks", "cluster.x-k8s.io/paused", // annotations
-	"cluster.x-k8s.io/delete-machine", "cluster.x-k8s.io/remediate-machine", "cluster.x-k8s.io/machineset", "machine.sapcloud.io/cluster-api", // the last two are finalizers
-	"machine.cluster.x-k8s.io/exclude-node-draining", "drain.machine.sapcloud.io/status", "drain.machine.sapcloud.io/skip", "rollout.machine.sapcloud.io/progress-deadline-seconds", // annotations
-	"service/worker/scheduler", "service/worker/workerdeployment", // of go.temporal.io/server
+	"bin/",
+	".devstack",
+	".devstack/", // made here, and not kept
+	// modules, packages, an API
+	"k8s.io/kubernetes",
+	"k8s.io/client-go/gentype",
+	"sigs.k8s.io/cluster-api",
+	"sigs.k8s.io/cluster-api/api",
+	"sigs.k8s.io/cluster-api/test",
+	"cluster.x-k8s.io/v1beta2",
+	// annotations
+	"rollout.machine.sapcloud.io/hold",
+	"rollout.machine.sapcloud.io/approve",
+	"rollout.machine.sapcloud.io/paused-by",
+	"rollout.machine.sapcloud.io/automatic-rollback-to",
+	"machine.sapcloud.io/kubernetes-version",
+	"machineset.cluster.x-k8s.io/skip-preflight-checks",
+	"cluster.x-k8s.io/paused",
+	// the last two are finalizers
+	"cluster.x-k8s.io/delete-machine",
+	"cluster.x-k8s.io/remediate-machine",
+	"cluster.x-k8s.io/machineset",
+	"machine.sapcloud.io/cluster-api",
+	// annotations
+	"machine.cluster.x-k8s.io/exclude-node-draining",
+	"drain.machine.sapcloud.io/status",
+	"drain.machine.sapcloud.io/skip",
+	"rollout.machine.sapcloud.io/progress-deadline-seconds",
+	"service/worker/scheduler",
+	"service/worker/workerdeployment", // of go.temporal.io/server
 }
 
 // document is one file that people read.
@@ -156,10 +181,17 @@ func TestNamedFunctionsAndTestsExist(t *testing.T) {
 
 // An excerpt is a block of Go after a line that ends with its file. A line "// …" in it stands for what is left out.
 func TestExcerptsAreInTheirFiles(t *testing.T) {
-	block, named := regexp.MustCompile("(?ms)^```go\n(.*?)^```$"), regexp.MustCompile("(?ms)`([\\w./-]+\\.go)`:\n\n```go\n(.*?)^```$")
+	block := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	named := regexp.MustCompile("(?ms)`([\\w./-]+\\.go)`:\n\n```go\n(.*?)^```$")
 	for _, d := range documents(t) {
 		excerpts := named.FindAllStringSubmatch(d.text, -1)
-		assert.Len(t, excerpts, len(block.FindAllString(d.text, -1)), "%s has a block of Go that does not name its file", d.name)
+		assert.Len(
+			t,
+			excerpts,
+			len(block.FindAllString(d.text, -1)),
+			"%s has a block of Go that does not name its file",
+			d.name,
+		)
 		for _, excerpt := range excerpts {
 			rest := read(t, excerpt[1])
 			for _, part := range regexp.MustCompile(`(?m)^\s*// …\n`).Split(excerpt[2], -1) {
@@ -194,7 +226,8 @@ func TestTableOfCodesIsThatOfTheCode(t *testing.T) {
 	for _, code := range provider.Codes() {
 		assert.Contains(t, page, "\n| `"+code.String()+"` | "+string(kube.ReactionTo(code))+" |\n")
 	}
-	asked := regexp.MustCompile(`(?m)^func \(p \*Provider\) ([A-Z]\w+)\(`).FindAllStringSubmatch(read(t, "activities/cloud/provider.go"), -1)
+	asked := regexp.MustCompile(`(?m)^func \(p \*Provider\) ([A-Z]\w+)\(`).
+		FindAllStringSubmatch(read(t, "activities/cloud/provider.go"), -1)
 	require.NotEmpty(t, asked)
 	for _, activity := range asked {
 		assert.Contains(t, page, "\n| `"+activity[1]+"` | ")
@@ -243,17 +276,32 @@ func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 // Each reason that the condition Blocked can have is in the runbook, and the runbook has no other.
 func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	reasons := map[string]bool{
-		explain.Reason(""): true, vocabulary.ConditionReplacementHeld: true,
+		explain.Reason(""):                  true,
+		vocabulary.ConditionReplacementHeld: true,
 		// of a machine
-		vocabulary.ReasonClassNotFound: true, vocabulary.ReasonClassInvalid: true, vocabulary.ReasonSecretNotFound: true, vocabulary.ReasonSecretInvalid: true,
+		vocabulary.ReasonClassNotFound:  true,
+		vocabulary.ReasonClassInvalid:   true,
+		vocabulary.ReasonSecretNotFound: true,
+		vocabulary.ReasonSecretInvalid:  true,
 		// of a set
-		vocabulary.ReasonTemplateNotFound: true, vocabulary.ReasonPreflightCheckFailed: true, vocabulary.ReasonScaleUpStopped: true,
-		vocabulary.ReasonMachineSetInvalid: true, vocabulary.ReasonMachineCreationFailed: true, vocabulary.ReasonFailedDelete: true,
+		vocabulary.ReasonTemplateNotFound:      true,
+		vocabulary.ReasonPreflightCheckFailed:  true,
+		vocabulary.ReasonScaleUpStopped:        true,
+		vocabulary.ReasonMachineSetInvalid:     true,
+		vocabulary.ReasonMachineCreationFailed: true,
+		vocabulary.ReasonFailedDelete:          true,
 		// of a deployment
-		vocabulary.ReasonInvalid: true, vocabulary.ReasonProgressDeadlineExceeded: true, vocabulary.ReasonExtensionFailed: true,
+		vocabulary.ReasonInvalid:                  true,
+		vocabulary.ReasonProgressDeadlineExceeded: true,
+		vocabulary.ReasonExtensionFailed:          true,
 		// of a drain
-		drain.BlockedByBudget: true, drain.BlockedByProtection: true, drain.BlockedByWork: true, drain.BlockedByVolume: true,
-		drain.BlockedByEnding: true, drain.BlockedByNamespace: true, drain.BlockedByError: true,
+		drain.BlockedByBudget:     true,
+		drain.BlockedByProtection: true,
+		drain.BlockedByWork:       true,
+		drain.BlockedByVolume:     true,
+		drain.BlockedByEnding:     true,
+		drain.BlockedByNamespace:  true,
+		drain.BlockedByError:      true,
 	}
 	for _, code := range provider.Codes() {
 		reasons[code.String()] = true

@@ -143,7 +143,8 @@ func TestSchemasKnowEveryReaction(t *testing.T) {
 	for _, code := range provider.Codes() {
 		reactions[string(kube.ReactionTo(code))] = true
 	}
-	call, answer := object(readSchema(t, callSchema)["$defs"])["Problem"], object(readSchema(t, answerSchema)["$defs"])["Problem"]
+	call := object(readSchema(t, callSchema)["$defs"])["Problem"]
+	answer := object(readSchema(t, answerSchema)["$defs"])["Problem"]
 	assert.Equal(t, call, answer, "a problem is the same in a call and in an answer")
 	react := object(object(object(answer)["properties"])["React"])
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(reactions)), list(react["enum"]))

@@ -61,9 +61,24 @@ func command() *cobra.Command {
 	o.rollout.Register(set)
 	o.mcm.Register(set)
 	o.clusterAPI.Register(set)
-	set.StringVar(&o.identity, "identity", "", "identity of this process in the leader election; empty means hostname and process ID")
-	set.BoolVar(&o.guardSecrets, "guard-secrets", true, "the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge")
-	set.DurationVar(&o.orphanPeriod, "machine-safety-orphan-vms-period", watch.DefaultOrphanPeriod, "time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps")
+	set.StringVar(
+		&o.identity,
+		"identity",
+		"",
+		"identity of this process in the leader election; empty means hostname and process ID",
+	)
+	set.BoolVar(
+		&o.guardSecrets,
+		"guard-secrets",
+		true,
+		"the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge",
+	)
+	set.DurationVar(
+		&o.orphanPeriod,
+		"machine-safety-orphan-vms-period",
+		watch.DefaultOrphanPeriod,
+		"time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps",
+	)
 	return c
 }
 
@@ -126,7 +141,13 @@ func execute(ctx context.Context, o options) error {
 		b := watch.New(name, cluster, temporal, metrics, p.Logger)
 		b.WatchClusterAPI(api)
 		b.AskPollers(func(ctx context.Context, provider string) (int, error) {
-			return taskqueue.Pollers(ctx, temporal.WorkflowService(), o.Connection.Namespace, name.ProviderQueue(provider), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+			return taskqueue.Pollers(
+				ctx,
+				temporal.WorkflowService(),
+				o.Connection.Namespace,
+				name.ProviderQueue(provider),
+				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
+			)
 		})
 		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
 		return b.Run(ctx)
@@ -135,8 +156,14 @@ func execute(ctx context.Context, o options) error {
 	return errors.Join(err, <-restored)
 }
 
-// caches fills the caches of the bridge. Of Secrets they hold only the metadata. api is nil if no objects of Cluster API are watched.
-func caches(ctx context.Context, o options, config *rest.Config, restores *cache.Restores) (cluster *cache.Cluster, api *capi.Cache, err error) {
+// caches fills the caches of the bridge. Of Secrets they hold only the metadata. api is nil if no objects of Cluster
+// API are watched.
+func caches(
+	ctx context.Context,
+	o options,
+	config *rest.Config,
+	restores *cache.Restores,
+) (cluster *cache.Cluster, api *capi.Cache, err error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make client: %w", err)
@@ -174,10 +201,17 @@ func nodes(o options, restores *cache.Restores) (kubernetes.Interface, error) {
 	return process.KubernetesClient(restores.Watched(config))
 }
 
-// lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new bridge,
-// without the state of the one before. There may be two leaders for a short time: a workflow that is signaled twice decides a
-// second time, without harm.
-func lead(ctx context.Context, o options, client kubernetes.Interface, logger *slog.Logger, registry prometheus.Registerer, bridge func(context.Context) error) error {
+// lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new
+// bridge, without the state of the one before. There may be two leaders for a short time: a workflow that is signaled
+// twice decides a second time, without harm.
+func lead(
+	ctx context.Context,
+	o options,
+	client kubernetes.Interface,
+	logger *slog.Logger,
+	registry prometheus.Registerer,
+	bridge func(context.Context) error,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	leading := watch.NewLeading(registry)

@@ -44,7 +44,12 @@ func (e *election) story() []string {
 }
 
 // join makes a candidate for the leadership until ctx ends; its bridge ends with the error that fail delivers.
-func (e *election) join(ctx context.Context, name string, registry *prometheus.Registry, fail <-chan error) <-chan error {
+func (e *election) join(
+	ctx context.Context,
+	name string,
+	registry *prometheus.Registry,
+	fail <-chan error,
+) <-chan error {
 	done := make(chan error, 1)
 	o := options{Flags: process.Flags{LeaseNamespace: "default"}, identity: name}
 	go func() {
@@ -62,7 +67,8 @@ func (e *election) join(ctx context.Context, name string, registry *prometheus.R
 	return done
 }
 
-// refuse makes the API server refuse updates of the Lease, once the result is true: those with a holder of which refused is true.
+// refuse makes the API server refuse updates of the Lease, once the result is true: those with a holder of which
+// refused is true.
 func (e *election) refuse(refused func(holder string) bool) *atomic.Bool {
 	var on atomic.Bool
 	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -96,7 +102,12 @@ func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 		require.NoError(t, <-first, "an orderly stop is no failure")
 		assert.InDelta(t, 0, leading(), 0)
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story(), "the lease was given back, not waited for")
+		assert.Equal(
+			t,
+			[]string{"first begins", "first ends", "second begins"},
+			e.story(),
+			"the lease was given back, not waited for",
+		)
 		stop2()
 		require.NoError(t, <-second)
 	})

@@ -16,8 +16,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// memoControlCluster is the key of the memo that names the control cluster of an installation. Its value is the UID of the
-// namespace kube-system, which every API server creates once.
+// memoControlCluster is the key of the memo that names the control cluster of an installation. Its value is the UID of
+// the namespace kube-system, which every API server creates once.
 const memoControlCluster = "controlCluster"
 
 // claimAgain is the wait between two attempts of a claim. Source: that of the connection to Temporal.
@@ -27,14 +27,26 @@ const claimAgain = time.Second
 type ErrClash struct{ Name, Theirs, Ours string }
 
 func (e *ErrClash) Error() string {
-	return fmt.Sprintf("--cluster-name %s is taken: in this Temporal namespace it belongs to the control cluster %s (UID of its namespace kube-system), and ours is %s; "+
-		"choose another name, or cancel the workflow %s if that cluster is gone", e.Name, e.Theirs, e.Ours, run.Installation(e.Name).MarkID())
+	return fmt.Sprintf(
+		"--cluster-name %s is taken: in this Temporal namespace it belongs to the control cluster %s (UID of its namespace kube-system), and ours is %s; "+
+			"choose another name, or cancel the workflow %s if that cluster is gone",
+		e.Name,
+		e.Theirs,
+		e.Ours,
+		run.Installation(e.Name).MarkID(),
+	)
 }
 
-// Claim reserves the name of an installation for its control cluster: the first cluster that claims a name in a Temporal
-// namespace has it. It is safe to call again. While Temporal or the API server does not answer it tries again until ctx ends;
-// it returns an ErrClash if another cluster has the name.
-func Claim(ctx context.Context, name run.Installation, temporal client.Client, control kubernetes.Interface, logger *slog.Logger) error {
+// Claim reserves the name of an installation for its control cluster: the first cluster that claims a name in a
+// Temporal namespace has it. It is safe to call again. While Temporal or the API server does not answer it tries again
+// until ctx ends; it returns an ErrClash if another cluster has the name.
+func Claim(
+	ctx context.Context,
+	name run.Installation,
+	temporal client.Client,
+	control kubernetes.Interface,
+	logger *slog.Logger,
+) error {
 	for {
 		theirs, ours, err := claim(ctx, name, temporal, control)
 		switch {
@@ -53,7 +65,12 @@ func Claim(ctx context.Context, name run.Installation, temporal client.Client, c
 }
 
 // claim marks the name as ours unless it is taken, and returns whose it is.
-func claim(ctx context.Context, name run.Installation, temporal client.Client, control kubernetes.Interface) (theirs, ours string, err error) {
+func claim(
+	ctx context.Context,
+	name run.Installation,
+	temporal client.Client,
+	control kubernetes.Interface,
+) (theirs, ours string, err error) {
 	system, err := control.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", "", fmt.Errorf("read the namespace %s: %w", metav1.NamespaceSystem, err)
@@ -73,6 +90,7 @@ func claim(ctx context.Context, name run.Installation, temporal client.Client, c
 	if err != nil {
 		return "", ours, fmt.Errorf("describe workflow %s: %w", name.MarkID(), err)
 	}
-	err = converter.GetDefaultDataConverter().FromPayload(there.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster], &theirs)
+	err = converter.GetDefaultDataConverter().
+		FromPayload(there.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster], &theirs)
 	return theirs, ours, err
 }

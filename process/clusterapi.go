@@ -14,17 +14,28 @@ import (
 	"millwright/observe/capi"
 )
 
-// ClusterAPIFlags choose the MachineDeployments and MachineSets of Cluster API that Millwright reconciles. Worker and bridge need the same values.
+// ClusterAPIFlags choose the MachineDeployments and MachineSets of Cluster API that Millwright reconciles. Worker and
+// bridge need the same values.
 type ClusterAPIFlags struct{ capi.Settings }
 
 // Register adds the flags to a set.
 func (f *ClusterAPIFlags) Register(set *pflag.FlagSet) {
-	set.StringVar(&f.Filter, "cluster-api-watch-filter", "", "value of the label "+clusterv1.WatchLabel+" of the MachineDeployments and MachineSets of Cluster API that Millwright reconciles; Cluster API's own controllers must run with another --watch-filter; empty means that Millwright reconciles none; set the same value on worker and bridge")
-	set.StringVar(&f.Upstream, "cluster-api-upstream-watch-filter", "", "the --watch-filter of Cluster API's own controllers, which Millwright puts as label "+clusterv1.WatchLabel+" on new Machines of these objects and on their clones of templates; empty means no label; set the same value on worker and bridge")
+	set.StringVar(
+		&f.Filter,
+		"cluster-api-watch-filter",
+		"",
+		"value of the label "+clusterv1.WatchLabel+" of the MachineDeployments and MachineSets of Cluster API that Millwright reconciles; Cluster API's own controllers must run with another --watch-filter; empty means that Millwright reconciles none; set the same value on worker and bridge",
+	)
+	set.StringVar(
+		&f.Upstream,
+		"cluster-api-upstream-watch-filter",
+		"",
+		"the --watch-filter of Cluster API's own controllers, which Millwright puts as label "+clusterv1.WatchLabel+" on new Machines of these objects and on their clones of templates; empty means no label; set the same value on worker and bridge",
+	)
 }
 
-// Watch adds the objects of Cluster API to the caches of a cluster; nil if Millwright reconciles none. Call it before the caches start. It
-// returns an error if the API server does not serve cluster.x-k8s.io/v1beta2.
+// Watch adds the objects of Cluster API to the caches of a cluster; nil if Millwright reconciles none. Call it before
+// the caches start. It returns an error if the API server does not serve cluster.x-k8s.io/v1beta2.
 func (f *ClusterAPIFlags) Watch(ctx context.Context, cluster *cache.Cluster, config *rest.Config) (*capi.Cache, error) {
 	switch {
 	case f.Filter == "" && f.Upstream != "":
@@ -32,14 +43,21 @@ func (f *ClusterAPIFlags) Watch(ctx context.Context, cluster *cache.Cluster, con
 	case f.Filter == "":
 		return nil, nil
 	case f.Filter == f.Upstream:
-		return nil, fmt.Errorf("--cluster-api-watch-filter: %q is the filter of Cluster API's own controllers, which would reconcile the same objects", f.Filter)
+		return nil, fmt.Errorf(
+			"--cluster-api-watch-filter: %q is the filter of Cluster API's own controllers, which would reconcile the same objects",
+			f.Filter,
+		)
 	}
 	served, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	if _, err := served.ServerResourcesForGroupVersion(clusterv1.GroupVersion.String()); err != nil {
-		return nil, fmt.Errorf("--cluster-api-watch-filter: is Cluster API installed? ask for %s: %w", clusterv1.GroupVersion, err)
+		return nil, fmt.Errorf(
+			"--cluster-api-watch-filter: is Cluster API installed? ask for %s: %w",
+			clusterv1.GroupVersion,
+			err,
+		)
 	}
 	client, err := capi.NewClient(config)
 	if err != nil {

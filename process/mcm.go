@@ -6,15 +6,20 @@ import (
 	"millwright/observe/cache"
 )
 
-// MCMFlags choose between Millwright's own behaviour and that of machine-controller-manager where the two differ. Worker and
-// bridge must have the same value.
+// MCMFlags choose between Millwright's own behaviour and that of machine-controller-manager where the two differ.
+// Worker and bridge must have the same value.
 type MCMFlags struct {
 	AsMCM bool
 }
 
 // Register adds the flag to a set. docs/migration.md lists what it changes.
 func (f *MCMFlags) Register(set *pflag.FlagSet) {
-	set.BoolVar(&f.AsMCM, "as-mcm", false, "behave as machine-controller-manager where Millwright differs: ignore minReadySeconds, delete the oldest machines first, replace nodes that are deleted by hand without budget, and end left-over freezes; set the same value on worker and bridge")
+	set.BoolVar(
+		&f.AsMCM,
+		"as-mcm",
+		false,
+		"behave as machine-controller-manager where Millwright differs: ignore minReadySeconds, delete the oldest machines first, replace nodes that are deleted by hand without budget, and end left-over freezes; set the same value on worker and bridge",
+	)
 }
 
 // Apply copies the flag into a cluster. Call it before the caches start.

@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalLabels is the union of the tags that the SDK uses. The SDK uses different sets of tags for one name, which Prometheus
-// refuses, so every metric gets all of them. client_name is left out, because it has no information.
+// temporalLabels is the union of the tags that the SDK uses. The SDK uses different sets of tags for one name, which
+// Prometheus refuses, so every metric gets all of them. client_name is left out, because it has no information.
 func temporalLabels() []string {
 	return []string{
 		"namespace", "task_queue", "worker_type", "workflow_type", "activity_type", "poller_type", "operation", "status_code",
@@ -18,8 +18,8 @@ func temporalLabels() []string {
 	}
 }
 
-// temporalMetrics registers the SDK's metrics with Prometheus: counters get the suffix _total, timers become histograms in
-// seconds.
+// temporalMetrics registers the SDK's metrics with Prometheus: counters get the suffix _total, timers become histograms
+// in seconds.
 type temporalMetrics struct {
 	registry prometheus.Registerer
 	vectors  *sync.Map // by name; the SDK asks for a metric each time that it counts, and creating one is not cheap

@@ -20,10 +20,13 @@ func TestSameMetricWithDifferentTags(t *testing.T) {
 	handler := NewTemporalMetrics(registry)
 	handler.Counter("temporal_request").Inc(1)
 	handler.WithTags(map[string]string{"operation": "PollWorkflowTaskQueue"}).Counter("temporal_request").Inc(2)
-	handler.WithTags(map[string]string{"operation": "PollWorkflowTaskQueue"}).WithTags(map[string]string{"task_queue": "machines"}).
-		Counter("temporal_request").Inc(3)
+	handler.WithTags(map[string]string{"operation": "PollWorkflowTaskQueue"}).
+		WithTags(map[string]string{"task_queue": "machines"}).
+		Counter("temporal_request").
+		Inc(3)
 	handler.WithTags(map[string]string{"operation": "PollWorkflowTaskQueue", "client_name": "temporal_go", "workflow_type": "none"}).
-		Counter("temporal_request").Inc(4)
+		Counter("temporal_request").
+		Inc(4)
 	assert.Equal(t, strings.TrimSpace(`
 # HELP temporal_request_total Temporal SDK: temporal request.
 # TYPE temporal_request_total counter
@@ -36,7 +39,8 @@ temporal_request_total{activity_type="",cause="",failure_reason="",namespace="",
 // scrape returns the metrics in Prometheus' text format.
 func scrape(registry *prometheus.Registry) string {
 	answer := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).
+		ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	return strings.TrimSpace(answer.Body.String())
 }
 

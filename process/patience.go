@@ -9,11 +9,17 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// lengthen gives the activities that the server hands out the time of their schedule-to-close timeout by the clock of this worker.
-// Temporal's SDK compares a time of the server with its own clock: where that is ahead by more than the timeout, it would end each
-// such activity as it begins, and would not even tell the server. The server ends them on time anyhow.
+// lengthen gives the activities that the server hands out the time of their schedule-to-close timeout by the clock of
+// this worker. Temporal's SDK compares a time of the server with its own clock: where that is ahead by more than the
+// timeout, it would end each such activity as it begins, and would not even tell the server. The server ends them on
+// time anyhow.
 func lengthen(
-	ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+	ctx context.Context,
+	method string,
+	request, reply any,
+	connection *grpc.ClientConn,
+	invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption,
 ) error {
 	err := invoke(ctx, method, request, reply, connection, options...)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// The SDK ends an activity at the time of its scheduling, which is the server's, plus its schedule-to-close timeout, by its own clock.
+// The SDK ends an activity at the time of its scheduling, which is the server's, plus its schedule-to-close timeout, by
+// its own clock.
 func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 	const timeout = time.Minute
 	for name, row := range map[string]struct {
@@ -30,7 +31,9 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 				scheduled := time.Now().Add(-row.ahead)
 				task := func() *workflowservice.PollActivityTaskQueueResponse {
 					return &workflowservice.PollActivityTaskQueueResponse{
-						ScheduledTime: timestamppb.New(scheduled), StartedTime: timestamppb.New(scheduled), ScheduleToCloseTimeout: durationpb.New(row.timeout),
+						ScheduledTime:          timestamppb.New(scheduled),
+						StartedTime:            timestamppb.New(scheduled),
+						ScheduleToCloseTimeout: durationpb.New(row.timeout),
 					}
 				}
 				polled, eager := task(), task()

@@ -13,8 +13,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// PreflightFlags choose the checks of the control plane that MachineSets make before they create machines. Worker and bridge
-// must have the same values.
+// PreflightFlags choose the checks of the control plane that MachineSets make before they create machines. Worker and
+// bridge must have the same values.
 type PreflightFlags struct {
 	ControlPlane string
 	Checks       string
@@ -23,15 +23,30 @@ type PreflightFlags struct {
 
 // Register adds the flags to a set.
 func (f *PreflightFlags) Register(set *pflag.FlagSet) {
-	set.StringVar(&f.ControlPlane, "control-plane", "", "control plane object that MachineSets check before they create machines, as group/version/resource/namespace/name; it must follow the contract of Cluster API control planes; empty means no check; set the same value on worker and bridge")
+	set.StringVar(
+		&f.ControlPlane,
+		"control-plane",
+		"",
+		"control plane object that MachineSets check before they create machines, as group/version/resource/namespace/name; it must follow the contract of Cluster API control planes; empty means no check; set the same value on worker and bridge",
+	)
 	set.StringVar(&f.Checks, "preflight-checks", preflight.All, "control plane checks to run, separated by commas")
-	set.BoolVar(&f.Strict, "strict-preflight-checks", false, "create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them")
+	set.BoolVar(
+		&f.Strict,
+		"strict-preflight-checks",
+		false,
+		"create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them",
+	)
 }
 
-// Watch sets the checks of a cluster, and adds the control plane to its caches if one is configured. Call it before the caches start.
+// Watch sets the checks of a cluster, and adds the control plane to its caches if one is configured. Call it before the
+// caches start.
 func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) error {
 	known := []string{
-		preflight.All, preflight.ControlPlaneIsStable, preflight.KubernetesVersionSkew, preflight.KubeadmVersionSkew, preflight.ControlPlaneVersionSkew,
+		preflight.All,
+		preflight.ControlPlaneIsStable,
+		preflight.KubernetesVersionSkew,
+		preflight.KubeadmVersionSkew,
+		preflight.ControlPlaneVersionSkew,
 	}
 	var checks []string
 	for name := range strings.SplitSeq(f.Checks, ",") {

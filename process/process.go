@@ -1,6 +1,6 @@
-// Package process has what every process of Millwright needs before its own work: flags, a logger, clients of Kubernetes and
-// Temporal, and an endpoint for metrics and health. The mains call it. Of machines it knows only the flags that several
-// processes share.
+// Package process has what every process of Millwright needs before its own work: flags, a logger, clients of
+// Kubernetes and Temporal, and an endpoint for metrics and health. The mains call it. Of machines it knows only the
+// flags that several processes share.
 package process
 
 import (
@@ -45,15 +45,40 @@ type Flags struct {
 
 // Register adds the flags to a set.
 func (f *Flags) Register(set *pflag.FlagSet) {
-	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machine objects; empty means the service account of the pod")
-	set.StringVar(&f.TargetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge")
+	set.StringVar(
+		&f.Kubeconfig,
+		"kubeconfig",
+		"",
+		"kubeconfig of the cluster that holds the machine objects; empty means the service account of the pod",
+	)
+	set.StringVar(
+		&f.TargetKubeconfig,
+		"target-kubeconfig",
+		"",
+		"kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge",
+	)
 	f.Connection.Register(set)
-	set.StringVar(&f.ClusterName, "cluster-name", "", "name of this installation: the first part of its task queues and workflow IDs, and a tag on each instance; set the same value on worker and bridge (required)")
-	set.StringVar(&f.LeaseNamespace, "lease-namespace", "default", "namespace of the Leases for the leader election of the bridges and for the presence of the workers")
+	set.StringVar(
+		&f.ClusterName,
+		"cluster-name",
+		"",
+		"name of this installation: the first part of its task queues and workflow IDs, and a tag on each instance; set the same value on worker and bridge (required)",
+	)
+	set.StringVar(
+		&f.LeaseNamespace,
+		"lease-namespace",
+		"default",
+		"namespace of the Leases for the leader election of the bridges and for the presence of the workers",
+	)
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
 	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
 	// Source of the default: ADR 0087. The burst is that with which Gardener runs machine-controller-manager.
-	set.Float64Var(&f.QPS, "kube-api-qps", 0, "largest sustained rate of requests of each client of an API server, per second; 0: no limit, the priority and fairness of the API server limits them")
+	set.Float64Var(
+		&f.QPS,
+		"kube-api-qps",
+		0,
+		"largest sustained rate of requests of each client of an API server, per second; 0: no limit, the priority and fairness of the API server limits them",
+	)
 	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests of each client, if --kube-api-qps is set")
 }
 
@@ -113,11 +138,12 @@ func (f *Flags) Limit(config *rest.Config) {
 	}
 }
 
-// KubernetesClient returns a client of Kubernetes' own resources. It uses protobuf: nodes change much more often than machines,
-// and each change is sent to every process that watches them.
+// KubernetesClient returns a client of Kubernetes' own resources. It uses protobuf: nodes change much more often than
+// machines, and each change is sent to every process that watches them.
 func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
@@ -125,9 +151,13 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal; it retries until the server answers or ctx ends. What the flags say and nobody can use is an error
-// at once.
-func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prometheus.Registerer) (client.Client, error) {
+// Temporal connects to Temporal; it retries until the server answers or ctx ends. What the flags say and nobody can use
+// is an error at once.
+func (f *Flags) Temporal(
+	ctx context.Context,
+	logger *slog.Logger,
+	registry prometheus.Registerer,
+) (client.Client, error) {
 	options, err := f.Connection.Options()
 	if err != nil {
 		return nil, err
@@ -135,7 +165,10 @@ func (f *Flags) Temporal(ctx context.Context, logger *slog.Logger, registry prom
 	options.Logger, options.MetricsHandler = log.NewStructuredLogger(logger), NewTemporalMetrics(registry)
 	// Requests to Temporal have a few kilobytes, and the server is near: compressing them costs more than sending them.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
-	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(lengthen))
+	options.ConnectionOptions.DialOptions = append(
+		options.ConnectionOptions.DialOptions,
+		grpc.WithChainUnaryInterceptor(lengthen),
+	)
 	for {
 		c, err := client.DialContext(ctx, options)
 		if err == nil {
@@ -164,11 +197,12 @@ type Process struct {
 	health   atomic.Pointer[func(context.Context) error] // of Temporal; nil: the process is not ready yet
 }
 
-// healthTimeout bounds the question whether Temporal answers. Source: below the timeouts of probes, whose default is a second, and far above
-// the time of an answer.
+// healthTimeout bounds the question whether Temporal answers. Source: below the timeouts of probes, whose default is a
+// second, and far above the time of an answer.
 const healthTimeout = 800 * time.Millisecond
 
-// Start makes the logger the default one and serves metrics and health until ctx ends. The process is not ready before Ready.
+// Start makes the logger the default one and serves metrics and health until ctx ends. The process is not ready before
+// Ready.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	logger, err := f.Logger()
 	if err != nil {
@@ -199,8 +233,8 @@ func (p *Process) Ready(temporal client.Client) {
 	p.health.Store(&health)
 }
 
-// Serve answers /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. It returns an error if it
-// cannot listen on the address.
+// Serve answers /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. It returns an
+// error if it cannot listen on the address.
 func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

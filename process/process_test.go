@@ -151,7 +151,21 @@ func TestTheLastOfARepeatedFlagCounts(t *testing.T) {
 	f.Register(set)
 	rollout.Register(set)
 	const guard = "--autoscaler-scaledown-annotation-during-rollout"
-	require.NoError(t, set.Parse([]string{"--log-level", "warn", "--kube-api-burst=5", guard + "=true", "--log-level=debug", "--kube-api-burst", "7", guard + "=false"}))
+	require.NoError(
+		t,
+		set.Parse(
+			[]string{
+				"--log-level",
+				"warn",
+				"--kube-api-burst=5",
+				guard + "=true",
+				"--log-level=debug",
+				"--kube-api-burst",
+				"7",
+				guard + "=false",
+			},
+		),
+	)
 	assert.Equal(t, "debug", f.LogLevel)
 	assert.Equal(t, 7, f.Burst)
 	assert.False(t, rollout.Guard)

@@ -13,7 +13,12 @@ type RolloutFlags struct {
 
 // Register adds the flags to a set.
 func (f *RolloutFlags) Register(set *pflag.FlagSet) {
-	set.BoolVar(&f.Guard, "autoscaler-scaledown-annotation-during-rollout", true, "during a rollout, prevent the cluster autoscaler from removing nodes of the MachineDeployment, with the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled; set the same value on worker and bridge")
+	set.BoolVar(
+		&f.Guard,
+		"autoscaler-scaledown-annotation-during-rollout",
+		true,
+		"during a rollout, prevent the cluster autoscaler from removing nodes of the MachineDeployment, with the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled; set the same value on worker and bridge",
+	)
 }
 
 // Apply copies the flags into a cluster. Call it before the caches start.

@@ -65,8 +65,8 @@ func ParseCode(name string) Code {
 	return Unknown
 }
 
-// Error is an error of a Provider. Message is one short sentence for people, without secrets and request dumps; no decision
-// reads it.
+// Error is an error of a Provider. Message is one short sentence for people, without secrets and request dumps; no
+// decision reads it.
 type Error struct {
 	Code       Code
 	Message    string
@@ -86,8 +86,8 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of err: OK for nil, the code of the Error in its chain, the code for an expired or canceled context,
-// else Unknown.
+// CodeOf returns the code of err: OK for nil, the code of the Error in its chain, the code for an expired or canceled
+// context, else Unknown.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {

@@ -18,5 +18,10 @@ func TestRedactATokenWithALineBreak(t *testing.T) {
 	for _, form := range []string{token, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte(token))} {
 		assert.NotContains(t, secret.Redact("refused: "+form+"."), form)
 	}
-	assert.Equal(t, "refused: [redacted].", provider.Secret{"pin": []byte("123456\n")}.Redact("refused: 123456."), "shorter than a line")
+	assert.Equal(
+		t,
+		"refused: [redacted].",
+		provider.Secret{"pin": []byte("123456\n")}.Redact("refused: 123456."),
+		"shorter than a line",
+	)
 }

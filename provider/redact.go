@@ -14,12 +14,14 @@ import (
 // replacing them would make messages unreadable.
 const minRedacted = 6
 
-// minLine is the shortest line of a value of several lines, in bytes, that Redact replaces. Shorter lines are words of a format.
+// minLine is the shortest line of a value of several lines, in bytes, that Redact replaces. Shorter lines are words of
+// a format.
 const minLine = 8
 
-// Redact returns text without the values of the secret, in the forms in which requests carry them: plain, escaped for JSON, XML or a
-// URL, in base64; and without single lines of a value. Clouds quote requests in their errors ("token abc is not valid"), so a
-// provider calls it for every text from its cloud before that becomes an Error's message. Package driver does that for a Driver.
+// Redact returns text without the values of the secret, in the forms in which requests carry them: plain, escaped for
+// JSON, XML or a URL, in base64; and without single lines of a value. Clouds quote requests in their errors ("token abc
+// is not valid"), so a provider calls it for every text from its cloud before that becomes an Error's message. Package
+// driver does that for a Driver.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
@@ -44,8 +46,8 @@ func (s Secret) Redact(text string) string {
 	return text
 }
 
-// forms returns a value as requests may carry it. Within the base64 of a longer text, such as "user:password", a value looks different for
-// each of the three offsets: the letters that depend on its neighbours are left out.
+// forms returns a value as requests may carry it. Within the base64 of a longer text, such as "user:password", a value
+// looks different for each of the three offsets: the letters that depend on its neighbours are left out.
 func forms(plain string) []string {
 	all := append(xmlForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {

@@ -13,8 +13,8 @@ import (
 // maxNameLength is that of a DNS label (RFC 1123), in bytes.
 const maxNameLength = 63
 
-// ValidateName says what is wrong with the name of a provider; nil if it is valid. Names are DNS labels, because they are used
-// in task queue names, labels and metrics.
+// ValidateName says what is wrong with the name of a provider; nil if it is valid. Names are DNS labels, because they
+// are used in task queue names, labels and metrics.
 func ValidateName(name string) error {
 	switch {
 	case name == "":
@@ -22,16 +22,20 @@ func ValidateName(name string) error {
 	case len(name) > maxNameLength:
 		return fmt.Errorf("name of provider has %d characters, at most %d are allowed", len(name), maxNameLength)
 	case !regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`).MatchString(name):
-		return fmt.Errorf("name of provider %q must be lower case letters, digits and '-', and begin and end with a letter or digit", name)
+		return fmt.Errorf(
+			"name of provider %q must be lower case letters, digits and '-', and begin and end with a letter or digit",
+			name,
+		)
 	}
 	return nil
 }
 
-// TaskQueue returns the task queue of the workers that have a provider's credentials. The name is a contract with providers in
-// other languages. It does not validate the provider's name: ValidateName does.
+// TaskQueue returns the task queue of the workers that have a provider's credentials. The name is a contract with
+// providers in other languages. It does not validate the provider's name: ValidateName does.
 func TaskQueue(name string) string { return "provider-" + name }
 
-// Registry finds the Provider for the name in a MachineClass. It is safe for concurrent use; the zero value is empty and valid.
+// Registry finds the Provider for the name in a MachineClass. It is safe for concurrent use; the zero value is empty
+// and valid.
 type Registry struct {
 	mu        sync.RWMutex
 	providers map[string]Provider
@@ -57,8 +61,8 @@ func (r *Registry) Register(name string, p Provider) error {
 	return nil
 }
 
-// Lookup returns the provider of that name. An empty name has no default: a MachineClass without a provider cannot be used. The
-// error is an *Error of code InvalidArgument, since only a change of the class can correct it.
+// Lookup returns the provider of that name. An empty name has no default: a MachineClass without a provider cannot be
+// used. The error is an *Error of code InvalidArgument, since only a change of the class can correct it.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	if name == "" {
 		return nil, Errorf(InvalidArgument, "the machine class names no provider; this worker has: %s", r.known())

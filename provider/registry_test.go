@@ -54,6 +54,10 @@ func TestRedact(t *testing.T) {
 	secret := provider.Secret{
 		"token": []byte("abcdef-123456\n"), "longer": []byte("abcdef-123456-and-more"), "region": []byte("eu"), "empty": nil,
 	}
-	assert.Equal(t, `token "[redacted]" of eu, or [redacted]`, secret.Redact(`token "abcdef-123456" of eu, or abcdef-123456-and-more`))
+	assert.Equal(
+		t,
+		`token "[redacted]" of eu, or [redacted]`,
+		secret.Redact(`token "abcdef-123456" of eu, or abcdef-123456-and-more`),
+	)
 	assert.Equal(t, "as it was", provider.Secret(nil).Redact("as it was"))
 }

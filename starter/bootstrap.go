@@ -36,13 +36,14 @@ func bootstrapCommand() *cobra.Command {
 		},
 	}
 	flags.Register(c)
-	c.Flags().DurationVar(&retention, "retention", 7*24*time.Hour, "how long ended workflows are kept, in a namespace that is made")
+	c.Flags().
+		DurationVar(&retention, "retention", 7*24*time.Hour, "how long ended workflows are kept, in a namespace that is made")
 	c.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for Temporal")
 	return c
 }
 
-// bootstrap creates the namespace and the search attributes that are missing, and does not change existing ones. It returns
-// when workflows can be started with every search attribute. It may be called again.
+// bootstrap creates the namespace and the search attributes that are missing, and does not change existing ones. It
+// returns when workflows can be started with every search attribute. It may be called again.
 func bootstrap(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
 	c, err := kubecli.Dial(f)
 	if err != nil {
@@ -72,7 +73,8 @@ func makeNamespace(ctx context.Context, c client.Client, namespace string, reten
 
 // makeAttributes adds the missing search attributes, and returns an error until all of them can be read back.
 func makeAttributes(ctx context.Context, c client.Client, namespace string) error {
-	have, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+	have, err := c.OperatorService().
+		ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {
 		return err
 	}
@@ -86,13 +88,19 @@ func makeAttributes(ctx context.Context, c client.Client, namespace string) erro
 		case !there:
 			missing[a.Name] = types[a.Type]
 		case kind != types[a.Type]:
-			return fmt.Errorf("search attribute %s exists as %s, but must be a %s: remove it or use another namespace", a.Name, kind, a.Type)
+			return fmt.Errorf(
+				"search attribute %s exists as %s, but must be a %s: remove it or use another namespace",
+				a.Name,
+				kind,
+				a.Type,
+			)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	if _, err := c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: namespace, SearchAttributes: missing}); err != nil {
+	if _, err := c.OperatorService().
+		AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: namespace, SearchAttributes: missing}); err != nil {
 		return err
 	}
 	return errors.New("the search attributes were added and cannot be read back yet")

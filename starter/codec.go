@@ -34,9 +34,11 @@ pages of the given origins only. It ends with SIGINT or SIGTERM.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context(), c.OutOrStdout()) },
 	}
-	c.Flags().StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be an address of loopback")
+	c.Flags().
+		StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be an address of loopback")
 	c.Flags().StringVar(&s.keys, "payload-keys-path", "", "file of the keys: that of worker and bridge (required)")
-	c.Flags().StringSliceVar(&s.origins, "ui-origin", []string{"http://127.0.0.1:8233", "http://localhost:8233"}, "origins of the UI's pages: scheme, host and port")
+	c.Flags().
+		StringSliceVar(&s.origins, "ui-origin", []string{"http://127.0.0.1:8233", "http://localhost:8233"}, "origins of the UI's pages: scheme, host and port")
 	_ = c.MarkFlagRequired("payload-keys-path")
 	return c
 }
@@ -48,7 +50,10 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("--address: %w", err)
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("--address: %s is not an address of loopback, and whoever reaches this server can read payloads", host)
+		return fmt.Errorf(
+			"--address: %s is not an address of loopback, and whoever reaches this server can read payloads",
+			host,
+		)
 	}
 	keys, err := connection.ReadKeys(s.keys)
 	if err != nil {
@@ -58,7 +63,10 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen on --address: %w", err)
 	}
-	server := &http.Server{Handler: forOrigins(s.origins, converter.NewPayloadCodecHTTPHandler(keys)), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Handler:           forOrigins(s.origins, converter.NewPayloadCodecHTTPHandler(keys)),
+		ReadHeaderTimeout: 5 * time.Second,
+	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	_, _ = fmt.Fprintf(out, "codec server at http://%s, for pages of %v\n", listener.Addr(), s.origins)
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -67,8 +75,8 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// forOrigins lets pages of these origins call a handler (CORS), and refuses those of others. A request without an origin is not of a
-// page.
+// forOrigins lets pages of these origins call a handler (CORS), and refuses those of others. A request without an
+// origin is not of a page.
 func forOrigins(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin := r.Header.Get("Origin"); origin != "" {

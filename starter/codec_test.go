@@ -23,7 +23,10 @@ import (
 func keysFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
-	require.NoError(t, os.WriteFile(path, []byte("a "+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a", 32)))), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(path, []byte("a "+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a", 32)))), 0o600),
+	)
 	return path
 }
 
@@ -61,7 +64,9 @@ func TestTheCodecServerDecryptsForTemporalsTools(t *testing.T) {
 	encrypted, err := keys.Encode([]*commonpb.Payload{plain})
 	require.NoError(t, err)
 
-	remote := converter.NewRemotePayloadCodec(converter.RemotePayloadCodecOptions{Endpoint: startCodec(t, "--payload-keys-path="+file)})
+	remote := converter.NewRemotePayloadCodec(
+		converter.RemotePayloadCodecOptions{Endpoint: startCodec(t, "--payload-keys-path="+file)},
+	)
 	decrypted, err := remote.Decode(encrypted)
 	require.NoError(t, err)
 	assert.True(t, proto.Equal(plain, decrypted[0]))

@@ -54,7 +54,14 @@ func (d demo) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "applied %s: MachineDeployment %s/%s wants %d machines\n\n", d.file, deployment.Namespace, deployment.Name, deployment.Spec.Replicas)
+	_, _ = fmt.Fprintf(
+		out,
+		"applied %s: MachineDeployment %s/%s wants %d machines\n\n",
+		d.file,
+		deployment.Namespace,
+		deployment.Name,
+		deployment.Spec.Replicas,
+	)
 	if err := clients.Show(ctx, out, deployment, int(deployment.Spec.Replicas), began); err != nil {
 		return err
 	}
@@ -62,7 +69,9 @@ func (d demo) run(ctx context.Context, out io.Writer) error {
 		began = time.Now()
 		_, _ = fmt.Fprintf(out, "\nkubectl scale machinedeployment %s --replicas=%d\n\n", deployment.Name, size)
 		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, size)
-		_, err := clients.Machines.MachineV1alpha1().MachineDeployments(deployment.Namespace).Patch(ctx, deployment.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := clients.Machines.MachineV1alpha1().
+			MachineDeployments(deployment.Namespace).
+			Patch(ctx, deployment.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			return fmt.Errorf("scale %s to %d: %w", deployment.Name, size, err)
 		}

@@ -28,8 +28,8 @@ func TestVersionOfTheStarter(t *testing.T) {
 	require.Regexp(t, `^starter version \S+`, out.String())
 }
 
-// Each command of the documents and of the help texts is one that the program takes, with its flags and arguments, also where it stands in a
-// sentence or a table.
+// Each command of the documents and of the help texts is one that the program takes, with its flags and arguments, also
+// where it stands in a sentence or a table.
 func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.Calls("..", "starter", "kubectl millwright")
 	require.NoError(t, err)

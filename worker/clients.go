@@ -71,8 +71,8 @@ func (c clients) drains(o options) capi.Drains {
 	}}
 }
 
-// impatient returns the refusal of an eviction at once. Otherwise the client would wait and retry up to ten times, while the
-// drain knows better when a budget allows the eviction.
+// impatient returns the refusal of an eviction at once. Otherwise the client would wait and retry up to ten times,
+// while the drain knows better when a budget allows the eviction.
 type impatient struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -1,5 +1,5 @@
-// Package main runs Millwright's worker: the process that runs workflows and activities. It only connects other packages:
-// clients, caches, providers, task queues, metrics and health.
+// Package main runs Millwright's worker: the process that runs workflows and activities. It only connects other
+// packages: clients, caches, providers, task queues, metrics and health.
 package main
 
 import (
@@ -58,15 +58,60 @@ func command() *cobra.Command {
 	o.mcm.Register(set)
 	o.clusterAPI.Register(set)
 	o.cloud.Register(set)
-	set.StringVar(&o.queues, "queues", "machines,kubernetes,drains,provider-virtual", "task queues that this worker polls, separated by commas")
-	set.StringVar(&o.virtualcloud, "virtualcloud-address", "", "URL of the virtual cloud; required when --queues has provider-virtual")
-	set.BoolVar(&o.adopt, "adopt-before-create", true, "before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine")
-	set.BoolVar(&o.guardSecrets, "guard-secrets", true, "put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge")
-	set.StringVar(&o.tokenGroups, "bootstrap-token-auth-extra-groups", "", "additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:")
-	set.DurationVar(&o.draining.Detach, "pv-detach-timeout", kube.DefaultDetachTimeout, "how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion")
-	set.DurationVar(&o.draining.Attach, "pv-reattach-timeout", kube.DefaultAttachTimeout, "how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes")
-	set.BoolVar(&o.draining.Parallel, "drain-volumes-in-parallel", false, "evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume")
-	set.IntVar(&o.maxDrains, "max-drains", activitiesdrain.DefaultMaxDrains, "largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit")
+	set.StringVar(
+		&o.queues,
+		"queues",
+		"machines,kubernetes,drains,provider-virtual",
+		"task queues that this worker polls, separated by commas",
+	)
+	set.StringVar(
+		&o.virtualcloud,
+		"virtualcloud-address",
+		"",
+		"URL of the virtual cloud; required when --queues has provider-virtual",
+	)
+	set.BoolVar(
+		&o.adopt,
+		"adopt-before-create",
+		true,
+		"before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine",
+	)
+	set.BoolVar(
+		&o.guardSecrets,
+		"guard-secrets",
+		true,
+		"put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge",
+	)
+	set.StringVar(
+		&o.tokenGroups,
+		"bootstrap-token-auth-extra-groups",
+		"",
+		"additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:",
+	)
+	set.DurationVar(
+		&o.draining.Detach,
+		"pv-detach-timeout",
+		kube.DefaultDetachTimeout,
+		"how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion",
+	)
+	set.DurationVar(
+		&o.draining.Attach,
+		"pv-reattach-timeout",
+		kube.DefaultAttachTimeout,
+		"how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes",
+	)
+	set.BoolVar(
+		&o.draining.Parallel,
+		"drain-volumes-in-parallel",
+		false,
+		"evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume",
+	)
+	set.IntVar(
+		&o.maxDrains,
+		"max-drains",
+		activitiesdrain.DefaultMaxDrains,
+		"largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit",
+	)
 	return c
 }
 
@@ -81,7 +126,10 @@ func execute(ctx context.Context, o options) error {
 	}
 	for group := range strings.SplitSeq(o.tokenGroups, ",") {
 		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
-			return fmt.Errorf("--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other", group)
+			return fmt.Errorf(
+				"--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other",
+				group,
+			)
 		}
 	}
 	p, err := o.Start(ctx)
@@ -109,7 +157,16 @@ func execute(ctx context.Context, o options) error {
 	if cluster != nil {
 		host, _ := os.Hostname() // if it fails, the process ID remains
 		leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-		here := newPresence(leases, name, temporal, o.Connection.Namespace, fmt.Sprintf("%s-%d", host, os.Getpid()), cluster, serve.NewHeartbeat(p.Registry), p.Logger)
+		here := newPresence(
+			leases,
+			name,
+			temporal,
+			o.Connection.Namespace,
+			fmt.Sprintf("%s-%d", host, os.Getpid()),
+			cluster,
+			serve.NewHeartbeat(p.Registry),
+			p.Logger,
+		)
 		if err := here.begin(ctx); err != nil {
 			return err
 		}
@@ -157,8 +214,8 @@ func watch(ctx context.Context, o options, clients clients) (cluster *cache.Clus
 	return cluster, api, cluster.Start(ctx)
 }
 
-// servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a cloud
-// needs no caches and no permission to list objects.
+// servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a
+// cloud needs no caches and no permission to list objects.
 func (o *options) servesCore() bool { return slices.ContainsFunc(strings.Split(o.queues, ","), isCore) }
 
 func isCore(queue string) bool {

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// renewEach is the time between two renewals. Sources: with the Lease of the bridge, 8 requests a minute; starter reports an absence after
-	// three missed renewals.
+	// renewEach is the time between two renewals. Sources: with the Lease of the bridge, 8 requests a minute; starter
+	// reports an absence after three missed renewals.
 	renewEach = 15 * time.Second
-	// absentAfter is the shortest absence that counts. Source: four missed renewals, and far below the shortest timeout that is
-	// of use.
+	// absentAfter is the shortest absence that counts. Source: four missed renewals, and far below the shortest timeout
+	// that is of use.
 	absentAfter = time.Minute
 	// mostAbsences is how many absences are kept, the newest. Source: 4 KiB of an annotation.
 	mostAbsences = 50
@@ -34,9 +34,9 @@ const (
 	presenceTimeout = 5 * time.Second
 )
 
-// presence keeps the Lease of the workers. A worker renews it while Temporal and the control cluster answer. After a gap of more
-// than absentAfter, whoever renews it first adds the gap to the absences: time that does not count as slowness of a machine or
-// of a rollout. All times are of the API server: clocks of workers may differ.
+// presence keeps the Lease of the workers. A worker renews it while Temporal and the control cluster answer. After a
+// gap of more than absentAfter, whoever renews it first adds the gap to the absences: time that does not count as
+// slowness of a machine or of a rollout. All times are of the API server: clocks of workers may differ.
 type presence struct {
 	leases   typedcoordinationv1.LeaseInterface
 	of       run.Installation
@@ -46,29 +46,53 @@ type presence struct {
 	log      *slog.Logger
 
 	heartbeat prometheus.Gauge
-	renewed   time.Time             // when this process last renewed the Lease, by its own clock; zero: never
-	kept      *coordinationv1.Lease // as this process wrote it last: a single worker need not read it; nil: it has to be read
-	failing   bool
+	renewed   time.Time // when this process last renewed the Lease, by its own clock; zero: never
+	// as this process wrote it last: a single worker need not read it; nil: it has to be read
+	kept    *coordinationv1.Lease
+	failing bool
 }
 
 // newPresence returns the presence of this worker.
-func newPresence(leases typedcoordinationv1.LeaseInterface, of run.Installation, temporal client.Client, namespace, identity string, cluster *cache.Cluster, heartbeat prometheus.Gauge, log *slog.Logger) *presence {
+func newPresence(
+	leases typedcoordinationv1.LeaseInterface,
+	of run.Installation,
+	temporal client.Client,
+	namespace, identity string,
+	cluster *cache.Cluster,
+	heartbeat prometheus.Gauge,
+	log *slog.Logger,
+) *presence {
 	answers := func(ctx context.Context) error { // a request that Temporal answers from its database
-		_, err := temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+		_, err := temporal.WorkflowService().
+			DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
 		return err
 	}
-	return &presence{leases: leases, of: of, answers: answers, identity: identity, known: cluster.SetAbsences, heartbeat: heartbeat, log: log}
+	return &presence{
+		leases:    leases,
+		of:        of,
+		answers:   answers,
+		identity:  identity,
+		known:     cluster.SetAbsences,
+		heartbeat: heartbeat,
+		log:       log,
+	}
 }
 
-// begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again until ctx
-// ends.
+// begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again
+// until ctx ends.
 func (p *presence) begin(ctx context.Context) error {
 	for {
 		err := p.renew(ctx)
 		if err == nil {
 			return nil
 		}
-		p.log.Warn("the presence of this worker cannot be recorded yet, will try again", "lease", v1alpha1.LeaseWorkers, "error", err)
+		p.log.Warn(
+			"the presence of this worker cannot be recorded yet, will try again",
+			"lease",
+			v1alpha1.LeaseWorkers,
+			"error",
+			err,
+		)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("record the presence of this worker: %w", err)
@@ -103,7 +127,8 @@ func (p *presence) renew(ctx context.Context) error {
 	if err := p.answers(ctx); err != nil {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
-	if lease := p.kept; lease != nil && time.Since(p.renewed) < absentAfter/2 { // after a pause, others may have renewed it
+	if lease := p.kept; lease != nil && time.Since(p.renewed) < absentAfter/2 {
+		// after a pause, others may have renewed it
 		p.kept = nil
 		err := p.stretch(ctx, lease.DeepCopy())
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -124,10 +149,15 @@ func (p *presence) renew(ctx context.Context) error {
 
 // stretch renews a Lease as it was read, and records the absence before it if there was one.
 func (p *presence) stretch(ctx context.Context, lease *coordinationv1.Lease) (err error) {
-	// The time of the API server is known only after a write. So the begin of a possible absence is written first, and its end is
-	// computed from the answer; if this process dies in between, the next one goes on from there.
-	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" && (p.renewed.IsZero() || time.Since(p.renewed) > absentAfter/2) {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationAbsentSince, writtenAt(lease).UTC().Format(time.RFC3339))
+	// The time of the API server is known only after a write. So the begin of a possible absence is written first, and its
+	// end is computed from the answer; if this process dies in between, the next one goes on from there.
+	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" &&
+		(p.renewed.IsZero() || time.Since(p.renewed) > absentAfter/2) {
+		metav1.SetMetaDataAnnotation(
+			&lease.ObjectMeta,
+			v1alpha1.AnnotationAbsentSince,
+			writtenAt(lease).UTC().Format(time.RFC3339),
+		)
 	}
 	if lease, err = p.write(ctx, lease); err != nil {
 		return err

@@ -43,7 +43,11 @@ func newServer(skew time.Duration) *server {
 		at := metav1.NewTime(s.now())
 		lease := action.(interface{ GetObject() runtime.Object }).GetObject().(*coordinationv1.Lease).DeepCopy()
 		if s.lease != nil && lease.ResourceVersion != s.lease.ResourceVersion {
-			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, lease.Name, errors.New("it has another version"))
+			return true, nil, apierrors.NewConflict(
+				schema.GroupResource{Resource: "leases"},
+				lease.Name,
+				errors.New("it has another version"),
+			)
 		}
 		s.writes++
 		lease.ResourceVersion = strconv.Itoa(s.writes)
@@ -76,8 +80,14 @@ type colleague struct {
 func (s *server) worker() *colleague {
 	c := &colleague{read: prometheus.NewRegistry()}
 	c.presence = &presence{
-		leases: s.client.CoordinationV1().Leases("millwright"), of: "prod", identity: "w", heartbeat: serve.NewHeartbeat(c.read), log: slog.New(slog.DiscardHandler),
-		answers: func(context.Context) error { return c.away }, known: func(a cache.Absences) { c.seen = a },
+		leases: s.client.CoordinationV1().
+			Leases("millwright"),
+		of:        "prod",
+		identity:  "w",
+		heartbeat: serve.NewHeartbeat(c.read),
+		log:       slog.New(slog.DiscardHandler),
+		answers:   func(context.Context) error { return c.away },
+		known:     func(a cache.Absences) { c.seen = a },
 	}
 	return c
 }
@@ -193,7 +203,11 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			s := newServer(0)
 			w := s.worker()
 			require.NoError(t, w.begin(t.Context()))
-			s.fails = apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, v1alpha1.LeaseWorkers, errors.New("changed"))
+			s.fails = apierrors.NewConflict(
+				schema.GroupResource{Resource: "leases"},
+				v1alpha1.LeaseWorkers,
+				errors.New("changed"),
+			)
 			w.goesOn(t, 30*time.Second)
 			require.False(t, w.failing)
 		})

@@ -36,18 +36,38 @@ import (
 const (
 	machineSlots = 200 // of a cluster queue by default: 100
 	drainSlots   = 500 // a drain takes one slot and nearly always waits
-	fairShare    = 4   // a fourth of the calls is for the machines of any one set if others wait: three more sets may be as large
+	// a fourth of the calls is for the machines of any one set if others wait: three more sets may be as large
+	fairShare = 4
 )
 
 // serveQueues starts one SDK worker for each queue. fatal gets the error of the first one that stops polling.
 func serveQueues(
-	o options, installation run.Installation, temporal client.Client, cluster *cache.Cluster, api *capi.Cache, clients clients, registry prometheus.Registerer, fatal serve.Fatal,
+	o options,
+	installation run.Installation,
+	temporal client.Client,
+	cluster *cache.Cluster,
+	api *capi.Cache,
+	clients clients,
+	registry prometheus.Registerer,
+	fatal serve.Fatal,
 ) ([]worker.Worker, error) {
 	k := &kube.Kube{
-		Cluster: cluster, Recorder: recorder(clients.control), TokenGroups: o.tokenGroups, Draining: o.draining,
-		Issued: &kube.Issued{}, Metrics: kube.NewMetrics(registry), MaxDrains: o.maxDrains, FairCalls: max(o.cloud.Calls/fairShare, 1),
+		Cluster:     cluster,
+		Recorder:    recorder(clients.control),
+		TokenGroups: o.tokenGroups,
+		Draining:    o.draining,
+		Issued:      &kube.Issued{},
+		Metrics:     kube.NewMetrics(registry),
+		MaxDrains:   o.maxDrains,
+		FairCalls:   max(o.cloud.Calls/fairShare, 1),
 		Pollers: func(ctx context.Context, name string) (int, error) {
-			return taskqueue.Pollers(ctx, temporal.WorkflowService(), o.Connection.Namespace, installation.ProviderQueue(name), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+			return taskqueue.Pollers(
+				ctx,
+				temporal.WorkflowService(),
+				o.Connection.Namespace,
+				installation.ProviderQueue(name),
+				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
+			)
 		},
 	}
 	onClusters := activities.OnClusters(k)
@@ -91,7 +111,13 @@ func serveQueues(
 			}
 			w, err = serve.StartCloud(temporal, installation, name, o.cloud, metrics, fatal, calls)
 		default:
-			err = fmt.Errorf("unknown queue %q: known are %s, %s, %s and provider-NAME", queue, run.QueueMachines, run.QueueKubernetes, run.QueueDrains)
+			err = fmt.Errorf(
+				"unknown queue %q: known are %s, %s, %s and provider-NAME",
+				queue,
+				run.QueueMachines,
+				run.QueueKubernetes,
+				run.QueueDrains,
+			)
 		}
 		if err != nil {
 			return nil, err

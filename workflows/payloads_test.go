@@ -34,8 +34,8 @@ const (
 	fleetSets = 1000
 )
 
-// largestPayload is from where on Temporal warns, in bytes. It refuses eight times as much. Source: limit.blobSize.warn and
-// limit.blobSize.error of its server.
+// largestPayload is from where on Temporal warns, in bytes. It refuses eight times as much. Source: limit.blobSize.warn
+// and limit.blobSize.error of its server.
 const largestPayload = 256 << 10
 
 // longName is a name of 253 bytes, the most that Kubernetes takes. Its end tells it from others.
@@ -79,13 +79,28 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	} {
 		o := scale.Observed{Now: now, Set: longName(0), Replicas: fleet, Finalizer: true}
 		for i := range fleet {
-			m := scale.Member{Name: longName(i), UID: uid(i), Version: "123456789", Created: now, Matches: true, Labelled: true, Phase: "Running", Joined: true, Priority: 3}
+			m := scale.Member{
+				Name:     longName(i),
+				UID:      uid(i),
+				Version:  "123456789",
+				Created:  now,
+				Matches:  true,
+				Labelled: true,
+				Phase:    "Running",
+				Joined:   true,
+				Priority: 3,
+			}
 			change(&o, &m)
 			o.Members = append(o.Members, m)
 		}
 		plan := scale.Look(o)
 		require.True(t, plan.Decision.Acts(), name)
-		payloads["DecideScale, "+name] = set.Decision{Pending: plan.Pending, Scale: plan.Decision, Seen: readAt(now).Versions, Blocked: waits(now).Blocked(now)}
+		payloads["DecideScale, "+name] = set.Decision{
+			Pending: plan.Pending,
+			Scale:   plan.Decision,
+			Seen:    readAt(now).Versions,
+			Blocked: waits(now).Blocked(now),
+		}
 	}
 	none := scale.Decide(scale.Observed{Now: now, Set: longName(0), Replicas: fleet, Finalizer: true})
 	require.Len(t, none.Create, scale.MaxCreate)
@@ -95,26 +110,52 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		plan := rollout.Look(o)
 		require.True(t, plan.Decision.Acts(), strategy)
 		payloads["DecideDeployment, "+string(strategy)] = deployment.Decision{
-			Pending: plan.Pending, Rollout: plan.Decision, Picture: deployment.PictureOf(o, plan.Status.Counts), Seen: readAt(now).Versions, Blocked: waits(now).Blocked(now),
+			Pending: plan.Pending,
+			Rollout: plan.Decision,
+			Picture: deployment.PictureOf(o, plan.Status.Counts),
+			Seen:    readAt(now).Versions,
+			Blocked: waits(now).Blocked(now),
 		}
 	}
 	payloads["GrantReplacements"] = deployment.Granted{Why: replace.Decide(allDue(now)).Why}
 	emptied := drain.Decide(crowdedNode(now))
 	require.NotEmpty(t, emptied.Departed)
 	evicted := activitiesdrain.Evicted{Picture: emptied.Picture, Blockers: emptied.Blockers, Departed: emptied.Departed}
-	payloads["EvictPods"], payloads["input of Drain"] = evicted, workflowsdrain.Input{Ref: ref(), Versions: readAt(now).Versions, NodeName: longName(0), Seen: &evicted}
-	payloads["input of EvictPods"] = activitiesdrain.Eviction{Machine: ref(), Shown: emptied.Blockers, Known: emptied.Picture.Rows, Departed: emptied.Departed}
+	payloads["EvictPods"] = evicted
+	payloads["input of Drain"] = workflowsdrain.Input{
+		Ref:      ref(),
+		Versions: readAt(now).Versions,
+		NodeName: longName(0),
+		Seen:     &evicted,
+	}
+	payloads["input of EvictPods"] = activitiesdrain.Eviction{
+		Machine:  ref(),
+		Shown:    emptied.Blockers,
+		Known:    emptied.Picture.Rows,
+		Departed: emptied.Departed,
+	}
 	payloads["heartbeat of EvictPods"] = activitiesdrain.Progress{Departed: emptied.Departed, Picture: emptied.Picture}
 	swept := orphan.Decide(lostMachines(now))
 	require.NotEmpty(t, swept.Collect)
-	payloads["FindOrphans"], payloads["input of FindOrphans"] = cloud.OrphanDecision{Decision: swept}, cloud.OrphanSearch{Class: ref(), At: now, Sightings: swept.Sightings}
+	payloads["FindOrphans"] = cloud.OrphanDecision{Decision: swept}
+	payloads["input of FindOrphans"] = cloud.OrphanSearch{Class: ref(), At: now, Sightings: swept.Sightings}
 	secrets := class.Decision{Seen: readAt(now).Versions}
 	for i := range scale.MaxBatch { // DecideClass names no more
-		s := class.SecretTarget{Name: longName(i), UID: uid(i), Version: "123456789", Finalizers: []string{longName(i), "machine.sapcloud.io/machine-controller"}}
+		s := class.SecretTarget{
+			Name:       longName(i),
+			UID:        uid(i),
+			Version:    "123456789",
+			Finalizers: []string{longName(i), "machine.sapcloud.io/machine-controller"},
+		}
 		secrets.Guard, secrets.Unguard = append(secrets.Guard, s), append(secrets.Unguard, s)
 	}
 	payloads["DecideClass"] = secrets
-	payloads["signal changed"] = run.Changed{UID: uid(0), Versions: readAt(now).Versions, Tell: longName(0), Ended: longName(0)}
+	payloads["signal changed"] = run.Changed{
+		UID:      uid(0),
+		Versions: readAt(now).Versions,
+		Tell:     longName(0),
+		Ended:    longName(0),
+	}
 	for name, payload := range payloads {
 		encoded, err := converter.GetDefaultDataConverter().ToPayloads(payload)
 		require.NoError(t, err, name)
@@ -129,8 +170,17 @@ func waits(now time.Time) explain.Set {
 	s, cause := explain.Set{Namespace: "shop", Name: longName(0), Of: fleet}, longText()[:1000]
 	for i := range fleet {
 		s.Machines = append(s.Machines, explain.Machine{
-			Namespace: "shop", Name: longName(i), Deleting: true, Step: "drain", Cause: cause + longName(i), BlockedBy: []string{"pdb/shop/" + longName(i)},
-			Since: now, Deadline: now.Add(time.Hour), Means: drain.Evict, Then: drain.Delete, Now: now,
+			Namespace: "shop",
+			Name:      longName(i),
+			Deleting:  true,
+			Step:      "drain",
+			Cause:     cause + longName(i),
+			BlockedBy: []string{"pdb/shop/" + longName(i)},
+			Since:     now,
+			Deadline:  now.Add(time.Hour),
+			Means:     drain.Evict,
+			Then:      drain.Delete,
+			Now:       now,
 		})
 	}
 	return s
@@ -139,21 +189,44 @@ func waits(now time.Time) explain.Set {
 // manySets is a deployment in whose sets and machines nothing is as it should be.
 func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 	o := rollout.Observed{
-		Now: now, Replicas: fleet, Strategy: strategy, Finalizer: true, Guard: true, HistoryLimit: new(3), PausedBy: longText(),
-		Surge: rollout.Bound{Value: 10, Percent: true}, Unavailable: rollout.Bound{Value: 10, Percent: true},
-		Automatic: rollout.AutoRollback{Failed: true, MaxFailed: fleet},
+		Now:          now,
+		Replicas:     fleet,
+		Strategy:     strategy,
+		Finalizer:    true,
+		Guard:        true,
+		HistoryLimit: new(3),
+		PausedBy:     longText(),
+		Surge:        rollout.Bound{Value: 10, Percent: true},
+		Unavailable:  rollout.Bound{Value: 10, Percent: true},
+		Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: fleet},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
 	for n := range fleetSets {
 		s := rollout.Set{
-			Name: longName(n), UID: uid(n), Version: "123456789", Created: now.Add(time.Duration(n) * time.Second), Finalizer: true, Drift: true,
-			Replicas: fleet / fleetSets, Seen: fleet / fleetSets, Revision: int64(n + 1), Current: n == fleetSets-1, NoScaleUp: n%2 == 0,
-			Failure: failure,
+			Name:      longName(n),
+			UID:       uid(n),
+			Version:   "123456789",
+			Created:   now.Add(time.Duration(n) * time.Second),
+			Finalizer: true,
+			Drift:     true,
+			Replicas:  fleet / fleetSets,
+			Seen:      fleet / fleetSets,
+			Revision:  int64(n + 1),
+			Current:   n == fleetSets-1,
+			NoScaleUp: n%2 == 0,
+			Failure:   failure,
 		}
 		for i := range fleet / fleetSets {
 			id := n*fleet/fleetSets + i
 			s.Machines = append(s.Machines, rollout.Member{
-				Name: longName(id), UID: uid(id), Version: "123456789", Node: longName(id), Failed: s.Current, Troubled: true, Priority: 1, MarkedAt: "2026-01-01T00:00:00Z",
+				Name:     longName(id),
+				UID:      uid(id),
+				Version:  "123456789",
+				Node:     longName(id),
+				Failed:   s.Current,
+				Troubled: true,
+				Priority: 1,
+				MarkedAt: "2026-01-01T00:00:00Z",
 			})
 		}
 		o.Sets = append(o.Sets, s)
@@ -163,9 +236,20 @@ func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 
 // allDue is a deployment all of whose machines are due for replacement, as many as may be granted already.
 func allDue(now time.Time) replace.Observed {
-	o := replace.Observed{Now: now, Budget: rollout.Bound{Value: 100, Percent: true}, Nodes: replace.Nodes{Joined: 3 * fleet}}
+	o := replace.Observed{
+		Now:    now,
+		Budget: rollout.Bound{Value: 100, Percent: true},
+		Nodes:  replace.Nodes{Joined: 3 * fleet},
+	}
 	for i := range fleet {
-		m := replace.Machine{Name: longName(i), UID: uid(i), Domain: longName(i % 64), Joined: true, Due: true, Reason: "HealthTimeout"}
+		m := replace.Machine{
+			Name:   longName(i),
+			UID:    uid(i),
+			Domain: longName(i % 64),
+			Joined: true,
+			Due:    true,
+			Reason: "HealthTimeout",
+		}
 		o.Machines = append(o.Machines, m)
 		if i < replace.MaxGrants-replace.MaxBatch {
 			o.Grants = append(o.Grants, replace.Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now})
@@ -174,8 +258,8 @@ func allDue(now time.Time) replace.Observed {
 	return o
 }
 
-// crowdedNode is a node that 500 pods with volumes and budgets have left at the same time, and as many are blocked on. Source of the number:
-// kubelets take 110 pods by default, and clouds allow 256.
+// crowdedNode is a node that 500 pods with volumes and budgets have left at the same time, and as many are blocked on.
+// Source of the number: kubelets take 110 pods by default, and clouds allow 256.
 func crowdedNode(now time.Time) drain.Observed {
 	const pods = 500
 	message := longText()[:2000]
@@ -185,8 +269,14 @@ func crowdedNode(now time.Time) drain.Observed {
 	}
 	for i := range pods {
 		p := drain.Pod{
-			UID: uid(i), Namespace: strings.Repeat("s", 63), Name: longName(i), Ready: true, Volumes: []string{longName(i)}, Budgets: []string{"s/" + longName(i)},
-			StatefulSet: "s/" + longName(i), Tries: drain.Tries{Result: drain.Failed, Message: message},
+			UID:         uid(i),
+			Namespace:   strings.Repeat("s", 63),
+			Name:        longName(i),
+			Ready:       true,
+			Volumes:     []string{longName(i)},
+			Budgets:     []string{"s/" + longName(i)},
+			StatefulSet: "s/" + longName(i),
+			Tries:       drain.Tries{Result: drain.Failed, Message: message},
 		}
 		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
 		o.Departed = append(o.Departed, drain.Leave(p, now.Add(-time.Duration(i)*time.Millisecond)))
@@ -200,9 +290,17 @@ func crowdedNode(now time.Time) drain.Observed {
 func lostMachines(now time.Time) orphan.Facts {
 	f := orphan.Facts{Now: now, Allowed: "25 until " + now.Add(time.Hour).Format(time.RFC3339)}
 	for i := range fleet {
-		instance := orphan.Instance{ProviderID: "i-" + longName(i), Machine: longName(i), UID: uid(i), Created: now.Add(-24 * time.Hour)}
+		instance := orphan.Instance{
+			ProviderID: "i-" + longName(i),
+			Machine:    longName(i),
+			UID:        uid(i),
+			Created:    now.Add(-24 * time.Hour),
+		}
 		f.Instances = append(f.Instances, instance)
-		f.Sightings = append(f.Sightings, orphan.Sighting{ProviderID: instance.ProviderID, UID: instance.UID, Since: now.Add(-24 * time.Hour)})
+		f.Sightings = append(
+			f.Sightings,
+			orphan.Sighting{ProviderID: instance.ProviderID, UID: instance.UID, Since: now.Add(-24 * time.Hour)},
+		)
 	}
 	f.Machines = []orphan.Machine{{Name: longName(0), UID: uid(0), ProviderID: "i-" + longName(0)}}
 	return f

@@ -27,17 +27,23 @@ import (
 	"millwright/workflows"
 )
 
-// recorded is the folder of the recorded histories. Its folders are those of `make record`: each has a list of its histories beside it.
+// recorded is the folder of the recorded histories. Its folders are those of `make record`: each has a list of its
+// histories beside it.
 var recorded = filepath.Join("testdata", "replay")
 
 // TestReplay replays every recorded history, of ended and of open runs, against the current workflows.
 func TestReplay(t *testing.T) {
 	for _, name := range names(t) {
 		t.Run(strings.TrimSuffix(name, ".json.gz"), func(t *testing.T) {
-			replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableRegistrationAliasing: true, DisableDeadlockDetection: true})
+			replayer, err := worker.NewWorkflowReplayerWithOptions(
+				worker.WorkflowReplayerOptions{DisableRegistrationAliasing: true, DisableDeadlockDetection: true},
+			)
 			require.NoError(t, err)
 			workflows.Register(replayer)
-			require.NoError(t, replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), read(t, name)))
+			require.NoError(
+				t,
+				replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), read(t, name)),
+			)
 		})
 	}
 }
@@ -67,7 +73,8 @@ func read(t *testing.T, name string) *historypb.History {
 	return history
 }
 
-// A recorded history never changes and never goes: workflows of that version may be open somewhere. The lists name all of them, each once.
+// A recorded history never changes and never goes: workflows of that version may be open somewhere. The lists name all
+// of them, each once.
 func TestRecordedHistoriesAreThoseOfTheirLists(t *testing.T) {
 	lists, err := filepath.Glob(filepath.Join(recorded, "*.sum"))
 	require.NoError(t, err)
@@ -79,13 +86,25 @@ func TestRecordedHistoriesAreThoseOfTheirLists(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			digest, name, is := strings.Cut(strings.TrimSpace(line), "  ")
 			require.True(t, is, "%s: a digest and a file: %q", list, line)
-			assert.Equal(t, strings.TrimSuffix(filepath.Base(list), ".sum"), strings.Split(name, "/")[0], "%s lists its own folder", list)
+			assert.Equal(
+				t,
+				strings.TrimSuffix(filepath.Base(list), ".sum"),
+				strings.Split(name, "/")[0],
+				"%s lists its own folder",
+				list,
+			)
 			history, err := os.ReadFile(filepath.Join(recorded, filepath.FromSlash(name)))
 			if !assert.NoError(t, err, "a recorded history is never deleted") {
 				continue
 			}
 			sum := sha256.Sum256(history)
-			assert.Equal(t, digest, hex.EncodeToString(sum[:]), "%s was changed: restore it; what is new is recorded under another name (make record)", name)
+			assert.Equal(
+				t,
+				digest,
+				hex.EncodeToString(sum[:]),
+				"%s was changed: restore it; what is new is recorded under another name (make record)",
+				name,
+			)
 			assert.Empty(t, digests[digest], "%s is the same history", name)
 			listed, digests[digest] = append(listed, name), name
 		}
@@ -104,8 +123,8 @@ func (r *registry) RegisterWorkflowWithOptions(_ any, options workflow.RegisterO
 	r.names = append(r.names, options.Name)
 }
 
-// Each workflow that a worker registers has a recorded history of an open run and one of an ended run, and what can happen to a workflow has
-// happened in one of them.
+// Each workflow that a worker registers has a recorded history of an open run and one of an ended run, and what can
+// happen to a workflow has happened in one of them.
 func TestWhatIsRecorded(t *testing.T) {
 	var registered registry
 	workflows.Register(&registered)
@@ -130,7 +149,12 @@ func TestWhatIsRecorded(t *testing.T) {
 	slices.Sort(registered.names)
 	assert.Equal(t, registered.names, slices.Sorted(maps.Keys(ended)), "a history of an ended run of each")
 	brief := []string{"OrphanCollection", "ProviderCheck"} // they wait for nothing but one call of a provider
-	assert.Equal(t, slices.DeleteFunc(slices.Clone(registered.names), func(name string) bool { return slices.Contains(brief, name) }), slices.Sorted(maps.Keys(open)), "and one of an open run")
+	assert.Equal(
+		t,
+		slices.DeleteFunc(slices.Clone(registered.names), func(name string) bool { return slices.Contains(brief, name) }),
+		slices.Sorted(maps.Keys(open)),
+		"and one of an open run",
+	)
 	assert.True(t, local, "a local activity")
 	for _, e := range []enumspb.EventType{
 		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
@@ -146,7 +170,11 @@ func TestWhatIsRecorded(t *testing.T) {
 // over reports whether an event is the last one of a run.
 func over(e enumspb.EventType) bool {
 	return slices.Contains([]enumspb.EventType{
-		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
-		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
 	}, e)
 }

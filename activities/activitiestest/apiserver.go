@@ -24,8 +24,8 @@ import (
 )
 
 // apiServer gives fake clientsets what an API server does and they do not: resource versions, UIDs, preconditions,
-// finalizers, a status that is written by itself, times in whole seconds, and no event for a write that changes nothing.
-// Its watches can be held back, as by a slow network.
+// finalizers, a status that is written by itself, times in whole seconds, and no event for a write that changes
+// nothing. Its watches can be held back, as by a slow network.
 type apiServer struct {
 	mu       sync.Mutex
 	version  int                  // of the last write
@@ -112,11 +112,12 @@ func (s *apiServer) serve(c FakeClient) {
 	})
 }
 
-// mostWaiting is how many events may wait in a feed when a write begins. Source: a feed holds 100 events and panics at the next one, and at most
-// 16 writes of a batch begin at the same time.
+// mostWaiting is how many events may wait in a feed when a write begins. Source: a feed holds 100 events and panics at
+// the next one, and at most 16 writes of a batch begin at the same time.
 const mostWaiting = 100 - 2*16
 
-// makeRoom waits, for a minute at most, until no feed holds many events: on a busy machine writes are faster than who takes the events.
+// makeRoom waits, for a minute at most, until no feed holds many events: on a busy machine writes are faster than who
+// takes the events.
 func (s *apiServer) makeRoom() {
 	full := func() (full bool) {
 		s.feeds.Range(func(feed, _ any) bool {
@@ -208,7 +209,12 @@ func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateAction
 }
 
 // update replaces an object, or its status alone, by that of the request.
-func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, wanted map[string]any, subresource string) (runtime.Object, error) {
+func (s *apiServer) update(
+	tracker testing.ObjectTracker,
+	a testing.Action,
+	wanted map[string]any,
+	subresource string,
+) (runtime.Object, error) {
 	gvr, metadata := a.GetResource(), wanted["metadata"].(map[string]any)
 	name := metadata["name"].(string)
 	old, err := tracker.Get(gvr, a.GetNamespace(), name)
@@ -238,7 +244,8 @@ func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, want
 		return old, nil
 	}
 	changed := Accessor(object)
-	if m.GetDeletionTimestamp() != nil && slices.ContainsFunc(changed.GetFinalizers(), func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
+	if m.GetDeletionTimestamp() != nil &&
+		slices.ContainsFunc(changed.GetFinalizers(), func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: gvr.Resource}, name, nil)
 	}
 	if !reflect.DeepEqual(Encode(object)["spec"], before["spec"]) {
@@ -253,7 +260,12 @@ func (s *apiServer) update(tracker testing.ObjectTracker, a testing.Action, want
 }
 
 // change writes an object as another client would, while a test runs.
-func (s *apiServer) change(tracker testing.ObjectTracker, gvr schema.GroupVersionResource, namespace, name string, patch map[string]any) {
+func (s *apiServer) change(
+	tracker testing.ObjectTracker,
+	gvr schema.GroupVersionResource,
+	namespace, name string,
+	patch map[string]any,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, err := tracker.Get(gvr, namespace, name)
@@ -280,7 +292,8 @@ func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionIm
 		if wanted, err = strategicpatch.StrategicMergeMapPatch(Encode(old), change, old); err != nil {
 			return nil, err
 		}
-		if m := Accessor(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) { // as of any patch: the field is immutable
+		if m := Accessor(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) {
+			// as of any patch: the field is immutable
 			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: a.GetResource().Resource}, m.GetName(), nil)
 		}
 	}
@@ -295,7 +308,8 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 	}
 	m := Accessor(object)
 	if p := a.DeleteOptions.Preconditions; p != nil {
-		if (p.UID != nil && *p.UID != m.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
+		if (p.UID != nil && *p.UID != m.GetUID()) ||
+			(p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
 			return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), nil)
 		}
 	}
@@ -319,7 +333,8 @@ func (s *apiServer) deleteAll(tracker testing.ObjectTracker, a testing.DeleteCol
 		return err
 	}
 	for _, secret := range list.(*corev1.SecretList).Items {
-		if !a.ListRestrictions.Labels.Matches(labels.Set(secret.Labels)) || !a.ListRestrictions.Fields.Matches(fields.Set{"type": string(secret.Type)}) {
+		if !a.ListRestrictions.Labels.Matches(labels.Set(secret.Labels)) ||
+			!a.ListRestrictions.Fields.Matches(fields.Set{"type": string(secret.Type)}) {
 			continue
 		}
 		if err := s.delete(tracker, testing.NewDeleteAction(a.GetResource(), secret.Namespace, secret.Name)); err != nil {

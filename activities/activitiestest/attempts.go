@@ -31,7 +31,9 @@ func AttemptTo[T any](w *World, activity, in any, prepare func(*testsuite.TestAc
 	w.T.Cleanup(cancel)
 	env := ActivityEnvironment()
 	env.RegisterActivity(activity)
-	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx, Interceptors: Worker{Ahead: w.Ahead}.interceptors()})
+	env.SetWorkerOptions(
+		worker.Options{BackgroundActivityContext: ctx, Interceptors: Worker{Ahead: w.Ahead}.interceptors()},
+	)
 	env.SetWorkerStopChannel(a.Stop)
 	prepare(env)
 	go func() {

@@ -10,7 +10,10 @@ import (
 
 // Keys is the metadata of a Secret.
 func Keys(name string, finalizers ...string) *metav1.PartialObjectMetadata {
-	s := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metadata(name)}
+	s := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metadata(name),
+	}
 	s.Finalizers = finalizers
 	return s
 }
@@ -38,5 +41,10 @@ func Needing(secrets ...string) func(*v1alpha1.MachineClass) {
 }
 
 func Target(name string, finalizers ...string) class.SecretTarget {
-	return class.SecretTarget{Name: name, UID: "uid-" + name, Version: "900", Finalizers: append([]string{}, finalizers...)}
+	return class.SecretTarget{
+		Name:       name,
+		UID:        "uid-" + name,
+		Version:    "900",
+		Finalizers: append([]string{}, finalizers...),
+	}
 }

@@ -38,7 +38,11 @@ func (c *cloud) note(class provider.Class, machine provider.Machine) {
 	c.Classes, c.Machines = append(c.Classes, class), append(c.Machines, machine)
 }
 
-func (c *cloud) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (c *cloud) CreateInstance(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
 	c.note(class, machine)
 	if c.Create != nil {
 		return c.Create(ctx)
@@ -46,7 +50,11 @@ func (c *cloud) CreateInstance(ctx context.Context, class provider.Class, machin
 	return c.Provider.CreateInstance(ctx, class, machine)
 }
 
-func (c *cloud) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (c *cloud) InitializeInstance(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
 	c.note(class, machine)
 	return c.Provider.InitializeInstance(ctx, class, machine)
 }
@@ -56,7 +64,11 @@ func (c *cloud) DeleteInstance(ctx context.Context, class provider.Class, machin
 	return c.Provider.DeleteInstance(ctx, class, machine)
 }
 
-func (c *cloud) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (c *cloud) InstanceStatus(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
 	c.note(class, machine)
 	return c.Provider.InstanceStatus(ctx, class, machine)
 }
@@ -72,7 +84,10 @@ func NewOffice(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Objec
 	t.Helper()
 	o := &Office{t: t, Cloud: &cloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
 	o.Provider = &activitiescloud.Provider{
-		Cloud: o.Cloud, Classes: machinefake.NewSimpleClientset(mc), Secrets: kubefake.NewClientset(secrets...), Cluster: "prod",
+		Cloud:   o.Cloud,
+		Classes: machinefake.NewSimpleClientset(mc),
+		Secrets: kubefake.NewClientset(secrets...),
+		Cluster: "prod",
 	}
 	return o
 }
@@ -83,8 +98,12 @@ func (o *Office) Ask(activity any, in activitiescloud.InstanceCall) (activitiesc
 	return Execute[activitiescloud.InstanceAnswer](o.t, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
 }
 
-// Patiently runs an activity with the retries of its workflow, without waiting, and returns how long they would have taken.
-func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
+// Patiently runs an activity with the retries of its workflow, without waiting, and returns how long they would have
+// taken.
+func (o *Office) Patiently(
+	activity any,
+	in activitiescloud.InstanceCall,
+) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
 	o.t.Helper()
 	env := WorkflowEnvironment()
 	env.RegisterActivity(o.Provider)
@@ -93,7 +112,11 @@ func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answe
 		var answer activitiescloud.InstanceAnswer
 		err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			StartToCloseTimeout: time.Minute,
-			RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 2 * time.Second, BackoffCoefficient: 1, MaximumAttempts: 6},
+			RetryPolicy: &temporal.RetryPolicy{
+				InitialInterval:    2 * time.Second,
+				BackoffCoefficient: 1,
+				MaximumAttempts:    6,
+			},
 		}), activity, in).Get(ctx, &answer)
 		return answer, err
 	})
@@ -104,7 +127,12 @@ func (o *Office) Patiently(activity any, in activitiescloud.InstanceCall) (answe
 	return answer, took, err
 }
 
-var InstanceCall = activitiescloud.InstanceCall{Machine: kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"}, Class: "small", NeverTried: true, IntentRun: "default-test-run-id"}
+var InstanceCall = activitiescloud.InstanceCall{
+	Machine:    kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"},
+	Class:      "small",
+	NeverTried: true,
+	IntentRun:  "default-test-run-id",
+}
 
 func Secret(name string, data map[string]string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Data: map[string][]byte{}}

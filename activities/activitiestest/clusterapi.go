@@ -38,9 +38,12 @@ func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Obje
 		w.API, err = capi.Watch(t.Context(), cluster, w.Provider.Client, settings)
 		require.NoError(t, err)
 		w.Secrets = kubefake.NewClientset(Kubeconfig("c"))
-		require.NoError(t, w.API.WatchDrains(capi.Drains{Secrets: w.Secrets, Connect: func(*rest.Config) (kubernetes.Interface, error) {
-			return w.Target, nil
-		}}))
+		require.NoError(
+			t,
+			w.API.WatchDrains(capi.Drains{Secrets: w.Secrets, Connect: func(*rest.Config) (kubernetes.Interface, error) {
+				return w.Target, nil
+			}}),
+		)
 		return 5 // sets, machines, deployments, Clusters, drain rules
 	})
 }
@@ -48,8 +51,17 @@ func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Obje
 // Kubeconfig is the Secret of a Cluster whose workload cluster is the target of the world.
 func Kubeconfig(cluster string) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: cluster + "-kubeconfig", UID: "uid-kubeconfig", ResourceVersion: "1"},
-		Data:       map[string][]byte{"value": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"x","clusters":[{"name":"c","cluster":{"server":"https://workload"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}]}`)},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       Shop,
+			Name:            cluster + "-kubeconfig",
+			UID:             "uid-kubeconfig",
+			ResourceVersion: "1",
+		},
+		Data: map[string][]byte{
+			"value": []byte(
+				`{"apiVersion":"v1","kind":"Config","current-context":"x","clusters":[{"name":"c","cluster":{"server":"https://workload"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}]}`,
+			),
+		},
 	}
 }
 

@@ -16,7 +16,11 @@ import (
 
 func DecideDeployment(w *World, in kube.Read) deployment.Decision {
 	w.T.Helper()
-	return Twice[deployment.Decision](w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{Read: in})
+	return Twice[deployment.Decision](
+		w,
+		(&deployment.Activities{Kube: w.Kube}).DecideDeployment,
+		deployment.Input{Read: in},
+	)
 }
 
 func DeploymentRead(o metav1.Object) deployment.Input {
@@ -24,7 +28,12 @@ func DeploymentRead(o metav1.Object) deployment.Input {
 }
 
 // Owned returns a set of a deployment.
-func Owned(d *v1alpha1.MachineDeployment, name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+func Owned(
+	d *v1alpha1.MachineDeployment,
+	name string,
+	replicas int32,
+	change ...func(*v1alpha1.MachineSet),
+) *v1alpha1.MachineSet {
 	return Set(name, replicas, append(change, OwnedBy[*v1alpha1.MachineSet](d))...)
 }
 
@@ -67,7 +76,12 @@ func Former(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
 // RecordedFor is a grant in a deployment's status. The machine may be gone.
 func RecordedFor(name string) v1alpha1.MachineReplacement {
-	return v1alpha1.MachineReplacement{UID: types.UID("uid-" + name), Name: name, Reason: "HealthTimeout", GrantedAt: LongAgo}
+	return v1alpha1.MachineReplacement{
+		UID:       types.UID("uid-" + name),
+		Name:      name,
+		Reason:    "HealthTimeout",
+		GrantedAt: LongAgo,
+	}
 }
 
 // CreateSet is the input that creates the first set of a deployment.

@@ -49,7 +49,8 @@ func Marked(key, value string) func(*v1alpha1.Machine) {
 // NotReady makes a node not Ready for so long.
 func NotReady(ago time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = "Unknown", metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
+		n.Status.Conditions[0].Status = "Unknown"
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
 	}
 }
 
@@ -60,12 +61,18 @@ func Detaching(a *storagev1.VolumeAttachment) {
 
 // AwaitDetach runs AwaitDetach.
 func (w *World) AwaitDetach(in activitiesdrain.Detaching) *attempt[activitiesdrain.Detached] {
-	return AttemptTo[activitiesdrain.Detached](w, (&activitiesdrain.Activities{Kube: w.Kube}).AwaitDetach, in, func(*testsuite.TestActivityEnvironment) {})
+	return AttemptTo[activitiesdrain.Detached](
+		w,
+		(&activitiesdrain.Activities{Kube: w.Kube}).AwaitDetach,
+		in,
+		func(*testsuite.TestActivityEnvironment) {},
+	)
 }
 
 func (w *World) Attachment(name, node string) *storagev1.VolumeAttachment {
 	w.T.Helper()
-	object, err := w.Target.Tracker().Get(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", name+"-on-"+node)
+	object, err := w.Target.Tracker().
+		Get(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", name+"-on-"+node)
 	if err != nil {
 		return nil
 	}
@@ -79,7 +86,8 @@ func (d *Desk) Count(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// evictingTarget is a target whose evictions take long, as with a webhook. Unlike a fake it notices when the client gives up.
+// evictingTarget is a target whose evictions take long, as with a webhook. Unlike a fake it notices when the client
+// gives up.
 type evictingTarget struct {
 	kubernetes.Interface
 	before func(ctx context.Context, pod string) error // runs before an eviction; after an error the eviction is not sent
@@ -131,8 +139,8 @@ type Asked struct {
 	Grace string // the grace period in the request; empty: the pod's own
 }
 
-// Desk takes requests for pods in the place of the API server: a pod that may go terminates, and is there until the test
-// says that it is gone.
+// Desk takes requests for pods in the place of the API server: a pod that may go terminates, and is there until the
+// test says that it is gone.
 type Desk struct {
 	*World
 	mu       sync.Mutex
@@ -250,24 +258,35 @@ type Emptier struct {
 // Empty runs EvictPods, with the heartbeat details of the attempt before, if any.
 func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
 	e := &Emptier{Beats: make(chan activitiesdrain.Progress, 1000)}
-	e.attempt = AttemptTo[activitiesdrain.Evicted](w, (&activitiesdrain.Activities{Kube: w.Kube}).EvictPods, in, func(env *testsuite.TestActivityEnvironment) {
-		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
-			var b activitiesdrain.Progress
-			if err := details.Get(&b); err != nil {
-				b.Picture.Why = err.Error()
+	e.attempt = AttemptTo[activitiesdrain.Evicted](
+		w,
+		(&activitiesdrain.Activities{Kube: w.Kube}).EvictPods,
+		in,
+		func(env *testsuite.TestActivityEnvironment) {
+			env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+				var b activitiesdrain.Progress
+				if err := details.Get(&b); err != nil {
+					b.Picture.Why = err.Error()
+				}
+				e.Beats <- b
+			})
+			for _, details := range before {
+				env.SetHeartbeatDetails(details)
 			}
-			e.Beats <- b
-		})
-		for _, details := range before {
-			env.SetHeartbeatDetails(details)
-		}
-	})
+		},
+	)
 	return e
 }
 
 // Attached is the attachment of the volume pv-<name> to a node; an empty name is a volume without a persistent volume.
 func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
-	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name + "-on-" + node, UID: types.UID("uid-" + name + "-" + node), ResourceVersion: "900"}}
+	a := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name + "-on-" + node,
+			UID:             types.UID("uid-" + name + "-" + node),
+			ResourceVersion: "900",
+		},
+	}
 	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
 	if name != "" {
 		a.Spec.Source.PersistentVolumeName = new("pv-" + name)
@@ -278,12 +297,17 @@ func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *s
 // Detach frees a volume from the node n.
 func (w *World) Detach(name string) {
 	w.T.Helper()
-	require.NoError(w.T, w.Target.StorageV1().VolumeAttachments().Delete(w.T.Context(), name+"-on-n", metav1.DeleteOptions{}))
+	require.NoError(
+		w.T,
+		w.Target.StorageV1().VolumeAttachments().Delete(w.T.Context(), name+"-on-n", metav1.DeleteOptions{}),
+	)
 }
 
 // Attach attaches a volume to another node.
 func (w *World) Attach(name string) {
 	w.T.Helper()
-	_, err := w.Target.StorageV1().VolumeAttachments().Create(w.T.Context(), Attached(name, "other"), metav1.CreateOptions{})
+	_, err := w.Target.StorageV1().
+		VolumeAttachments().
+		Create(w.T.Context(), Attached(name, "other"), metav1.CreateOptions{})
 	require.NoError(w.T, err)
 }

@@ -178,9 +178,14 @@ func ProviderID(id string) func(*corev1.Node) {
 func Lived(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Labels = map[string]string{"kubernetes.io/os": "linux"}
-	n.Annotations = map[string]string{"volumes.kubernetes.io/x": "true", v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged}
+	n.Annotations = map[string]string{
+		"volumes.kubernetes.io/x":     "true",
+		v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged,
+	}
 	n.Finalizers = []string{Backup}
-	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: &since}}
+	n.Spec.Taints = []corev1.Taint{
+		{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: &since},
+	}
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
@@ -205,8 +210,8 @@ func SyncNode(w *World, in kube.Read) *corev1.Node {
 	return n
 }
 
-// KeptFrom is the workflow's time when a preservation begins. It is later than any worker's, so that it counts. Times are
-// local ones, as those that come out of an API server's answer.
+// KeptFrom is the workflow's time when a preservation begins. It is later than any worker's, so that it counts. Times
+// are local ones, as those that come out of an API server's answer.
 var (
 	KeptFrom  = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
 	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))

@@ -20,8 +20,13 @@ const Shop = "shop" // the namespace of all objects
 func metadata(name string) metav1.ObjectMeta {
 	created := metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
 	return metav1.ObjectMeta{
-		Namespace: Shop, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900", Generation: 1, CreationTimestamp: created,
-		Finalizers: []string{v1alpha1.FinalizerMachine},
+		Namespace:         Shop,
+		Name:              name,
+		UID:               types.UID("uid-" + name),
+		ResourceVersion:   "900",
+		Generation:        1,
+		CreationTimestamp: created,
+		Finalizers:        []string{v1alpha1.FinalizerMachine},
 	}
 }
 
@@ -67,7 +72,9 @@ func Template() v1alpha1.MachineTemplateSpec {
 // Node returns the node n as its kubelet registers it.
 func Node(change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", ResourceVersion: "900"}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status"}}
+	n.Status.Conditions = []corev1.NodeCondition{
+		{Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+	}
 	return With(n, change)
 }
 
@@ -94,7 +101,9 @@ func OwnedBy[T metav1.Object](owner metav1.Object) func(T) {
 		kind = "MachineDeployment"
 	}
 	return func(o T) {
-		o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))})
+		o.SetOwnerReferences(
+			[]metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))},
+		)
 	}
 }
 

@@ -14,14 +14,18 @@ import (
 
 // Pod returns a pod of the namespace web on the node n.
 func Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900"}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900"},
+	}
 	p.Spec.NodeName, p.Status.Phase = "n", corev1.PodRunning
 	return With(p, change)
 }
 
 // OfDaemonSet makes a DaemonSet the controller of a pod.
 func OfDaemonSet(p *corev1.Pod) {
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x", UID: "uid-x", Controller: new(true)}}
+	p.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x", UID: "uid-x", Controller: new(true)},
+	}
 }
 
 func InPhase(phase corev1.PodPhase) func(*corev1.Pod) {
@@ -64,7 +68,10 @@ func (w *World) ServePods() {
 			return true, nil, err
 		}
 		w.Server.Watched <- struct{}{}
-		return true, filter(all, func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) }), nil
+		return true, filter(
+			all,
+			func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) },
+		), nil
 	})
 }
 

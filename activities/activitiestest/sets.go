@@ -15,7 +15,12 @@ func SetRead(s *v1alpha1.MachineSet) set.Input { return set.Input{Read: Read(s)}
 // Counted returns a set whose status has the right counts.
 func Counted(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
 	s.Status = v1alpha1.MachineSetStatus{
-		ObservedGeneration: s.Generation, Replicas: replicas, FullyLabeledReplicas: replicas, ReadyReplicas: ready, AvailableReplicas: ready, Selector: "app=web",
+		ObservedGeneration:   s.Generation,
+		Replicas:             replicas,
+		FullyLabeledReplicas: replicas,
+		ReadyReplicas:        ready,
+		AvailableReplicas:    ready,
+		Selector:             "app=web",
 	}
 	return s
 }
@@ -28,7 +33,9 @@ func Create(s *v1alpha1.MachineSet, names ...string) set.Creation {
 func Blocked(reason, message string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: reason, Message: message}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: reason, Message: message},
+		}
 	}
 }
 
@@ -42,7 +49,9 @@ func (w *World) Change(name string, change func(*v1alpha1.Machine)) {
 }
 
 func Rich(c *v1alpha1.MachineClass) {
-	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/seat": resource.MustParse("2")}}
+	c.NodeTemplate = &v1alpha1.NodeTemplate{
+		VirtualCapacity: corev1.ResourceList{"example.com/seat": resource.MustParse("2")},
+	}
 }
 
 // Cached returns the objects in the caches, each with a copy of it.

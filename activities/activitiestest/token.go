@@ -64,8 +64,14 @@ func (w *World) Alter(ref kube.TokenRef, key, value string) {
 func TokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
 	name := "bootstrap-token-woaoc8" // as tokenID makes it
 	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{
-		Namespace: KubeSystem, Name: name, UID: "uid-of-token", ResourceVersion: "900",
-		Labels: map[string]string{v1alpha1.LabelMachineUID: "uid-m"}, Annotations: map[string]string{v1alpha1.AnnotationAttempt: "1"},
+		Namespace:       KubeSystem,
+		Name:            name,
+		UID:             "uid-of-token",
+		ResourceVersion: "900",
+		Labels: map[string]string{
+			v1alpha1.LabelMachineUID: "uid-m",
+		},
+		Annotations: map[string]string{v1alpha1.AnnotationAttempt: "1"},
 	}}
 	s.Data = map[string][]byte{
 		"token-id":     []byte(strings.TrimPrefix(name, "bootstrap-token-")),

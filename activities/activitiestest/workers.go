@@ -25,10 +25,12 @@ type Worker struct {
 // Bubble is when the time of a bubble begins. Source: testing/synctest.
 var Bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Rounding is by how much a time that is stored in whole seconds may differ from the time that a test of a bubble expects.
+// Rounding is by how much a time that is stored in whole seconds may differ from the time that a test of a bubble
+// expects.
 const Rounding = time.Second
 
-// OnWrongClocks runs a test on workers whose clocks are wrong by ten minutes, with local and with regular activities, each in a bubble.
+// OnWrongClocks runs a test on workers whose clocks are wrong by ten minutes, with local and with regular activities,
+// each in a bubble.
 func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
 	t.Helper()
 	for way, local := range map[string]bool{"local": true, "regular": false} {
@@ -63,7 +65,11 @@ func RunOn[T any](w *World, k Worker, activity, in any) (T, error) {
 }
 
 // Execute runs an activity as a regular one of this worker, in an environment that is used for nothing else.
-func (k Worker) Execute(env *testsuite.TestActivityEnvironment, activity any, in ...any) (converter.EncodedValue, error) {
+func (k Worker) Execute(
+	env *testsuite.TestActivityEnvironment,
+	activity any,
+	in ...any,
+) (converter.EncodedValue, error) {
 	env.SetWorkerOptions(worker.Options{Interceptors: k.interceptors()})
 	return env.ExecuteActivity(activity, in...)
 }
@@ -72,13 +78,17 @@ func (k Worker) interceptors() []interceptor.WorkerInterceptor {
 	return []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}
 }
 
-// serverTimes makes the times of a regular activity those of the server: the test environment takes them from the worker's clock.
+// serverTimes makes the times of a regular activity those of the server: the test environment takes them from the
+// worker's clock.
 type serverTimes struct {
 	interceptor.WorkerInterceptorBase
 	ahead time.Duration
 }
 
-func (s *serverTimes) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+func (s *serverTimes) InterceptActivity(
+	_ context.Context,
+	next interceptor.ActivityInboundInterceptor,
+) interceptor.ActivityInboundInterceptor {
 	in := &inbound{ahead: s.ahead}
 	in.Next = next
 	return in

@@ -108,7 +108,11 @@ func Local[T any](w *World, activity, in any) (T, error) {
 	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteLocalActivity)
 }
 
-func Execute[T any](t *testing.T, activity, in any, how func(*testsuite.TestActivityEnvironment, any, ...any) (converter.EncodedValue, error)) (result T, err error) {
+func Execute[T any](
+	t *testing.T,
+	activity, in any,
+	how func(*testsuite.TestActivityEnvironment, any, ...any) (converter.EncodedValue, error),
+) (result T, err error) {
 	t.Helper()
 	env := ActivityEnvironment()
 	env.RegisterActivity(activity)
@@ -119,7 +123,8 @@ func Execute[T any](t *testing.T, activity, in any, how func(*testsuite.TestActi
 	return result, err
 }
 
-// ActivityEnvironment runs activities, and logs nothing. The test suite would end a local activity after three seconds of the real clock.
+// ActivityEnvironment runs activities, and logs nothing. The test suite would end a local activity after three seconds
+// of the real clock.
 func ActivityEnvironment() *testsuite.TestActivityEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -128,8 +133,9 @@ func ActivityEnvironment() *testsuite.TestActivityEnvironment {
 	return env
 }
 
-// WorkflowEnvironment runs workflows, and logs nothing. On a busy machine a workflow may stand still for longer than the seconds of the real
-// clock after which the test suite ends it, and than the second after which the SDK takes it for a deadlock.
+// WorkflowEnvironment runs workflows, and logs nothing. On a busy machine a workflow may stand still for longer than
+// the seconds of the real clock after which the test suite ends it, and than the second after which the SDK takes it
+// for a deadlock.
 func WorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -191,7 +197,8 @@ func (w *World) Snapshot() string {
 	core := corev1.SchemeGroupVersion
 	all = append(all, w.list(w.Target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
 	all = append(all, w.list(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
-	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"} // of the fake client's lists
+	// of the fake client's lists
+	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}
 	all = append(all, w.list(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
 	all = append(all, w.provided()...)
 	text, err := json.MarshalIndent(all, "", " ")
@@ -199,7 +206,11 @@ func (w *World) Snapshot() string {
 	return string(text)
 }
 
-func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupVersionResource, kind schema.GroupVersionKind) []kuberuntime.Object {
+func (w *World) list(
+	tracker clienttesting.ObjectTracker,
+	resource schema.GroupVersionResource,
+	kind schema.GroupVersionKind,
+) []kuberuntime.Object {
 	w.T.Helper()
 	list, err := tracker.List(resource, kind, "")
 	require.NoError(w.T, err)
@@ -208,15 +219,18 @@ func (w *World) list(tracker clienttesting.ObjectTracker, resource schema.GroupV
 	return items
 }
 
-// Requests returns the requests to the API servers since forget, as verb and resource: "patch machines". It leaves out the
-// watches of the caches, which begin at any time after these are filled; only drains watch pods.
+// Requests returns the requests to the API servers since forget, as verb and resource: "patch machines". It leaves out
+// the watches of the caches, which begin at any time after these are filled; only drains watch pods.
 func (w *World) Requests() []string {
 	list := []string{}
 	for _, action := range slices.Concat(w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions(), w.asked()) {
 		if action.GetVerb() == "watch" && action.GetResource().Resource != "pods" {
 			continue
 		}
-		list = append(list, strings.TrimSuffix(action.GetVerb()+" "+action.GetResource().Resource+"/"+action.GetSubresource(), "/"))
+		list = append(
+			list,
+			strings.TrimSuffix(action.GetVerb()+" "+action.GetResource().Resource+"/"+action.GetSubresource(), "/"),
+		)
 	}
 	return list
 }

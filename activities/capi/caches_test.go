@@ -23,31 +23,78 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// crowd is a set with one of each, with something to change wherever an activity could change it in place. What is going is called old.
+// crowd is a set with one of each, with something to change wherever an activity could change it in place. What is
+// going is called old.
 func crowd() (*clusterv1.MachineSet, []runtime.Object) {
-	s := capitest.Set("s", 3, capitest.OfDeployment, annotatedSet(clusterv1.RevisionAnnotation, "0"), annotatedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), func(s *clusterv1.MachineSet) {
-		s.Finalizers = []string{clusterv1.MachineSetFinalizer, "example.com/x"}
-		s.Spec.Template.Spec.MinReadySeconds = new(int32(7))
-		for _, kind := range []string{"Blocked", "ScalingUp", "Theirs", "MachinesReady"} {
-			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: "Unknown", Reason: "Once", Message: "once"})
-		}
-		s.Status.Replicas, s.Status.Versions = new(int32(9)), []clusterv1.StatusVersion{{Version: "v1.0.0", Replicas: 9}}
-	})
+	s := capitest.Set(
+		"s",
+		3,
+		capitest.OfDeployment,
+		annotatedSet(clusterv1.RevisionAnnotation, "0"),
+		annotatedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+		func(s *clusterv1.MachineSet) {
+			s.Finalizers = []string{clusterv1.MachineSetFinalizer, "example.com/x"}
+			s.Spec.Template.Spec.MinReadySeconds = new(int32(7))
+			for _, kind := range []string{"Blocked", "ScalingUp", "Theirs", "MachinesReady"} {
+				s.Status.Conditions = append(
+					s.Status.Conditions,
+					metav1.Condition{Type: kind, Status: "Unknown", Reason: "Once", Message: "once"},
+				)
+			}
+			s.Status.Replicas, s.Status.Versions = new(int32(9)), []clusterv1.StatusVersion{{Version: "v1.0.0", Replicas: 9}}
+		},
+	)
 	owned := func(m *clusterv1.Machine) {
-		m.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}}, m.OwnerReferences...)
+		m.OwnerReferences = append(
+			[]metav1.OwnerReference{{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}},
+			m.OwnerReferences...)
 		m.Spec.MinReadySeconds = new(int32(1))
 	}
 	shared := func(o *unstructured.Unstructured) {
-		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}, {APIVersion: "cluster.x-k8s.io/v1beta1", Kind: "Cluster", Name: "c", UID: "uid-c"}})
+		o.SetOwnerReferences(
+			[]metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"},
+				{APIVersion: "cluster.x-k8s.io/v1beta1", Kind: "Cluster", Name: "c", UID: "uid-c"},
+			},
+		)
 		o.SetLabels(map[string]string{"theirs": "x"})
 	}
 	return s, []runtime.Object{
-		s, receiver("s"), capitest.Set("old", 0, capitest.Going, func(s *clusterv1.MachineSet) { s.Finalizers = []string{"a", observecapi.Finalizer, "z"} }),
-		capitest.Machine("m", s, owned), capitest.Machine("sick", s, owned, capitest.Unhealthy), capitest.Machine("old", s, owned, capitest.Going),
+		s,
+		receiver("s"),
+		capitest.Set(
+			"old",
+			0,
+			capitest.Going,
+			func(s *clusterv1.MachineSet) { s.Finalizers = []string{"a", observecapi.Finalizer, "z"} },
+		),
+		capitest.Machine(
+			"m",
+			s,
+			owned,
+		),
+		capitest.Machine("sick", s, owned, capitest.Unhealthy),
+		capitest.Machine("old", s, owned, capitest.Going),
 		capitest.Machine("due", s, owned, capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")),
 		capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = m.OwnerReferences[:0] }),
-		capitest.Machine("hooked", s, owned, capitest.AtTheHook), capitest.Cluster(), capitest.Deployment(), capitest.Bootstrap(shared), capitest.Infrastructure(shared), capitest.ControlPlane(),
-		clone(capitest.Infrastructure(), "stray"), clone(capitest.Infrastructure(), "hooked"), clone(capitest.Bootstrap(), "due"), clone(capitest.Infrastructure(), "due"),
+		capitest.Machine(
+			"hooked",
+			s,
+			owned,
+			capitest.AtTheHook,
+		),
+		capitest.Cluster(),
+		capitest.Deployment(),
+		capitest.Bootstrap(shared),
+		capitest.Infrastructure(shared),
+		capitest.ControlPlane(),
+		clone(
+			capitest.Infrastructure(),
+			"stray",
+		),
+		clone(capitest.Infrastructure(), "hooked"),
+		clone(capitest.Bootstrap(), "due"),
+		clone(capitest.Infrastructure(), "due"),
 	}
 }
 
@@ -62,15 +109,28 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 	}
 	errands := func(like *unstructured.Unstructured, name string) set.Errands {
 		resource := capitest.ResourceOf(like)
-		return set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{{
-			Group: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Name: name, UID: string(like.GetUID()), Version: "900", Reason: "Some", Why: "x",
-		}}}
+		return set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
+			{
+				Group:      resource.Group,
+				APIVersion: resource.Version,
+				Resource:   resource.Resource,
+				Name:       name,
+				UID:        string(like.GetUID()),
+				Version:    "900",
+				Reason:     "Some",
+				Why:        "x",
+			},
+		}}
 	}
 	old, hooked := capitest.Set("old", 0), capitest.Machine("hooked", s)
 	remark := errands(capitest.Infrastructure(), "sick")
 	remark.Objects[0].UID = "uid-sick"
 	return map[string][]any{
-		"DecideClusterAPISet":      {activitiestest.ClusterAPIRead(s, false), activitiestest.ClusterAPIRead(s, true), activitiestest.ClusterAPIRead(old, false)},
+		"DecideClusterAPISet": {
+			activitiestest.ClusterAPIRead(s, false),
+			activitiestest.ClusterAPIRead(s, true),
+			activitiestest.ClusterAPIRead(old, false),
+		},
 		"FinalizeClusterAPISet":    {activitiestest.Read(s), activitiestest.Read(old)},
 		"ReportClusterAPISet":      {report(s), report(old)},
 		"CreateClusterAPIMachines": {activitiestest.CreateClusterAPI(s, "s-a")},
@@ -89,9 +149,15 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 		"DecideClusterAPIDrain":    {drain.Input{Read: activitiestest.Read(hooked)}},
 		"CordonClusterAPINode":     {activitiestest.Read(hooked)},
 		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.Ref(hooked), NodeName: "node-hooked"}},
-		"ReportClusterAPIDrain":    {machine.Report{Read: activitiestest.Read(hooked), Step: &kube.Step{Name: "drain"}, Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining"}}}},
-		"HoldClusterAPIDrain":      {drain.Holding{Read: activitiestest.Read(hooked), Why: "x"}},
-		"ReleaseClusterAPIHook":    {capi.HookRelease{Read: activitiestest.Read(hooked)}},
+		"ReportClusterAPIDrain": {
+			machine.Report{
+				Read:       activitiestest.Read(hooked),
+				Step:       &kube.Step{Name: "drain"},
+				Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining"}},
+			},
+		},
+		"HoldClusterAPIDrain":   {drain.Holding{Read: activitiestest.Read(hooked), Why: "x"}},
+		"ReleaseClusterAPIHook": {capi.HookRelease{Read: activitiestest.Read(hooked)}},
 	}
 }
 

@@ -30,9 +30,14 @@ type clone struct {
 	taken    bool // a machine owns it already
 }
 
-// clone makes the copy of a template for the machine of this name. One that exists and belongs to the set counts as made. The set owns it
-// until Cluster API's controller of machines makes the machine its owner.
-func (a *Activities) clone(ctx context.Context, s *clusterv1.MachineSet, template capi.Foreign, name string) (c clone, err error) {
+// clone makes the copy of a template for the machine of this name. One that exists and belongs to the set counts as
+// made. The set owns it until Cluster API's controller of machines makes the machine its owner.
+func (a *Activities) clone(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	template capi.Foreign,
+	name string,
+) (c clone, err error) {
 	kind := capi.CloneKind(template.Ref)
 	if c.resource, err = a.API.Resource(ctx, kind); err != nil {
 		return c, err
@@ -49,7 +54,9 @@ func (a *Activities) clone(ctx context.Context, s *clusterv1.MachineSet, templat
 	labels, annotations := a.cloneMetadata(s, template)
 	o.SetLabels(labels)
 	o.SetAnnotations(annotations)
-	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID}})
+	o.SetOwnerReferences(
+		[]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID}},
+	)
 	objects := a.API.Client().Objects.Resource(c.resource).Namespace(s.Namespace)
 	made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: capi.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
@@ -66,7 +73,10 @@ func (a *Activities) clone(ctx context.Context, s *clusterv1.MachineSet, templat
 }
 
 // cloneMetadata returns the labels and annotations of the clones of a template.
-func (a *Activities) cloneMetadata(s *clusterv1.MachineSet, template capi.Foreign) (labels, annotations map[string]string) {
+func (a *Activities) cloneMetadata(
+	s *clusterv1.MachineSet,
+	template capi.Foreign,
+) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	if template.Object != nil {
 		own, _, _ := unstructured.NestedStringMap(template.Object.Object, "spec", "template", "metadata", "labels")
@@ -77,7 +87,10 @@ func (a *Activities) cloneMetadata(s *clusterv1.MachineSet, template capi.Foreig
 	maps.Copy(labels, a.API.MachineLabels(s))
 	maps.Copy(annotations, s.Spec.Template.Annotations)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = template.Ref.Name
-	annotations[clusterv1.TemplateClonedFromGroupKindAnnotation] = schema.GroupKind{Group: template.Ref.APIGroup, Kind: template.Ref.Kind}.String()
+	annotations[clusterv1.TemplateClonedFromGroupKindAnnotation] = schema.GroupKind{
+		Group: template.Ref.APIGroup,
+		Kind:  template.Ref.Kind,
+	}.String()
 	return labels, annotations
 }
 
@@ -96,9 +109,13 @@ func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, 
 	return err
 }
 
-// strays lists the clones that a set owns, that no machine owns, and whose machine does not exist: they were left behind when a worker
-// died.
-func (a *Activities) strays(ctx context.Context, s *clusterv1.MachineSet, around capi.Around) (strays []set.Object, err error) {
+// strays lists the clones that a set owns, that no machine owns, and whose machine does not exist: they were left
+// behind when a worker died.
+func (a *Activities) strays(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	around capi.Around,
+) (strays []set.Object, err error) {
 	used := sets.New[string]()
 	for _, m := range slices.Concat(around.Members, around.Orphans) { // a released machine keeps its clones
 		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
@@ -112,12 +129,16 @@ func (a *Activities) strays(ctx context.Context, s *clusterv1.MachineSet, around
 		if err != nil {
 			return nil, err
 		}
-		list, err := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		list, err := a.API.Client().
+			Objects.Resource(resource).
+			Namespace(s.Namespace).
+			List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return nil, fmt.Errorf("list %s of set %s: %w", resource.Resource, s.Name, err)
 		}
 		for _, o := range list.Items {
-			if capi.Owned(&o, string(s.UID)) && !capi.OwnedByMachine(&o) && o.GetDeletionTimestamp() == nil && !used.Has(o.GetName()) {
+			if capi.Owned(&o, string(s.UID)) && !capi.OwnedByMachine(&o) && o.GetDeletionTimestamp() == nil &&
+				!used.Has(o.GetName()) {
 				strays = append(strays, object(resource, &o, "no machine uses it"))
 			}
 		}
@@ -132,7 +153,8 @@ func object(resource schema.GroupVersionResource, o metav1.Object, why string) s
 	}
 }
 
-// CollectClones deletes clones that no machine uses and that still are as the decision saw them. Running it twice deletes once.
+// CollectClones deletes clones that no machine uses and that still are as the decision saw them. Running it twice
+// deletes once.
 func (a *Activities) CollectClones(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
 	return kube.InParallel("", len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
@@ -163,8 +185,9 @@ func postponed(around capi.Around, plan scale.Plan) (objects []set.Object) {
 	return objects
 }
 
-// OwnTemplates adds the owner reference to the Cluster, and the label of the Cluster, to templates of a set that still are as the decision
-// saw them: the deletion of the Cluster deletes them, and a move of the Cluster moves them. Running it twice writes once.
+// OwnTemplates adds the owner reference to the Cluster, and the label of the Cluster, to templates of a set that still
+// are as the decision saw them: the deletion of the Cluster deletes them, and a move of the Cluster moves them. Running
+// it twice writes once.
 func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -180,7 +203,13 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.Min
 	versions := kube.MinVersions{}
 	for _, o := range in.Objects {
 		objects := a.API.Client().Objects.Resource(o.GVR()).Namespace(s.Namespace)
-		template, err := kube.LiveAt(ctx, getter{objects}, "template", kube.Ref{Namespace: s.Namespace, Name: o.Name, UID: o.UID}, o.Version)
+		template, err := kube.LiveAt(
+			ctx,
+			getter{objects},
+			"template",
+			kube.Ref{Namespace: s.Namespace, Name: o.Name, UID: o.UID},
+			o.Version,
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -208,8 +237,8 @@ func (g getter) Get(ctx context.Context, name string, o metav1.GetOptions) (*uns
 	return g.objects.Get(ctx, name, o)
 }
 
-// syncClones writes the labels and annotations of the clones of a machine. A clone that does not exist is left to the machine's own
-// controller, which says so in the machine's conditions.
+// syncClones writes the labels and annotations of the clones of a machine. A clone that does not exist is left to the
+// machine's own controller, which says so in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
 	around, err := a.API.ReadToAct(ctx, s)
 	if err != nil {
@@ -226,14 +255,23 @@ func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m 
 }
 
 // cloneOf returns a machine's reference to its clone of one of its set's templates; not defined if it has none.
-func cloneOf(s *clusterv1.MachineSet, m *clusterv1.Machine, template capi.Foreign) clusterv1.ContractVersionedObjectReference {
+func cloneOf(
+	s *clusterv1.MachineSet,
+	m *clusterv1.Machine,
+	template capi.Foreign,
+) clusterv1.ContractVersionedObjectReference {
 	if template.Ref == s.Spec.Template.Spec.InfrastructureRef {
 		return m.Spec.InfrastructureRef
 	}
 	return m.Spec.Bootstrap.ConfigRef
 }
 
-func (a *Activities) syncClone(ctx context.Context, s *clusterv1.MachineSet, template capi.Foreign, ref clusterv1.ContractVersionedObjectReference) error {
+func (a *Activities) syncClone(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	template capi.Foreign,
+	ref clusterv1.ContractVersionedObjectReference,
+) error {
 	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return err
@@ -256,7 +294,14 @@ func (a *Activities) syncClone(ctx context.Context, s *clusterv1.MachineSet, tem
 type asMillwright struct{ dynamic.ResourceInterface }
 
 // Patch patches an object.
-func (a asMillwright) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (a asMillwright) Patch(
+	ctx context.Context,
+	name string,
+	kind types.PatchType,
+	data []byte,
+	o metav1.PatchOptions,
+	subresources ...string,
+) (*unstructured.Unstructured, error) {
 	o.FieldManager = capi.FieldManager
 	return a.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
 }

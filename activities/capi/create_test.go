@@ -22,10 +22,16 @@ import (
 func TestCreateMachinesWithTheirClones(t *testing.T) {
 	s := capitest.Set("s", 3, capitest.OfDeployment)
 	w, a := world(t, s)
-	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c"))
+	written := activitiestest.Twice[set.Written](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c"),
+	)
 	assert.Empty(t, written.Failure)
 	assert.Equal(t, []string{
-		`Normal SuccessfulCreate Created Machine "s-a"`, `Normal SuccessfulCreate Created Machine "s-b"`, `Normal SuccessfulCreate Created Machine "s-c"`,
+		`Normal SuccessfulCreate Created Machine "s-a"`,
+		`Normal SuccessfulCreate Created Machine "s-b"`,
+		`Normal SuccessfulCreate Created Machine "s-c"`,
 	}, slices.Sorted(slices.Values(w.Told())))
 	newest := kube.MinVersions{}
 	for _, name := range []string{"s-a", "s-b", "s-c"} {
@@ -33,9 +39,29 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		require.NotNil(t, m, name)
 		newest.Raise(capi.MachinesResource, m.ResourceVersion)
 		want := w.API.Desired(s, name, nil)
-		assert.Equal(t, []any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences}, []any{m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences})
-		assert.Equal(t, clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: name}, m.Spec.Bootstrap.ConfigRef)
-		assert.Equal(t, clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine", Name: name}, m.Spec.InfrastructureRef)
+		assert.Equal(
+			t,
+			[]any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences},
+			[]any{m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences},
+		)
+		assert.Equal(
+			t,
+			clusterv1.ContractVersionedObjectReference{
+				APIGroup: "bootstrap.cluster.x-k8s.io",
+				Kind:     "KubeadmConfig",
+				Name:     name,
+			},
+			m.Spec.Bootstrap.ConfigRef,
+		)
+		assert.Equal(
+			t,
+			clusterv1.ContractVersionedObjectReference{
+				APIGroup: "infrastructure.cluster.x-k8s.io",
+				Kind:     "ExampleMachine",
+				Name:     name,
+			},
+			m.Spec.InfrastructureRef,
+		)
 
 		bootstrap, machine := bootstrapOf(w, name), machineOf(w, name)
 		require.NotNil(t, bootstrap)
@@ -44,14 +70,23 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		assert.Equal(t, map[string]any{"cpus": int64(2)}, machine.Object["spec"])
 		assert.Equal(t, "infrastructure.cluster.x-k8s.io/v1beta2", machine.GetAPIVersion())
 		assert.Equal(t, map[string]string{
-			"disk": "ssd", "pool": "s", clusterv1.ClusterNameLabel: "c", clusterv1.MachineSetNameLabel: "s", clusterv1.MachineDeploymentNameLabel: "d",
+			"disk":                               "ssd",
+			"pool":                               "s",
+			clusterv1.ClusterNameLabel:           "c",
+			clusterv1.MachineSetNameLabel:        "s",
+			clusterv1.MachineDeploymentNameLabel: "d",
 		}, machine.GetLabels(), "of the template and the machine")
 		assert.Equal(t, map[string]string{
 			"price": "low", "team": "web", clusterv1.TemplateClonedFromNameAnnotation: "small",
 			clusterv1.TemplateClonedFromGroupKindAnnotation: "ExampleMachineTemplate.infrastructure.cluster.x-k8s.io",
 		}, machine.GetAnnotations())
 		for _, o := range []*unstructured.Unstructured{bootstrap, machine} {
-			assert.Equal(t, []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}}, o.GetOwnerReferences(), "until the machine takes them over")
+			assert.Equal(
+				t,
+				[]metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}},
+				o.GetOwnerReferences(),
+				"until the machine takes them over",
+			)
 		}
 	}
 	assert.Equal(t, newest, written.Versions)
@@ -61,7 +96,13 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 func TestARepeatedAttemptFindsWhatItMade(t *testing.T) {
 	s := capitest.Set("s", 1)
 	made := capitest.Machine("s-a", s)
-	w, a := world(t, s, made, clone(capitest.Bootstrap(), "s-a", ownedByMachine(made)), clone(capitest.Infrastructure(), "s-a"))
+	w, a := world(
+		t,
+		s,
+		made,
+		clone(capitest.Bootstrap(), "s-a", ownedByMachine(made)),
+		clone(capitest.Infrastructure(), "s-a"),
+	)
 	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
 	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
@@ -122,17 +163,27 @@ func TestARejectedMachineLeavesNothing(t *testing.T) {
 			s := capitest.Set("s", 4)
 			w, a := world(t, s)
 			refuse(w, row.resource, "s-b", forbidden())
-			written, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c", "s-d"))
+			written, err := activitiestest.Run[set.Written](
+				w,
+				a.CreateClusterAPIMachines,
+				activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c", "s-d"),
+			)
 			require.NoError(t, err)
 			assert.False(t, written.Failure.Deleting)
 			assert.Contains(t, written.Failure.Message, "forbidden")
 			assert.Contains(t, written.Failure.Message, "s-b")
-			for name, there := range map[string]bool{"s-a": true, "s-b": false, "s-c": true, "s-d": false} { // one, then two, then none
+			for name, there := range map[string]bool{"s-a": true, "s-b": false, "s-c": true, "s-d": false} {
+				// one, then two, then none
 				assert.Equal(t, there, w.ClusterAPIMachine(name) != nil, name)
 				assert.Equal(t, there, bootstrapOf(w, name) != nil, "bootstrap of %s", name)
 				assert.Equal(t, there, machineOf(w, name) != nil, "machine of %s", name)
 			}
-			assert.Equal(t, w.ClusterAPIMachine("s-c").ResourceVersion, written.Versions[capi.MachinesResource], "those that were created are waited for")
+			assert.Equal(
+				t,
+				w.ClusterAPIMachine("s-c").ResourceVersion,
+				written.Versions[capi.MachinesResource],
+				"those that were created are waited for",
+			)
 			assert.Contains(t, w.Told(), "Warning FailedCreate Error creating: "+written.Failure.Message)
 		})
 	}
@@ -160,19 +211,35 @@ func TestACloneThatStays(t *testing.T) {
 	s := capitest.Set("s", 1)
 	w, a := world(t, s)
 	refuse(w, "machines", "s-a", forbidden())
-	activitiestest.Failing(w.Provider.Objects, "delete", "examplemachines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	written, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	activitiestest.Failing(
+		w.Provider.Objects,
+		"delete",
+		"examplemachines",
+		1,
+		apierrors.NewInternalError(assert.AnError),
+		nil,
+	)
+	written, err := activitiestest.Run[set.Written](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.CreateClusterAPI(s, "s-a"),
+	)
 	require.NoError(t, err)
 	assert.Contains(t, written.Failure.Message, "delete ExampleMachine s-a of a machine that was rejected")
 	assert.Nil(t, bootstrapOf(w, "s-a"), "the other one is deleted")
 	assert.NotNil(t, machineOf(w, "s-a"))
 }
 
-// A name of a clone that another set took is a Conflict: the next decision takes another name. What is there stays as it is.
+// A name of a clone that another set took is a Conflict: the next decision takes another name. What is there stays as
+// it is.
 func TestACloneOfAnotherSet(t *testing.T) {
 	s := capitest.Set("s", 1)
 	w, a := world(t, s, clone(capitest.Bootstrap(), "s-a", func(o *unstructured.Unstructured) {
-		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"}})
+		o.SetOwnerReferences(
+			[]metav1.OwnerReference{
+				{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"},
+			},
+		)
 	}))
 	before := w.Snapshot()
 	_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
@@ -188,7 +255,11 @@ func TestFromTheDecisionToTheMachines(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Create, 2)
 	assert.Equal(t, "900", d.Version)
-	_, err = activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, set.Creation{Set: activitiestest.Ref(s), Version: d.Version, Names: d.Scale.Create})
+	_, err = activitiestest.Run[set.Written](
+		w,
+		a.CreateClusterAPIMachines,
+		set.Creation{Set: activitiestest.Ref(s), Version: d.Version, Names: d.Scale.Create},
+	)
 	require.NoError(t, err)
 	w.Settle()
 	for _, live := range []bool{true, false} {

@@ -27,12 +27,14 @@ import (
 // MachinesResource is the resource whose versions writes of machines return.
 const MachinesResource = capi.MachinesResource
 
-// fillTimeout bounds the wait for the budgets and volume attachments of a workload cluster. Source: a tenth of what EvictPods may take
-// without a heartbeat is too short for a cluster that is far away; after it, Temporal begins another attempt.
+// fillTimeout bounds the wait for the budgets and volume attachments of a workload cluster. Source: a tenth of what
+// EvictPods may take without a heartbeat is too short for a cluster that is far away; after it, Temporal begins another
+// attempt.
 const fillTimeout = 5 * time.Second
 
-// DecideClusterAPIDrain reads a machine whose node Millwright drains in place of Cluster API, what is around it, and its node. It returns the
-// next step for the machine's hook. While the node is drained, the decision also has the means that removes pods now, and when that means ends.
+// DecideClusterAPIDrain reads a machine whose node Millwright drains in place of Cluster API, what is around it, and
+// its node. It returns the next step for the machine's hook. While the node is drained, the decision also has the means
+// that removes pods now, and when that means ends.
 func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) (drain.Decision, error) {
 	m, err := a.machine(ctx, in.Read)
 	if err != nil {
@@ -42,7 +44,11 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		return drain.Decision{Result: drain.Cancelled, Why: "the machine is gone"}, nil
 	}
 	v, now := capi.AsMachine(m), in.Time()
-	d := drain.Decision{Version: m.ResourceVersion, Phase: string(v.Status.CurrentStatus.Phase), NodeName: cache.NodeNameOf(v)}
+	d := drain.Decision{
+		Version:  m.ResourceVersion,
+		Phase:    string(v.Status.CurrentStatus.Phase),
+		NodeName: cache.NodeNameOf(v),
+	}
 	hook, err := a.API.Hook(ctx, m, v)
 	if err != nil {
 		return d, err
@@ -141,8 +147,8 @@ func (a *Activities) machine(ctx context.Context, in kube.Read) (*clusterv1.Mach
 	return m, nil
 }
 
-// CordonClusterAPINode keeps new pods off the node of a machine. A node that is gone or belongs to another instance is not written. Running
-// it twice writes once.
+// CordonClusterAPINode keeps new pods off the node of a machine. A node that is gone or belongs to another instance is
+// not written. Running it twice writes once.
 func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	m, err := a.machine(ctx, in)
 	if err != nil || m == nil {
@@ -158,7 +164,12 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (ku
 		if err != nil || node == nil || node.Spec.Unschedulable {
 			return nil, err
 		}
-		_, err = kube.Patch(ctx, cluster.Target(m.Namespace).CoreV1().Nodes(), node, map[string]any{"spec": map[string]any{"unschedulable": true}})
+		_, err = kube.Patch(
+			ctx,
+			cluster.Target(m.Namespace).CoreV1().Nodes(),
+			node,
+			map[string]any{"spec": map[string]any{"unschedulable": true}},
+		)
 		switch {
 		case err == nil, apierrors.IsNotFound(err):
 			return nil, nil
@@ -189,7 +200,8 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		return drain.Evicted{}, fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err)
 	}
 	sources := observedrain.SourcesOf(cluster)
-	sources[cache.Machines], sources[cache.Rules] = a.Kube.Cluster.Informer(capi.MachinesResource), a.Kube.Cluster.Informer(capi.RulesResource)
+	sources[cache.Machines] = a.Kube.Cluster.Informer(capi.MachinesResource)
+	sources[cache.Rules] = a.Kube.Cluster.Informer(capi.RulesResource)
 	cached := func() *clusterv1.Machine {
 		if now, found := a.API.Machine(in.Machine.Key()); found && now.UID == m.UID {
 			return now
@@ -213,8 +225,9 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	}, in)
 }
 
-// ReportClusterAPIDrain writes how far the drain of a machine's node is: into the annotation that holds the record, and into the machine's
-// conditions. What is written already is not written again. It returns what the machine says then, or ObjectGone.
+// ReportClusterAPIDrain writes how far the drain of a machine's node is: into the annotation that holds the record, and
+// into the machine's conditions. What is written already is not written again. It returns what the machine says then,
+// or ObjectGone.
 func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.Reported, error) {
 	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
 	for attempt := range kube.MaxConflicts {
@@ -254,15 +267,25 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 	return kube.Reported{}, kube.Contended(in.Read.Ref)
 }
 
-// writeDrain writes the record and the conditions of a machine, if they differ. The record comes first, because the clock of the drain
-// counts from it.
-func (a *Activities) writeDrain(ctx context.Context, machines capi.Typed[*clusterv1.Machine, *clusterv1.MachineList], m *clusterv1.Machine, after *v1alpha1.Machine) (*clusterv1.Machine, error) {
+// writeDrain writes the record and the conditions of a machine, if they differ. The record comes first, because the
+// clock of the drain counts from it.
+func (a *Activities) writeDrain(
+	ctx context.Context,
+	machines capi.Typed[*clusterv1.Machine, *clusterv1.MachineList],
+	m *clusterv1.Machine,
+	after *v1alpha1.Machine,
+) (*clusterv1.Machine, error) {
 	text, err := capi.StatusOf(after)
 	if err != nil {
 		return nil, err
 	}
 	if m.Annotations[v1alpha1.AnnotationDrainStatus] != text {
-		if m, err = kube.Patch(ctx, machines, m, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationDrainStatus: text}}}); err != nil {
+		if m, err = kube.Patch(
+			ctx,
+			machines,
+			m,
+			map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationDrainStatus: text}}},
+		); err != nil {
 			return nil, err
 		}
 	}
@@ -273,8 +296,9 @@ func (a *Activities) writeDrain(ctx context.Context, machines capi.Typed[*cluste
 	return machines.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 }
 
-// HoldClusterAPIDrain writes a hold on a machine whose drain an operator cancelled in Temporal: its node is not drained for now. An existing
-// hold stays as it is. It returns the version to wait for, or ObjectGone; running it twice writes once.
+// HoldClusterAPIDrain writes a hold on a machine whose drain an operator cancelled in Temporal: its node is not drained
+// for now. An existing hold stays as it is. It returns the version to wait for, or ObjectGone; running it twice writes
+// once.
 func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
@@ -285,7 +309,9 @@ func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) 
 		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capi.Hooked(m) {
 			return m, nil, nil
 		}
-		return m, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationHold: in.Why}}}, nil
+		return m, map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationHold: in.Why}},
+		}, nil
 	})
 }
 
@@ -295,8 +321,8 @@ type HookRelease struct {
 	Drained bool // Millwright has drained the node, or a person skipped that: Cluster API is not to drain it either
 }
 
-// ReleaseClusterAPIHook removes Millwright's hook from a machine, so that Cluster API goes on with its deletion. It returns the version to
-// wait for, or ObjectGone. Running it twice removes it once.
+// ReleaseClusterAPIHook removes Millwright's hook from a machine, so that Cluster API goes on with its deletion. It
+// returns the version to wait for, or ObjectGone. Running it twice removes it once.
 func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {

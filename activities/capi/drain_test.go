@@ -57,7 +57,11 @@ func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
 }
 
 // drained is a world with a machine that is drained, its infrastructure, and objects of the workload cluster.
-func drained(t *testing.T, m *clusterv1.Machine, inWorkload ...runtime.Object) (*activitiestest.World, *capi.Activities) {
+func drained(
+	t *testing.T,
+	m *clusterv1.Machine,
+	inWorkload ...runtime.Object,
+) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
 	w, a := world(t, m, clone(capitest.Infrastructure(), m.Name))
 	for _, o := range inWorkload {
@@ -139,10 +143,17 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
 	t.Run("no Secret", func(t *testing.T) {
 		w, a := drained(t, m)
-		require.NoError(t, w.Secrets.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}))
+		require.NoError(
+			t,
+			w.Secrets.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
+		)
 		d := decideDrain(t, w, a, m)
 		assert.Equal(t, decidedrain.HookUnknown, d.Hook)
-		assert.Equal(t, "the nodes of Cluster c cannot be read: no kubeconfig can be used: Secret shop/c-kubeconfig does not exist", d.Why)
+		assert.Equal(
+			t,
+			"the nodes of Cluster c cannot be read: no kubeconfig can be used: Secret shop/c-kubeconfig does not exist",
+			d.Why,
+		)
 	})
 	t.Run("no answer", func(t *testing.T) {
 		w, a := drained(t, m)
@@ -158,7 +169,13 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 // The nodes of one Cluster take turns, and a drain that has begun keeps its place.
 func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	set := capitest.Set("s", 2)
-	first, second := capitest.Machine("m", set, capitest.AtTheHook, recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(1), Means: "Evict"})), capitest.Machine("next", set, capitest.AtTheHook)
+	first := capitest.Machine(
+		"m",
+		set,
+		capitest.AtTheHook,
+		recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(1), Means: "Evict"}),
+	)
+	second := capitest.Machine("next", set, capitest.AtTheHook)
 	w, a := world(t, first, second, clone(capitest.Infrastructure(), "m"), clone(capitest.Infrastructure(), "next"))
 	w.MaxDrains = 1
 	for _, o := range []runtime.Object{nodeOf("m"), nodeOf("next")} {
@@ -174,7 +191,12 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 	silent := func(n *corev1.Node) {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.Ago(10)
 	}
-	m := capitest.Machine("m", set, capitest.AtTheHook, recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(20), Means: "Evict", MeansSince: new(capitest.Ago(20))}))
+	m := capitest.Machine(
+		"m",
+		set,
+		capitest.AtTheHook,
+		recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(20), Means: "Evict", MeansSince: new(capitest.Ago(20))}),
+	)
 	others := func(status metav1.ConditionStatus) (all []runtime.Object) {
 		for _, name := range []string{"a", "b", "d"} {
 			all = append(all, capitest.Machine(name, set, capitest.Says(clusterv1.MachineNodeReadyCondition, status)))
@@ -220,11 +242,19 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 			return p
 		}
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", Generation: 1}}
-		budget.Spec.MinAvailable, budget.Spec.Selector = new(intstr.FromInt(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
-		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
+		budget.Spec.MinAvailable = new(intstr.FromInt(1))
+		budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+		budget.Status = policyv1.PodDisruptionBudgetStatus{
+			ObservedGeneration: 1,
+			CurrentHealthy:     1,
+			DesiredHealthy:     1,
+			ExpectedPods:       1,
+		}
 		rule := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta("keep")}
 		rule.Spec.Drain.Behavior = clusterv1.MachineDrainRuleDrainBehaviorSkip
-		rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
+		rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{
+			{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}},
+		}
 		w, a := world(t, m, rule, clone(capitest.Infrastructure(), "m"))
 		for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
 			require.NoError(t, w.Target.Tracker().Add(o))
@@ -242,14 +272,31 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 }
 
 func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook, capitest.SaysWhy("Theirs", metav1.ConditionTrue, "Some", ""))
+	m := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		capitest.AtTheHook,
+		capitest.SaysWhy("Theirs", metav1.ConditionTrue, "Some", ""),
+	)
 	w, a := drained(t, m)
 	report := machine.Report{
-		Read:       activitiestest.Read(m),
-		Step:       &kube.Step{WorkflowID: "g/clusterapidrain/shop/m/uid-m", Name: vocabulary.StepEvictPods, Since: capitest.Noon, BlockedBy: []string{"PodDisruptionBudget web/all"}, Cause: "web/all allows none"},
-		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: vocabulary.ReasonBlocked, Message: "web/all allows none"}},
-		Deletion:   &machine.DeletionProgress{Means: "Evict"},
-		Event:      &kube.Event{Warning: true, Reason: vocabulary.ReasonDrainBlocked, Message: "node node-m: web/all allows none"},
+		Read: activitiestest.Read(m),
+		Step: &kube.Step{
+			WorkflowID: "g/clusterapidrain/shop/m/uid-m",
+			Name:       vocabulary.StepEvictPods,
+			Since:      capitest.Noon,
+			BlockedBy:  []string{"PodDisruptionBudget web/all"},
+			Cause:      "web/all allows none",
+		},
+		Conditions: []machine.Condition{
+			{Type: vocabulary.ConditionDrained, Reason: vocabulary.ReasonBlocked, Message: "web/all allows none"},
+		},
+		Deletion: &machine.DeletionProgress{Means: "Evict"},
+		Event: &kube.Event{
+			Warning: true,
+			Reason:  vocabulary.ReasonDrainBlocked,
+			Message: "node node-m: web/all allows none",
+		},
 	}
 	report.Read.At = capitest.Noon
 	said := activitiestest.Twice[kube.Reported](w, a.ReportClusterAPIDrain, report)
@@ -272,7 +319,12 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	assert.Len(t, w.Recorder.Events, 1)
 
 	report.Step, report.Event = &kube.Step{Name: vocabulary.StepDrained, Since: capitest.Noon}, nil
-	report.Conditions[0] = machine.Condition{Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainDrained, Message: "all pods are gone"}
+	report.Conditions[0] = machine.Condition{
+		Type:    vocabulary.ConditionDrained,
+		True:    true,
+		Reason:  vocabulary.DrainDrained,
+		Message: "all pods are gone",
+	}
 	report.Deletion = &machine.DeletionProgress{Result: vocabulary.DrainDrained}
 	report.Read.Live = true
 	_, err := activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
@@ -295,9 +347,17 @@ func TestAReportThatMeetsAnotherWrite(t *testing.T) {
 	conflicts := 1
 	w.Provider.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		conflicts--
-		return conflicts >= 0, nil, apierrors.NewConflict(clusterv1.GroupVersion.WithResource("machines").GroupResource(), "m", nil)
+		return conflicts >= 0, nil, apierrors.NewConflict(
+			clusterv1.GroupVersion.WithResource("machines").GroupResource(),
+			"m",
+			nil,
+		)
 	})
-	report := machine.Report{Read: activitiestest.Read(m), Step: &kube.Step{Name: "drain", Since: capitest.Noon}, Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining", Message: "x"}}}
+	report := machine.Report{
+		Read:       activitiestest.Read(m),
+		Step:       &kube.Step{Name: "drain", Since: capitest.Noon},
+		Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining", Message: "x"}},
+	}
 	_, err := activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
 	require.NoError(t, err)
 	assert.Equal(t, "Draining", meta.FindStatusCondition(w.ClusterAPIMachine("m").Status.Conditions, "Drained").Reason)
@@ -315,7 +375,11 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := world(t, row.machine)
-			activitiestest.Twice[string](w, a.HoldClusterAPIDrain, drain.Holding{Read: activitiestest.Read(row.machine), Why: "cancelled"})
+			activitiestest.Twice[string](
+				w,
+				a.HoldClusterAPIDrain,
+				drain.Holding{Read: activitiestest.Read(row.machine), Why: "cancelled"},
+			)
 			assert.Equal(t, row.want, w.ClusterAPIMachine("m").Annotations[v1alpha1.AnnotationHold])
 		})
 	}
@@ -326,7 +390,11 @@ func TestReleaseTheHook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
 			w, a := world(t, m)
-			version := activitiestest.Twice[string](w, a.ReleaseClusterAPIHook, capi.HookRelease{Read: activitiestest.Read(m), Drained: drained})
+			version := activitiestest.Twice[string](
+				w,
+				a.ReleaseClusterAPIHook,
+				capi.HookRelease{Read: activitiestest.Read(m), Drained: drained},
+			)
 			now := w.ClusterAPIMachine("m")
 			assert.Equal(t, now.ResourceVersion, version)
 			assert.False(t, observecapi.Hooked(now))
@@ -335,16 +403,27 @@ func TestReleaseTheHook(t *testing.T) {
 		})
 	}
 	w, a := world(t)
-	_, err := activitiestest.Run[string](w, a.ReleaseClusterAPIHook, capi.HookRelease{Read: activitiestest.Read(capitest.Machine("m", capitest.Set("s", 1)))})
+	_, err := activitiestest.Run[string](
+		w,
+		a.ReleaseClusterAPIHook,
+		capi.HookRelease{Read: activitiestest.Read(capitest.Machine("m", capitest.Set("s", 1)))},
+	)
 	_, is := kube.Failure(err, kube.TypeObjectGone)
 	assert.True(t, is)
 }
 
-// A set that is handed over loses its finalizer after its machines have lost the hook, except those that are being deleted.
+// A set that is handed over loses its finalizer after its machines have lost the hook, except those that are being
+// deleted.
 func TestHooksOfASetThatIsHandedOver(t *testing.T) {
 	s := capitest.Set("s", 2, theirs)
 	other := capitest.Machine("other", capitest.Set("z", 1), capitest.Hooked)
-	w, a := world(t, s, capitest.Machine("alive", s, capitest.Hooked), capitest.Machine("going", s, capitest.AtTheHook), other)
+	w, a := world(
+		t,
+		s,
+		capitest.Machine("alive", s, capitest.Hooked),
+		capitest.Machine("going", s, capitest.AtTheHook),
+		other,
+	)
 	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPISet, activitiestest.Read(s))
 	require.NoError(t, err)
 	assert.Empty(t, w.ClusterAPISet("s").Finalizers)

@@ -28,19 +28,31 @@ type markedInPlace struct {
 }
 
 // Patch patches a machine.
-func (m markedInPlace) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*clusterv1.Machine, error) {
+func (m markedInPlace) Patch(
+	ctx context.Context,
+	name string,
+	kind types.PatchType,
+	data []byte,
+	o metav1.PatchOptions,
+	subresources ...string,
+) (*clusterv1.Machine, error) {
 	o.FieldManager = capi.InPlaceFieldManager
 	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
 }
 
-// MoveClusterAPIMachines hands machines that still are as the decision saw them over to the set that their own set names, which updates them in
-// place. It reads both sets live first: if that one takes none of them any more, it is a Conflict. Running it twice moves once.
+// MoveClusterAPIMachines hands machines that still are as the decision saw them over to the set that their own set
+// names, which updates them in place. It reads both sets live first: if that one takes none of them any more, it is a
+// Conflict. Running it twice moves once.
 func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
-	to, err := capi.Live(ctx, a.API.Client().Sets(s.Namespace), s.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation])
+	to, err := capi.Live(
+		ctx,
+		a.API.Client().Sets(s.Namespace),
+		s.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation],
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -55,15 +67,30 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (
 		owners := slices.DeleteFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == s.UID })
 		return a.mark(ctx, in.Set, m, map[string]any{
 			"ownerReferences": append(owners, *metav1.NewControllerRef(to, clusterv1.GroupVersion.WithKind("MachineSet"))),
-			"labels":          map[string]any{clusterv1.MachineDeploymentUniqueLabel: to.Labels[clusterv1.MachineDeploymentUniqueLabel]},
-			"annotations":     map[string]any{clusterv1.UpdateInProgressAnnotation: "", clusterv1.PendingAcknowledgeMoveAnnotation: ""},
+			"labels": map[string]any{
+				clusterv1.MachineDeploymentUniqueLabel: to.Labels[clusterv1.MachineDeploymentUniqueLabel],
+			},
+			"annotations": map[string]any{
+				clusterv1.UpdateInProgressAnnotation:       "",
+				clusterv1.PendingAcknowledgeMoveAnnotation: "",
+			},
 		})
 	})
 }
 
 // mark writes metadata of an update in place on a machine. It returns the version of the machine; empty if it is gone.
-func (a *Activities) mark(ctx context.Context, of kube.Ref, m *clusterv1.Machine, metadata map[string]any) (string, error) {
-	written, err := kube.Patch(ctx, markedInPlace{a.API.Client().Machines(m.Namespace)}, m, map[string]any{"metadata": metadata})
+func (a *Activities) mark(
+	ctx context.Context,
+	of kube.Ref,
+	m *clusterv1.Machine,
+	metadata map[string]any,
+) (string, error) {
+	written, err := kube.Patch(
+		ctx,
+		markedInPlace{a.API.Client().Machines(m.Namespace)},
+		m,
+		map[string]any{"metadata": metadata},
+	)
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -73,9 +100,10 @@ func (a *Activities) mark(ctx context.Context, of kube.Ref, m *clusterv1.Machine
 	return written.ResourceVersion, nil
 }
 
-// UpdateClusterAPIMachines begins the update in place of machines that still are as the decision saw them: it writes what their set's templates
-// make of the clones and of the machine, and then the hook, at which Cluster API's core calls a runtime extension. A clone that does not exist
-// is Refused: its machine stays as it is, and the others go on. Running it twice begins once.
+// UpdateClusterAPIMachines begins the update in place of machines that still are as the decision saw them: it writes
+// what their set's templates make of the clones and of the machine, and then the hook, at which Cluster API's core
+// calls a runtime extension. A clone that does not exist is Refused: its machine stays as it is, and the others go on.
+// Running it twice begins once.
 func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -97,8 +125,14 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 	})
 }
 
-// beginUpdate writes the clones, then the machine, then the hook. Core begins when it sees the hook, so that is written last.
-func (a *Activities) beginUpdate(ctx context.Context, s *clusterv1.MachineSet, around capi.Around, m *clusterv1.Machine) (string, error) {
+// beginUpdate writes the clones, then the machine, then the hook. Core begins when it sees the hook, so that is written
+// last.
+func (a *Activities) beginUpdate(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	around capi.Around,
+	m *clusterv1.Machine,
+) (string, error) {
 	for _, template := range around.Templates {
 		if ref := cloneOf(s, m, template); ref.IsDefined() {
 			if err := a.applyClone(ctx, s, template, ref); err != nil {
@@ -113,17 +147,33 @@ func (a *Activities) beginUpdate(ctx context.Context, s *clusterv1.MachineSet, a
 		return "", err
 	}
 	hooks := append(capi.List(written.Annotations[runtimev1.PendingHooksAnnotation]), capi.UpdateMachineHook)
-	version, err := a.mark(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, written, map[string]any{"annotations": map[string]any{
-		runtimev1.PendingHooksAnnotation: strings.Join(hooks, ","), clusterv1.PendingAcknowledgeMoveAnnotation: nil,
-	}})
+	version, err := a.mark(
+		ctx,
+		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
+		written,
+		map[string]any{"annotations": map[string]any{
+			runtimev1.PendingHooksAnnotation: strings.Join(hooks, ","), clusterv1.PendingAcknowledgeMoveAnnotation: nil,
+		}},
+	)
 	if err == nil && version != "" {
-		a.Kube.Recorder.Event(written, corev1.EventTypeNormal, "SuccessfulStartInPlaceUpdate", "Machine starting in-place update")
+		a.Kube.Recorder.Event(
+			written,
+			corev1.EventTypeNormal,
+			"SuccessfulStartInPlaceUpdate",
+			"Machine starting in-place update",
+		)
 	}
 	return version, err
 }
 
-// applyClone makes a clone what a set's template makes of it, marked as one that is updated in place: without the mark core waits.
-func (a *Activities) applyClone(ctx context.Context, s *clusterv1.MachineSet, template capi.Foreign, ref clusterv1.ContractVersionedObjectReference) error {
+// applyClone makes a clone what a set's template makes of it, marked as one that is updated in place: without the mark
+// core waits.
+func (a *Activities) applyClone(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	template capi.Foreign,
+	ref clusterv1.ContractVersionedObjectReference,
+) error {
 	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return err
@@ -131,7 +181,9 @@ func (a *Activities) applyClone(ctx context.Context, s *clusterv1.MachineSet, te
 	objects := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace)
 	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return kube.Refused(fmt.Sprintf("%s %s/%s does not exist: its machine cannot be updated in place", ref.Kind, s.Namespace, ref.Name))
+		return kube.Refused(
+			fmt.Sprintf("%s %s/%s does not exist: its machine cannot be updated in place", ref.Kind, s.Namespace, ref.Name),
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("get %s %s: %w", ref.Kind, ref.Name, err)

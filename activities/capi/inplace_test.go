@@ -22,13 +22,24 @@ var noted = capitest.Annotated[*clusterv1.MachineSet]
 
 // sender hands its surplus over to the set next, and receiver is that set.
 func sender(replicas int32) *clusterv1.MachineSet {
-	return capitest.Set("s", replicas, capitest.OfDeployment, noted(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"))
+	return capitest.Set(
+		"s",
+		replicas,
+		capitest.OfDeployment,
+		noted(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+	)
 }
 
 func receiver(from string) *clusterv1.MachineSet {
-	return capitest.Set("next", 0, capitest.OfDeployment, noted(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, from), func(s *clusterv1.MachineSet) {
-		s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "hash"
-	})
+	return capitest.Set(
+		"next",
+		0,
+		capitest.OfDeployment,
+		noted(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, from),
+		func(s *clusterv1.MachineSet) {
+			s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "hash"
+		},
+	)
 }
 
 func TestMachinesMoveToAnotherSet(t *testing.T) {
@@ -37,11 +48,19 @@ func TestMachinesMoveToAnotherSet(t *testing.T) {
 	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, person) })
 	going := capitest.Machine("going", s, capitest.Going)
 	w, acts := world(t, s, to, m, going)
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batch(s, m, going, capitest.Machine("gone", s)))
+	versions, err := activitiestest.Run[kube.MinVersions](
+		w,
+		acts.MoveClusterAPIMachines,
+		batch(s, m, going, capitest.Machine("gone", s)),
+	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: now.ResourceVersion}, versions)
-	assert.Equal(t, []metav1.OwnerReference{person, *metav1.NewControllerRef(to, clusterv1.GroupVersion.WithKind("MachineSet"))}, now.OwnerReferences)
+	assert.Equal(
+		t,
+		[]metav1.OwnerReference{person, *metav1.NewControllerRef(to, clusterv1.GroupVersion.WithKind("MachineSet"))},
+		now.OwnerReferences,
+	)
 	assert.Equal(t, "hash", now.Labels[clusterv1.MachineDeploymentUniqueLabel])
 	assert.Equal(t, m.Labels["pool"], now.Labels["pool"])
 	assert.Contains(t, now.Annotations, clusterv1.UpdateInProgressAnnotation)
@@ -80,15 +99,29 @@ func due(m *clusterv1.Machine) {
 
 // updating is a set that counts machine m, and whose templates differ from the clones of that machine.
 func updating(change ...capitest.OnSet) *clusterv1.MachineSet {
-	return capitest.Set("s", 1, append(change, capitest.OfDeployment, noted(clusterv1.AcknowledgedMoveAnnotation, "m"), func(s *clusterv1.MachineSet) {
-		s.Spec.Template.Spec.FailureDomain = "b"
-	})...)
+	return capitest.Set(
+		"s",
+		1,
+		append(
+			change,
+			capitest.OfDeployment,
+			noted(clusterv1.AcknowledgedMoveAnnotation, "m"),
+			func(s *clusterv1.MachineSet) {
+				s.Spec.Template.Spec.FailureDomain = "b"
+			},
+		)...)
 }
 
 func TestAnUpdateInPlaceBegins(t *testing.T) {
 	s := updating()
 	m := capitest.Machine("m", s, due, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
-	w, acts := world(t, s, m, clone(capitest.Bootstrap(), "m", ownedByMachine(m)), clone(capitest.Infrastructure(), "m", ownedByMachine(m)))
+	w, acts := world(
+		t,
+		s,
+		m,
+		clone(capitest.Bootstrap(), "m", ownedByMachine(m)),
+		clone(capitest.Infrastructure(), "m", ownedByMachine(m)),
+	)
 	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batch(s, m))
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
@@ -121,8 +154,20 @@ func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 		machines = append(machines, capitest.Machine(name, s, due))
 	}
 	machines[2].Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("x")}
-	w, acts := world(t, s, machines[0], machines[1], machines[2],
-		clone(capitest.Bootstrap(), "m"), clone(capitest.Bootstrap(), "n"), clone(capitest.Infrastructure(), "n"), clone(capitest.Infrastructure(), "bare"))
+	w, acts := world(
+		t,
+		s,
+		machines[0],
+		machines[1],
+		machines[2],
+		clone(
+			capitest.Bootstrap(),
+			"m",
+		),
+		clone(capitest.Bootstrap(), "n"),
+		clone(capitest.Infrastructure(), "n"),
+		clone(capitest.Infrastructure(), "bare"),
+	)
 	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batch(s, machines...))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	require.ErrorContains(t, err, "ExampleMachine shop/m does not exist: its machine cannot be updated in place")
@@ -145,11 +190,19 @@ func TestFromTheDecisionToTheMove(t *testing.T) {
 	s := sender(0)
 	m := capitest.Machine("m", s)
 	w, acts := world(t, s, receiver("s"), m)
-	d, err := activitiestest.Run[set.Decision](w, acts.DecideClusterAPISet, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s)}})
+	d, err := activitiestest.Run[set.Decision](
+		w,
+		acts.DecideClusterAPISet,
+		set.Input{Read: kube.Read{Ref: activitiestest.Ref(s)}},
+	)
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Move, 1, d.Scale.Why)
 	assert.Empty(t, d.Scale.Delete)
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, set.Batch{Set: activitiestest.Ref(s), Machines: d.Scale.Move})
+	_, err = activitiestest.Run[kube.MinVersions](
+		w,
+		acts.MoveClusterAPIMachines,
+		set.Batch{Set: activitiestest.Ref(s), Machines: d.Scale.Move},
+	)
 	require.NoError(t, err)
 	assert.True(t, metav1.IsControlledBy(w.ClusterAPIMachine("m"), receiver("s")))
 }

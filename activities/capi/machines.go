@@ -24,9 +24,10 @@ import (
 	"millwright/observe/capi"
 )
 
-// CreateClusterAPIMachines creates the machines of a batch, each with its clones of the templates: one, then two, then four at a time, and
-// none after the first that is rejected. What exists already and belongs to the set counts as created, so that running it twice creates
-// nothing twice. If a machine is rejected, its clones are deleted again. A set that changed since the decision is a Conflict.
+// CreateClusterAPIMachines creates the machines of a batch, each with its clones of the templates: one, then two, then
+// four at a time, and none after the first that is rejected. What exists already and belongs to the set counts as
+// created, so that running it twice creates nothing twice. If a machine is rejected, its clones are deleted again. A
+// set that changed since the decision is a Conflict.
 func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.Written, error) {
 	s, err := a.setAt(ctx, in.Set, in.Version)
 	if err != nil {
@@ -36,18 +37,31 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	if err != nil {
 		return set.Written{}, err
 	}
-	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) || around.Cluster == nil || around.Cluster.DeletionTimestamp != nil {
+	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) || around.Cluster == nil ||
+		around.Cluster.DeletionTimestamp != nil {
 		return set.Written{}, kube.Conflict(in.Set) // it went away since the decision
 	}
 	wanted := func() bool {
 		now, found := a.API.Set(in.Set.Key())
 		return !found || set.StillWants(now, s)
 	}
-	return set.Create(a.Kube, s, in, capi.MachinesResource, wanted, func(name string) (string, error) { return a.createMachine(ctx, s, around, name) })
+	return set.Create(
+		a.Kube,
+		s,
+		in,
+		capi.MachinesResource,
+		wanted,
+		func(name string) (string, error) { return a.createMachine(ctx, s, around, name) },
+	)
 }
 
 // createMachine creates the clones and the machine of a name, and returns the version of the machine.
-func (a *Activities) createMachine(ctx context.Context, s *clusterv1.MachineSet, around capi.Around, name string) (string, error) {
+func (a *Activities) createMachine(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	around capi.Around,
+	name string,
+) (string, error) {
 	m := a.API.Desired(s, name, nil)
 	var made []clone
 	fail := func(err error) (string, error) {
@@ -89,16 +103,24 @@ func (a *Activities) createMachine(ctx context.Context, s *clusterv1.MachineSet,
 	return fail(fmt.Errorf("create machine %s: %w", name, err))
 }
 
-// DeleteClusterAPIMachines deletes each machine of a batch that still is as the decision saw it. A machine whose replacement a health check
-// asked for says first that it is being deleted for that. A machine that is gone counts as deleted.
+// DeleteClusterAPIMachines deletes each machine of a batch that still is as the decision saw it. A machine whose
+// replacement a health check asked for says first that it is being deleted for that. A machine that is gone counts as
+// deleted.
 func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch) (set.Written, error) {
 	s, found := a.API.Set(in.Set.Key())
 	machines := a.API.Client().Machines(in.Set.Namespace)
 	versions, err := kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		version := target.Version
-		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found && meta.IsStatusConditionFalse(cached.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
-			remarked, err := a.remark(ctx, in.Set, target, clusterv1.MachineSetMachineRemediationMachineDeletingReason, "Machine is deleting")
+		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found &&
+			meta.IsStatusConditionFalse(cached.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
+			remarked, err := a.remark(
+				ctx,
+				in.Set,
+				target,
+				clusterv1.MachineSetMachineRemediationMachineDeletingReason,
+				"Machine is deleting",
+			)
 			if err != nil || remarked == "" {
 				return "", err
 			}
@@ -111,7 +133,12 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch)
 			return "", nil
 		}
 		if err == nil && found {
-			a.Kube.Recorder.Event(s, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine %q: %s", target.Name, target.Why))
+			a.Kube.Recorder.Event(
+				s,
+				corev1.EventTypeNormal,
+				"SuccessfulDelete",
+				fmt.Sprintf("Deleted Machine %q: %s", target.Name, target.Why),
+			)
 		}
 		return "", err
 	})
@@ -121,11 +148,13 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch)
 		}
 		return set.Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
-	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(in.Set, err) // the answer to a deletion has no version
+	// the answer to a deletion has no version
+	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(in.Set, err)
 }
 
-// AdoptClusterAPIMachines makes a set the controller of machines without a controller that still are as the decision saw them. It reads the
-// set live first, so that a set that is being deleted adopts nothing. Running it twice adopts once.
+// AdoptClusterAPIMachines makes a set the controller of machines without a controller that still are as the decision
+// saw them. It reads the set live first, so that a set that is being deleted adopts nothing. Running it twice adopts
+// once.
 func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -138,28 +167,41 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) 
 		if metav1.GetControllerOf(m) != nil {
 			return false
 		}
-		m.OwnerReferences = capi.WithOwner(m.OwnerReferences, *metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet")))
+		m.OwnerReferences = capi.WithOwner(
+			m.OwnerReferences,
+			*metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet")),
+		)
 		delete(m.Annotations, v1alpha1.AnnotationReleasedBy)
 		return true
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine ")
 }
 
-// ReleaseClusterAPIMachines removes a set's controller reference from machines that still are as the decision saw them, and records that
-// in an annotation. The annotation lets a set notice that it loses every machine that it creates. Running it twice releases once.
+// ReleaseClusterAPIMachines removes a set's controller reference from machines that still are as the decision saw them,
+// and records that in an annotation. The annotation lets a set notice that it loses every machine that it creates.
+// Running it twice releases once.
 func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
 		if !capi.Owned(m, in.Set.UID) {
 			return false
 		}
-		m.OwnerReferences = slices.DeleteFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID })
+		m.OwnerReferences = slices.DeleteFunc(
+			m.OwnerReferences,
+			func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID },
+		)
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
 	}, "SuccessfulRelease", "Released Machine ")
 }
 
-// changeMachines writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is gone is skipped,
-// and one that changed is a Conflict. It returns the versions to wait for. An event records each write.
-func (a *Activities) changeMachines(ctx context.Context, in set.Batch, change func(*clusterv1.Machine) bool, reason, words string) (kube.MinVersions, error) {
+// changeMachines writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is
+// gone is skipped, and one that changed is a Conflict. It returns the versions to wait for. An event records each
+// write.
+func (a *Activities) changeMachines(
+	ctx context.Context,
+	in set.Batch,
+	change func(*clusterv1.Machine) bool,
+	reason, words string,
+) (kube.MinVersions, error) {
 	s, found := a.API.Set(in.Set.Key())
 	machines := a.API.Client().Machines(in.Set.Namespace)
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
@@ -199,7 +241,8 @@ func (a *Activities) machineAt(ctx context.Context, of kube.Ref, target scale.Ta
 func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
-		if err != nil || m == nil || !meta.RemoveStatusCondition(&m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
+		if err != nil || m == nil ||
+			!meta.RemoveStatusCondition(&m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
 			return "", err
 		}
 		return a.writeStatus(ctx, in.Set, m)
@@ -214,9 +257,14 @@ func (a *Activities) PostponeRemediation(ctx context.Context, in set.Errands) (k
 	})
 }
 
-// remark writes the condition OwnerRemediated of a machine that still is as the decision saw it. It returns the version of the machine;
-// empty if it is gone.
-func (a *Activities) remark(ctx context.Context, of kube.Ref, target scale.Target, reason, message string) (string, error) {
+// remark writes the condition OwnerRemediated of a machine that still is as the decision saw it. It returns the version
+// of the machine; empty if it is gone.
+func (a *Activities) remark(
+	ctx context.Context,
+	of kube.Ref,
+	target scale.Target,
+	reason, message string,
+) (string, error) {
 	m, err := a.machineAt(ctx, of, target)
 	if err != nil || m == nil {
 		return "", err
@@ -240,8 +288,9 @@ func (a *Activities) writeStatus(ctx context.Context, of kube.Ref, m *clusterv1.
 	return m.ResourceVersion, nil
 }
 
-// SyncClusterAPIMachines copies from their set's template to machines and their clones what is changed in place, by server-side apply, if
-// the machines still are as the decision saw them. Of a machine that is being deleted only what its deletion needs is written.
+// SyncClusterAPIMachines copies from their set's template to machines and their clones what is changed in place, by
+// server-side apply, if the machines still are as the decision saw them. Of a machine that is being deleted only what
+// its deletion needs is written.
 func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -283,7 +332,13 @@ func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Mac
 	if err != nil {
 		return nil, err
 	}
-	written, err := machines.Patch(ctx, m.Name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: capi.FieldManager, Force: new(true)})
+	written, err := machines.Patch(
+		ctx,
+		m.Name,
+		types.ApplyPatchType,
+		data,
+		metav1.PatchOptions{FieldManager: capi.FieldManager, Force: new(true)},
+	)
 	return written, kube.WriteError(ref, err)
 }
 
@@ -307,7 +362,10 @@ func applyConfiguration(o any) ([]byte, error) {
 // syncDeleting writes what the deletion of a machine needs: an operator shortens timeouts to unblock it.
 func (a *Activities) syncDeleting(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) (string, error) {
 	want := s.Spec.Template.Spec
-	m.Spec.ReadinessGates, m.Spec.Deletion, m.Spec.MinReadySeconds, m.Spec.Taints = want.ReadinessGates, want.Deletion, want.MinReadySeconds, want.Taints
+	m.Spec.ReadinessGates = want.ReadinessGates
+	m.Spec.Deletion = want.Deletion
+	m.Spec.MinReadySeconds = want.MinReadySeconds
+	m.Spec.Taints = want.Taints
 	m, err := a.API.Client().Machines(s.Namespace).Update(ctx, m, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil

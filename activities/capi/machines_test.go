@@ -41,7 +41,14 @@ func TestDeleteMachines(t *testing.T) {
 	assert.Nil(t, w.ClusterAPIMachine("a"))
 	assert.Nil(t, w.ClusterAPIMachine("b"))
 	assert.NotNil(t, w.ClusterAPIMachine("stays"))
-	assert.Equal(t, []string{`Normal SuccessfulDelete Deleted Machine "a": because`, `Normal SuccessfulDelete Deleted Machine "b": because`}, slices.Sorted(slices.Values(w.Told())))
+	assert.Equal(
+		t,
+		[]string{
+			`Normal SuccessfulDelete Deleted Machine "a": because`,
+			`Normal SuccessfulDelete Deleted Machine "b": because`,
+		},
+		slices.Sorted(slices.Values(w.Told())),
+	)
 }
 
 func TestAMachineThatChangedStays(t *testing.T) {
@@ -71,8 +78,8 @@ func TestARejectedDeletion(t *testing.T) {
 	assert.Contains(t, w.Told(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
 }
 
-// A machine whose replacement a health check asked for says first that it is being deleted for that: so its set counts it as in flight
-// until it is gone.
+// A machine whose replacement a health check asked for says first that it is being deleted for that: so its set counts
+// it as in flight until it is gone.
 func TestARemediatedMachineSaysSo(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick, fine := capitest.Machine("sick", s, capitest.Unhealthy), capitest.Machine("fine", s)
@@ -108,9 +115,17 @@ func TestAdoptMachines(t *testing.T) {
 	free := capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} })
 	owned := capitest.Machine("owned", capitest.Set("other", 1))
 	w, acts := world(t, s, free, owned)
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, free, owned, capitest.Machine("gone", s)))
+	versions, err := activitiestest.Run[kube.MinVersions](
+		w,
+		acts.AdoptClusterAPIMachines,
+		batch(s, free, owned, capitest.Machine("gone", s)),
+	)
 	require.NoError(t, err)
-	assert.Equal(t, []metav1.OwnerReference{other, *metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet"))}, w.ClusterAPIMachine("free").OwnerReferences)
+	assert.Equal(
+		t,
+		[]metav1.OwnerReference{other, *metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet"))},
+		w.ClusterAPIMachine("free").OwnerReferences,
+	)
 	assert.Equal(t, owned, w.ClusterAPIMachine("owned"), "it has a controller")
 	assert.Equal(t, w.ClusterAPIMachine("free").ResourceVersion, versions[capi.MachinesResource])
 	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.Told())
@@ -123,7 +138,8 @@ func TestAdoptMachines(t *testing.T) {
 // An owner reference that is not the controller's becomes it.
 func TestAnAdoptedMachineHasOneReference(t *testing.T) {
 	s := capitest.Set("s", 1)
-	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"} // not the controller
+	// not the controller
+	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}
 	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
 	w, acts := world(t, s, m)
 	_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, m))
@@ -151,14 +167,22 @@ func TestWhoAdoptsNothing(t *testing.T) {
 func TestReleaseMachines(t *testing.T) {
 	s := capitest.Set("s", 1)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
-	mine := capitest.Machine("mine", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) })
+	mine := capitest.Machine(
+		"mine",
+		s,
+		func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) },
+	)
 	w, acts := world(t, s, mine)
 	_, err := activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, mine))
 	require.NoError(t, err)
 	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
 	assert.True(t, capi.ReleasedBy(w.ClusterAPIMachine("mine"), s))
 	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.Told())
-	activitiestest.Twice[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, w.ClusterAPIMachine("mine"), capitest.Machine("gone", s)))
+	activitiestest.Twice[kube.MinVersions](
+		w,
+		acts.ReleaseClusterAPIMachines,
+		batch(s, w.ClusterAPIMachine("mine"), capitest.Machine("gone", s)),
+	)
 	assert.Empty(t, w.Told())
 	_, err = activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, mine))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -166,9 +190,18 @@ func TestReleaseMachines(t *testing.T) {
 
 func TestUnmarkMachines(t *testing.T) {
 	s := capitest.Set("s", 1)
-	well := capitest.Machine("well", s, capitest.Unhealthy, capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue))
+	well := capitest.Machine(
+		"well",
+		s,
+		capitest.Unhealthy,
+		capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue),
+	)
 	w, acts := world(t, s, well)
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batch(s, well, capitest.Machine("gone", s)))
+	versions, err := activitiestest.Run[kube.MinVersions](
+		w,
+		acts.UnmarkClusterAPIMachines,
+		batch(s, well, capitest.Machine("gone", s)),
+	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("well")
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition))
@@ -185,7 +218,14 @@ func TestPostponeRemediation(t *testing.T) {
 	sick := capitest.Machine("sick", s, capitest.Unhealthy)
 	w, acts := world(t, s, sick)
 	in := set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
-		{Name: "sick", UID: "uid-sick", Version: "900", Reason: "RemediationDeferred", Why: "too many"}, {Name: "gone", UID: "uid-gone", Version: "900", Reason: "RemediationDeferred"},
+		{
+			Name:    "sick",
+			UID:     "uid-sick",
+			Version: "900",
+			Reason:  "RemediationDeferred",
+			Why:     "too many",
+		},
+		{Name: "gone", UID: "uid-gone", Version: "900", Reason: "RemediationDeferred"},
 	}}
 	versions, err := activitiestest.Run[kube.MinVersions](w, acts.PostponeRemediation, in)
 	require.NoError(t, err)
@@ -194,7 +234,12 @@ func TestPostponeRemediation(t *testing.T) {
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
 	assert.Nil(t, now.DeletionTimestamp)
 	before := meta.FindStatusCondition(sick.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
-	assert.Equal(t, before.LastTransitionTime.Unix(), meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition).LastTransitionTime.Unix(), "it was False before")
+	assert.Equal(
+		t,
+		before.LastTransitionTime.Unix(),
+		meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition).LastTransitionTime.Unix(),
+		"it was False before",
+	)
 	in.Objects[0].Version = now.ResourceVersion
 	activitiestest.Twice[kube.MinVersions](w, acts.PostponeRemediation, in)
 	assert.Equal(t, now, w.ClusterAPIMachine("sick"))
@@ -213,12 +258,22 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 	})
 	old := capitest.Machine("old", capitest.Set("s", 0), capitest.Going)
 	w, acts := world(t, s, old)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, old, capitest.Machine("gone", s)))
+	_, err := activitiestest.Run[kube.MinVersions](
+		w,
+		acts.SyncClusterAPIMachines,
+		batch(s, old, capitest.Machine("gone", s)),
+	)
 	require.NoError(t, err)
 	now, want := w.ClusterAPIMachine("old"), old.DeepCopy()
-	want.Spec.Deletion, want.Spec.MinReadySeconds, want.Spec.ReadinessGates = s.Spec.Template.Spec.Deletion, new(int32(2)), s.Spec.Template.Spec.ReadinessGates
+	want.Spec.Deletion = s.Spec.Template.Spec.Deletion
+	want.Spec.MinReadySeconds = new(int32(2))
+	want.Spec.ReadinessGates = s.Spec.Template.Spec.ReadinessGates
 	assert.Equal(t, want.Spec, now.Spec)
-	assert.Equal(t, []any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences}, []any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences})
+	assert.Equal(
+		t,
+		[]any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences},
+		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
+	)
 	assert.Empty(t, w.API.Drift(now, s))
 	activitiestest.Twice[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))

@@ -33,8 +33,8 @@ func handedOver() attention.Decision {
 	return attention.Decision{Need: attention.Scale, Why: capi.HandedOver}
 }
 
-// DecideClusterAPISet reads a set and what is around it, and returns what to do next. A set that has lost the label of Millwright loses its
-// finalizer, too, and then counts as gone.
+// DecideClusterAPISet reads a set and what is around it, and returns what to do next. A set that has lost the label of
+// Millwright loses its finalizer, too, and then counts as gone.
 func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
 	s, around, err := a.set(ctx, in.Read)
 	if err != nil {
@@ -73,7 +73,13 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 }
 
 // errands returns the writes beside those of the plan. A paused set has none, nor has one that is not valid.
-func errands(s *clusterv1.MachineSet, around capi.Around, observed scale.Observed, plan scale.Plan, strays []set.Object) (all []set.Errand) {
+func errands(
+	s *clusterv1.MachineSet,
+	around capi.Around,
+	observed scale.Observed,
+	plan scale.Plan,
+	strays []set.Object,
+) (all []set.Errand) {
 	if !capi.HasErrands(s, observed) {
 		return nil
 	}
@@ -91,8 +97,8 @@ func add(all *[]set.Errand, activity, why string, objects []set.Object) {
 	}
 }
 
-// set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's. Around a set that was
-// handed over nothing is read.
+// set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's.
+// Around a set that was handed over nothing is read.
 func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Around, error) {
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
@@ -120,8 +126,8 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineS
 	return s, around, err
 }
 
-// setAt reads the set that a batch is for, which must still be Millwright's and have the version that the decision saw, or any version if
-// that is empty.
+// setAt reads the set that a batch is for, which must still be Millwright's and have the version that the decision saw,
+// or any version if that is empty.
 func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
 	s, err := kube.LiveAt(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref, version)
 	if err == nil && !a.API.Ours(s) {
@@ -130,8 +136,8 @@ func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*
 	return s, err
 }
 
-// FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from a set that is being deleted and has no machine
-// left, or that was handed over. It returns the version to wait for.
+// FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from a set that is being deleted
+// and has no machine left, or that was handed over. It returns the version to wait for.
 func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (string, error) {
 	s, around, err := a.set(ctx, in)
 	if err != nil {
@@ -159,8 +165,8 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (s
 	return a.update(ctx, next)
 }
 
-// release removes from a set that was handed over the conditions that only Millwright writes, and then Millwright's finalizer. It returns the
-// version to wait for.
+// release removes from a set that was handed over the conditions that only Millwright writes, and then Millwright's
+// finalizer. It returns the version to wait for.
 func (a *Activities) release(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
 	if theirs := capi.TheirConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
 		next := s.DeepCopy()
@@ -196,22 +202,27 @@ func (a *Activities) update(ctx context.Context, s *clusterv1.MachineSet) (strin
 
 // ReportClusterAPISet writes the status of a set. It returns the version to wait for.
 func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (string, error) {
-	_, after, err := kube.WriteStatus(ctx, in.Read, a.API.Client().Sets(in.Ref.Namespace), func(read kube.Read) (before, after *clusterv1.MachineSet, err error) {
-		before, around, err := a.set(ctx, read)
-		if err != nil || before == nil || !a.API.Ours(before) {
-			return nil, nil, err
-		}
-		observed := a.API.Observed(before, around, read.Time(), 0)
-		observed.LastFailure = in.Failure
-		plan := scale.Look(observed)
-		after = before.DeepCopy()
-		blocked := capi.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
-		capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())
-		if capi.SameObject(before, after) {
-			after = before
-		}
-		return before, after, nil
-	})
+	_, after, err := kube.WriteStatus(
+		ctx,
+		in.Read,
+		a.API.Client().Sets(in.Ref.Namespace),
+		func(read kube.Read) (before, after *clusterv1.MachineSet, err error) {
+			before, around, err := a.set(ctx, read)
+			if err != nil || before == nil || !a.API.Ours(before) {
+				return nil, nil, err
+			}
+			observed := a.API.Observed(before, around, read.Time(), 0)
+			observed.LastFailure = in.Failure
+			plan := scale.Look(observed)
+			after = before.DeepCopy()
+			blocked := capi.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
+			capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())
+			if capi.SameObject(before, after) {
+				after = before
+			}
+			return before, after, nil
+		},
+	)
 	if err != nil {
 		return "", err
 	}

@@ -103,11 +103,19 @@ func TestDecideWhoseSet(t *testing.T) {
 
 func TestDecideSeesAllVersions(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, _ := world(t, s, capitest.Machine("m", s, version("950")), capitest.Machine("free", s, capitest.Unowned, version("960")))
+	w, _ := world(
+		t,
+		s,
+		capitest.Machine("m", s, version("950")),
+		capitest.Machine("free", s, capitest.Unowned, version("960")),
+	)
 	assert.Equal(t, kube.MinVersions{
-		"machinesets.cluster.x-k8s.io": "900", "machines.cluster.x-k8s.io": "960", "clusters.cluster.x-k8s.io": "900",
-		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io": "900", "examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
-		"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": "900",
+		"machinesets.cluster.x-k8s.io":                            "900",
+		"machines.cluster.x-k8s.io":                               "960",
+		"clusters.cluster.x-k8s.io":                               "900",
+		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io":       "900",
+		"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
+		"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io":      "900",
 	}, decide(t, w, s).Seen)
 }
 
@@ -135,8 +143,18 @@ func TestDecideTheErrands(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.Set("s", 1, capitest.OfDeployment, row.set)
-			w := activitiestest.NewClusterAPI(t, capitest.Settings, s, row.cluster, limited, capitest.Bootstrap(), capitest.Infrastructure(capitest.Owned), stray,
-				capitest.Machine("sick", s, capitest.Unhealthy), capitest.ControlPlane())
+			w := activitiestest.NewClusterAPI(
+				t,
+				capitest.Settings,
+				s,
+				row.cluster,
+				limited,
+				capitest.Bootstrap(),
+				capitest.Infrastructure(capitest.Owned),
+				stray,
+				capitest.Machine("sick", s, capitest.Unhealthy),
+				capitest.ControlPlane(),
+			)
 			d := decide(t, w, s)
 			var names []string
 			for _, activity := range []string{"OwnTemplates", "PostponeRemediation", "CollectClones"} {
@@ -166,7 +184,11 @@ func TestWhichClonesAreStrays(t *testing.T) {
 	s := capitest.Set("s", 1)
 	m := capitest.Machine("m", s)
 	other := func(o *unstructured.Unstructured) {
-		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"}})
+		o.SetOwnerReferences(
+			[]metav1.OwnerReference{
+				{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"},
+			},
+		)
 	}
 	for _, row := range []struct {
 		name  string
@@ -216,7 +238,11 @@ func TestAChangedCloneStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := objects[0]
 			change(&changed)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts.CollectClones, set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{changed}})
+			_, err := activitiestest.Run[kube.MinVersions](
+				w,
+				acts.CollectClones,
+				set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{changed}},
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.NotNil(t, machineOf(w, "x"))
 		})
@@ -227,7 +253,14 @@ func TestAChangedCloneStays(t *testing.T) {
 func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 	s := capitest.Set("s", 1)
 	released := capitest.Machine("x", s, capitest.Unowned, func(m *clusterv1.Machine) { m.Labels["pool"] = "other" })
-	w, _ := world(t, s, capitest.Machine("m", s), released, clone(capitest.Infrastructure(), "x"), clone(capitest.Bootstrap(), "x"))
+	w, _ := world(
+		t,
+		s,
+		capitest.Machine("m", s),
+		released,
+		clone(capitest.Infrastructure(), "x"),
+		clone(capitest.Bootstrap(), "x"),
+	)
 	assert.Empty(t, errand(decide(t, w, s), "CollectClones"))
 }
 
@@ -238,7 +271,15 @@ func TestOwnTemplates(t *testing.T) {
 		o.SetOwnerReferences([]metav1.OwnerReference{other})
 		o.SetLabels(map[string]string{"theirs": "x"})
 	})
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, capitest.Cluster(), capitest.Bootstrap(), shared, capitest.ControlPlane())
+	w := activitiestest.NewClusterAPI(
+		t,
+		capitest.Settings,
+		s,
+		capitest.Cluster(),
+		capitest.Bootstrap(),
+		shared,
+		capitest.ControlPlane(),
+	)
 	d := decide(t, w, s)
 	require.Equal(t, []string{"join", "small"}, errand(d, "OwnTemplates"))
 	in := set.Errands{Set: activitiestest.Ref(s), Objects: d.Errands[0].Objects}
@@ -255,7 +296,8 @@ func TestOwnTemplates(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 
 	for i := range in.Objects {
-		in.Objects[i].Version = w.Foreign(map[string]*unstructured.Unstructured{"join": capitest.Bootstrap(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).GetResourceVersion()
+		in.Objects[i].Version = w.Foreign(map[string]*unstructured.Unstructured{"join": capitest.Bootstrap(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
+			GetResourceVersion()
 	}
 	activitiestest.Twice[kube.MinVersions](w, activities(w).OwnTemplates, in)
 	assert.Equal(t, now, w.Foreign(shared, "small"), "it has them already")
@@ -270,7 +312,9 @@ func TestPrepareASet(t *testing.T) {
 		delete(s.Spec.Template.Labels, clusterv1.ClusterNameLabel)
 	}
 	controlled := func(s *clusterv1.MachineSet) {
-		s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(capitest.Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment"))}
+		s.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(capitest.Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment")),
+		}
 	}
 	for _, row := range []struct {
 		name       string
@@ -366,7 +410,12 @@ func TestFreeASet(t *testing.T) {
 			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(row.set))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, w.ClusterAPISet("s").Finalizers)
-			assert.Equal(t, row.machine.ResourceVersion, w.ClusterAPIMachine("m").ResourceVersion, "its machines stay as they are")
+			assert.Equal(
+				t,
+				row.machine.ResourceVersion,
+				w.ClusterAPIMachine("m").ResourceVersion,
+				"its machines stay as they are",
+			)
 		})
 	}
 	t.Run("the last finalizer", func(t *testing.T) {
@@ -381,7 +430,14 @@ func TestFreeASet(t *testing.T) {
 	t.Run("another writer was faster", func(t *testing.T) {
 		s := capitest.Set("s", 0, capitest.Going)
 		w, acts := world(t, s)
-		activitiestest.Failing(w.Provider.Core, "update", "machinesets", 1, apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil), nil)
+		activitiestest.Failing(
+			w.Provider.Core,
+			"update",
+			"machinesets",
+			1,
+			apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil),
+			nil,
+		)
 		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Contains(t, w.ClusterAPISet("s").Finalizers, capi.Finalizer)
@@ -399,7 +455,11 @@ func TestReportASet(t *testing.T) {
 	got := activitiestest.Twice[string](w, acts.ReportClusterAPISet, report(s))
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, got)
-	assert.Equal(t, []int32{1, 1, 1, 1}, []int32{*now.Status.Replicas, *now.Status.ReadyReplicas, *now.Status.AvailableReplicas, *now.Status.UpToDateReplicas})
+	assert.Equal(
+		t,
+		[]int32{1, 1, 1, 1},
+		[]int32{*now.Status.Replicas, *now.Status.ReadyReplicas, *now.Status.AvailableReplicas, *now.Status.UpToDateReplicas},
+	)
 	assert.Equal(t, int64(1), now.Status.ObservedGeneration)
 	assert.Equal(t, s.Spec, now.Spec)
 	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
@@ -466,12 +526,15 @@ func TestDecideWaitsForTheCaches(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 }
 
-// The caches keep only the managed fields of Millwright. An update that has them would take the fields of all others, such as kubectl, from
-// them: with managed fields in a request, the API server takes these for all.
+// The caches keep only the managed fields of Millwright. An update that has them would take the fields of all others,
+// such as kubectl, from them: with managed fields in a request, the API server takes these for all.
 func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	t.Parallel()
 	managed := func(s *clusterv1.MachineSet) {
-		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply"}, {Manager: capi.DeploymentFieldManager, Operation: "Update"}}
+		s.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl", Operation: "Apply"},
+			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
+		}
 	}
 	for name, s := range map[string]*clusterv1.MachineSet{
 		"it is prepared": capitest.Set("s", 1, managed, unfinalized),
@@ -494,12 +557,16 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	}
 }
 
-// Cluster API's controllers leave conditions alone that they do not know: what blocked the set would stand there for ever.
+// Cluster API's controllers leave conditions alone that they do not know: what blocked the set would stand there for
+// ever.
 func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
 	s := capitest.Set("s", 1, theirs, func(s *clusterv1.MachineSet) {
 		for _, kind := range []string{clusterv1.MachineSetScalingUpCondition, vocabulary.ConditionMachinesCreated, vocabulary.ConditionBlocked, vocabulary.ConditionReplicaFailure} {
-			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind})
+			s.Status.Conditions = append(
+				s.Status.Conditions,
+				metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind},
+			)
 		}
 	})
 	w, acts := world(t, s)

@@ -21,7 +21,11 @@ func TestANameThatAnotherSetTook(t *testing.T) {
 	s, other := capitest.Set("s", 1), capitest.Set("other", 1)
 	m := capitest.Machine("s-a", other)
 	ownedByOther := func(o *unstructured.Unstructured) {
-		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"}})
+		o.SetOwnerReferences(
+			[]metav1.OwnerReference{
+				{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"},
+			},
+		)
 	}
 	for _, row := range []struct {
 		name string
@@ -42,22 +46,47 @@ func TestANameThatAnotherSetTook(t *testing.T) {
 	}
 }
 
-// The Cluster may be deleted between the decision and the write: that is a Conflict, and no error that is repeated until the Cluster is back.
+// The Cluster may be deleted between the decision and the write: that is a Conflict, and no error that is repeated
+// until the Cluster is back.
 func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 	s := capitest.Set("s", 1)
 	template := capitest.Infrastructure()
 	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, template)
 	resource := capitest.ResourceOf(template)
-	_, err := activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{{
-		Group: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Name: "small", UID: "uid-small", Version: "900",
-	}}})
+	_, err := activitiestest.Run[kube.MinVersions](
+		w,
+		activities(w).OwnTemplates,
+		set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
+			{
+				Group:      resource.Group,
+				APIVersion: resource.Version,
+				Resource:   resource.Resource,
+				Name:       "small",
+				UID:        "uid-small",
+				Version:    "900",
+			},
+		}},
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
 // A set that another controller reconciles as well is not touched: neither are its machines and clones.
 func TestAContestedSetHasNoErrands(t *testing.T) {
-	s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) })
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure(), capitest.ControlPlane(), clone(capitest.Infrastructure(), "stray"))
+	s := capitest.Set(
+		"s",
+		1,
+		func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) },
+	)
+	w := activitiestest.NewClusterAPI(
+		t,
+		capitest.Settings,
+		s,
+		capitest.Cluster(),
+		capitest.Bootstrap(),
+		capitest.Infrastructure(),
+		capitest.ControlPlane(),
+		clone(capitest.Infrastructure(), "stray"),
+	)
 	d := decide(t, w, s)
 	require.False(t, d.Scale.Acting())
 	assert.Empty(t, d.Errands)
@@ -67,8 +96,21 @@ func TestAContestedSetHasNoErrands(t *testing.T) {
 func TestTheKindOfTheClonesIsMissing(t *testing.T) {
 	s := capitest.Set("s", 1)
 	kind := clone(capitest.Infrastructure(), "x").GroupVersionKind()
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(), capitest.Definition(kind, nil))
-	written, err := activitiestest.Run[set.Written](w, activities(w).CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	w := activitiestest.NewClusterAPI(
+		t,
+		capitest.Settings,
+		s,
+		capitest.Cluster(),
+		capitest.Bootstrap(capitest.Owned),
+		capitest.Infrastructure(capitest.Owned),
+		capitest.ControlPlane(),
+		capitest.Definition(kind, nil),
+	)
+	written, err := activitiestest.Run[set.Written](
+		w,
+		activities(w).CreateClusterAPIMachines,
+		activitiestest.CreateClusterAPI(s, "s-a"),
+	)
 	if err == nil {
 		assert.NotEmpty(t, written.Failure.Message)
 	} else {

@@ -21,7 +21,16 @@ import (
 // world holds a set with its machines, and what is around it.
 func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, append(objects, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane())...)
+	w := activitiestest.NewClusterAPI(
+		t,
+		capitest.Settings,
+		append(
+			objects,
+			capitest.Cluster(),
+			capitest.Bootstrap(capitest.Owned),
+			capitest.Infrastructure(capitest.Owned),
+			capitest.ControlPlane(),
+		)...)
 	w.Forget()
 	return w, activities(w)
 }
@@ -56,7 +65,9 @@ func clone(template *unstructured.Unstructured, name string, change ...capitest.
 }
 
 func ownedBySet(o *unstructured.Unstructured) {
-	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "s", UID: "uid-s"}})
+	o.SetOwnerReferences(
+		[]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "s", UID: "uid-s"}},
+	)
 }
 
 // ownedByMachine makes an object one that Cluster API's controller of machines has taken over.
@@ -83,7 +94,10 @@ func forbidden() error {
 func batch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.Batch {
 	b := set.Batch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
-		b.Machines = append(b.Machines, scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "because"})
+		b.Machines = append(
+			b.Machines,
+			scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "because"},
+		)
 	}
 	return b
 }

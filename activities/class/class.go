@@ -33,11 +33,12 @@ type Decision struct {
 	Gone    bool // the object does not exist any more: only Why is set besides
 	Need    attention.Need
 	Why     string
-	Prepare bool             // our finalizer is missing
-	Guard   []SecretTarget   // Secrets that the class needs, without our finalizer
-	Unguard []SecretTarget   // Secrets with our finalizer that no class needs
-	Release bool             // the class is being deleted, no machine refers to it, and its Secrets are released
-	Serving *Serving         `json:",omitempty"` // what the status has to say about workers of its provider; nil: it says so
+	Prepare bool           // our finalizer is missing
+	Guard   []SecretTarget // Secrets that the class needs, without our finalizer
+	Unguard []SecretTarget // Secrets with our finalizer that no class needs
+	Release bool           // the class is being deleted, no machine refers to it, and its Secrets are released
+	// what the status has to say about workers of its provider; nil: it says so
+	Serving *Serving         `json:",omitempty"`
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
 }
 
@@ -91,7 +92,8 @@ type Serving struct {
 	Unserved bool
 }
 
-// ask asks Temporal whether a worker serves the provider of a class. No answer is no reason to fail: the bridge asks again.
+// ask asks Temporal whether a worker serves the provider of a class. No answer is no reason to fail: the bridge asks
+// again.
 func (a *Activities) ask(ctx context.Context, class *v1alpha1.MachineClass) (asked, unserved bool) {
 	if a.Kube.Pollers == nil {
 		return false, false
@@ -100,29 +102,38 @@ func (a *Activities) ask(ctx context.Context, class *v1alpha1.MachineClass) (ask
 	return err == nil, err == nil && n == 0
 }
 
-// ReportServing writes the condition Served of a class. It returns the version to wait for; running it twice writes once.
+// ReportServing writes the condition Served of a class. It returns the version to wait for; running it twice writes
+// once.
 func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, error) {
 	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
 	condition := metav1.Condition{
-		Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: vocabulary.ReasonWorkerPolls, Message: "a worker serves provider " + in.Provider,
+		Type:               v1alpha1.ClassServed,
+		Status:             metav1.ConditionTrue,
+		Reason:             vocabulary.ReasonWorkerPolls,
+		Message:            "a worker serves provider " + in.Provider,
 		LastTransitionTime: metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy(),
 	}
 	if in.Unserved {
 		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedNoWorker
 		condition.Message = "no worker serves provider " + in.Provider + ": start one with --queues=provider-" + in.Provider
 	}
-	_, after, err := kube.WriteStatus(ctx, in.Read, classes, func(read kube.Read) (class, changed *v1alpha1.MachineClass, err error) {
-		class, _, err = a.class(ctx, read)
-		if err != nil || class == nil {
-			return nil, nil, err
-		}
-		condition.ObservedGeneration = class.Generation
-		changed = class.DeepCopy()
-		if !meta.SetStatusCondition(&changed.Status.Conditions, condition) {
-			return class, class, nil
-		}
-		return class, changed, nil
-	})
+	_, after, err := kube.WriteStatus(
+		ctx,
+		in.Read,
+		classes,
+		func(read kube.Read) (class, changed *v1alpha1.MachineClass, err error) {
+			class, _, err = a.class(ctx, read)
+			if err != nil || class == nil {
+				return nil, nil, err
+			}
+			condition.ObservedGeneration = class.Generation
+			changed = class.DeepCopy()
+			if !meta.SetStatusCondition(&changed.Status.Conditions, condition) {
+				return class, class, nil
+			}
+			return class, changed, nil
+		},
+	)
 	if err != nil {
 		return "", err
 	}
@@ -154,8 +165,8 @@ func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.Machine
 	return neighbours.Class(in.Ref.UID), neighbours, nil
 }
 
-// FinalizeClass adds our finalizer to a class, or removes it from a class that is being deleted, to which no machine refers
-// and whose Secrets are released. It returns the version to wait for.
+// FinalizeClass adds our finalizer to a class, or removes it from a class that is being deleted, to which no machine
+// refers and whose Secrets are released. It returns the version to wait for.
 func (a *Activities) FinalizeClass(ctx context.Context, in kube.Read) (string, error) {
 	class, neighbours, err := a.class(ctx, in)
 	if err != nil {
@@ -171,9 +182,9 @@ type SecretChanges struct {
 	Secrets []SecretTarget
 }
 
-// FinalizeSecrets writes the finalizers of Secrets that still are as the decision saw them. It reads only their metadata. A
-// Secret that is gone needs nothing. A Secret that changed is a Conflict, reported when the others are done. Running it
-// twice writes once. It returns the versions to wait for.
+// FinalizeSecrets writes the finalizers of Secrets that still are as the decision saw them. It reads only their
+// metadata. A Secret that is gone needs nothing. A Secret that changed is a Conflict, reported when the others are
+// done. Running it twice writes once. It returns the versions to wait for.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
 	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
 	return kube.InParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {

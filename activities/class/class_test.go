@@ -114,21 +114,38 @@ func TestFinalizeClass(t *testing.T) {
 	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.Backup) }
 	t.Run("puts our finalizer on", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass], foreign))
-		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())))
+		assert.Equal(
+			t,
+			"1001",
+			activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())),
+		)
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
 	})
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(goes), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Class(goes),
+			activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]),
+		)
 		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("and while its Secret is held", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(goes, activitiestest.Needing("a")), activitiestest.Keys("a", v1alpha1.FinalizerSecret))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Class(goes, activitiestest.Needing("a")),
+			activitiestest.Keys("a", v1alpha1.FinalizerSecret),
+		)
 		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("takes it off when neither is left", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(goes, activitiestest.Needing("a"), foreign), activitiestest.Keys("a"), activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Class(goes, activitiestest.Needing("a"), foreign),
+			activitiestest.Keys("a"),
+			activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }),
+		)
 		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)
 	})

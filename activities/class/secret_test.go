@@ -26,9 +26,18 @@ func TestFinalizeSecrets(t *testing.T) {
 	t.Parallel()
 	const ours = v1alpha1.FinalizerSecret
 	t.Run("writes finalizers and nothing else, by metadata", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Keys("a", activitiestest.Backup), activitiestest.Keys("b", ours), activitiestest.Keys("c", ours))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Keys("a", activitiestest.Backup),
+			activitiestest.Keys("b", ours),
+			activitiestest.Keys("c", ours),
+		)
 		w.Forget()
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a", activitiestest.Backup, ours), activitiestest.Target("b")))
+		versions, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).FinalizeSecrets,
+			finalizing(activitiestest.Target("a", activitiestest.Backup, ours), activitiestest.Target("b")),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, kube.MinVersions{cache.Secrets: "1002"}, versions, "the version to wait for")
 		assert.Equal(t, []string{activitiestest.Backup, ours}, w.Keys("a").Finalizers)
@@ -37,27 +46,56 @@ func TestFinalizeSecrets(t *testing.T) {
 		assert.Equal(t, []string{"patch secrets", "patch secrets"}, w.Requests())
 		assert.Len(t, w.Meta.Actions(), 2, "never by a client that is answered with data")
 		for _, action := range w.Meta.Actions() {
-			assert.Regexp(t, `^\{"metadata":\{"finalizers":\[[^]]*\],"resourceVersion":"900","uid":"uid-[ab]"\}\}$`, string(action.(clienttesting.PatchAction).GetPatch()))
+			assert.Regexp(
+				t,
+				`^\{"metadata":\{"finalizers":\[[^]]*\],"resourceVersion":"900","uid":"uid-[ab]"\}\}$`,
+				string(action.(clienttesting.PatchAction).GetPatch()),
+			)
 		}
 	})
 	t.Run("a Secret that waited for that is gone then", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.With(activitiestest.Keys("a", ours), []func(*metav1.PartialObjectMetadata){activitiestest.Going[*metav1.PartialObjectMetadata]}))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a")))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.With(
+				activitiestest.Keys("a", ours),
+				[]func(*metav1.PartialObjectMetadata){activitiestest.Going[*metav1.PartialObjectMetadata]},
+			),
+		)
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).FinalizeSecrets,
+			finalizing(activitiestest.Target("a")),
+		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Keys("a"))
 	})
 	t.Run("run again it meets the version that it made itself, and changes nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Keys("a"))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a", ours)))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).FinalizeSecrets,
+			finalizing(activitiestest.Target("a", ours)),
+		)
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a", ours)))
+		_, err = activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).FinalizeSecrets,
+			finalizing(activitiestest.Target("a", ours)),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 	})
 	t.Run("one that is gone needs nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		assert.Empty(t, activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a", ours))))
+		assert.Empty(
+			t,
+			activitiestest.Twice[kube.MinVersions](
+				w,
+				acts(w.Kube).FinalizeSecrets,
+				finalizing(activitiestest.Target("a", ours)),
+			),
+		)
 	})
 	t.Run("one that changed is left alone, and said so when the others are done", func(t *testing.T) {
 		replaced := activitiestest.Target("b", ours)
@@ -65,7 +103,11 @@ func TestFinalizeSecrets(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c"))
 		stale := activitiestest.Target("a", ours)
 		stale.Version = "899"
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(stale, replaced, activitiestest.Target("c", ours)))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).FinalizeSecrets,
+			finalizing(stale, replaced, activitiestest.Target("c", ours)),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Keys("a").Finalizers)
 		assert.Empty(t, w.Keys("b").Finalizers)
@@ -90,7 +132,11 @@ func TestWhatIsSaidOfASecretIsNotToldOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, activitiestest.Keys("a"))
 			activitiestest.Failing(w.Meta, "patch", "secrets", 1, row.err, nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).FinalizeSecrets, finalizing(activitiestest.Target("a", v1alpha1.FinalizerSecret)))
+			_, err := activitiestest.Run[kube.MinVersions](
+				w,
+				acts(w.Kube).FinalizeSecrets,
+				finalizing(activitiestest.Target("a", v1alpha1.FinalizerSecret)),
+			)
 			kind, retryable := activitiestest.Failure(t, err)
 			assert.Equal(t, row.retryable, retryable)
 			if row.kind != "" {

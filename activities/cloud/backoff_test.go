@@ -38,7 +38,8 @@ func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 			o := activitiestest.NewOffice(t, activitiestest.Class())
 			o.ExhaustedRetry = row.limit
 			for failures, seconds := range row.failures {
-				got, want := o.Waits(kube.Problem{Reason: "Some", React: row.react, Failures: failures}), time.Duration(seconds)*time.Second
+				got := o.Waits(kube.Problem{Reason: "Some", React: row.react, Failures: failures})
+				want := time.Duration(seconds) * time.Second
 				assert.GreaterOrEqual(t, got, want*8/10, "%d failures", failures)
 				assert.LessOrEqual(t, got, want*12/10, "%d failures", failures)
 			}
@@ -55,7 +56,11 @@ func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 	t.Run("the cloud knows better", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
 		for _, react := range []kube.Reaction{kube.Retry, kube.RetryLong} {
-			assert.Equal(t, 40*time.Second, o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}))
+			assert.Equal(
+				t,
+				40*time.Second,
+				o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}),
+			)
 			assert.Equal(t, time.Hour, o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 1, After: time.Hour}))
 		}
 	})
@@ -77,7 +82,11 @@ func TestWaitsAfterResourceExhausted(t *testing.T) {
 			o.Cloud.Fail(provider.MethodCreateInstance, 5, provider.Errorf(provider.ResourceExhausted, "no room"))
 			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 			require.NoError(t, err)
-			assert.Equal(t, kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong, Failures: 1}, *answer.Problem)
+			assert.Equal(
+				t,
+				kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong, Failures: 1},
+				*answer.Problem,
+			)
 			in := activitiestest.InstanceCall
 			in.Known = answer.Problem
 			answer, took, err := o.Patiently(o.CreateInstance, in)

@@ -24,7 +24,11 @@ import (
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
 // booting returns an office whose class has this user data and a token, and the call that creates an instance.
-func booting(t *testing.T, data map[string]string, tokens ...runtime.Object) (*activitiestest.Office, cloud.InstanceCall) {
+func booting(
+	t *testing.T,
+	data map[string]string,
+	tokens ...runtime.Object,
+) (*activitiestest.Office, cloud.InstanceCall) {
 	t.Helper()
 	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", data))
 	o.Tokens = kubefake.NewClientset(tokens...)
@@ -62,12 +66,18 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		answer, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
-			Reason: "SecretInvalid", Message: "the Secret of MachineClass small has no key userData", React: kube.UntilCredential,
+			Reason:  "SecretInvalid",
+			Message: "the Secret of MachineClass small has no key userData",
+			React:   kube.UntilCredential,
 		}}, answer)
 		assert.Empty(t, o.Cloud.Machines, "the cloud is not asked")
 	})
 	t.Run("a class without secretRef says nothing of how its instances are started", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"region": "eu"}))
+		o := activitiestest.NewOffice(
+			t,
+			activitiestest.WithSecrets("", "b"),
+			activitiestest.Secret("b", map[string]string{"region": "eu"}),
+		)
 		o.Tokens = kubefake.NewClientset()
 		in := activitiestest.InstanceCall
 		in.Token = tokenRef() // left by an earlier version of the class; it is not read
@@ -116,20 +126,30 @@ func TestOnlyACreationNeedsUserData(t *testing.T) {
 
 func TestASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "old"}))
+	o := activitiestest.NewOffice(
+		t,
+		activitiestest.WithSecrets("a", ""),
+		activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "old"}),
+	)
 	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))
 	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, kube.UntilCredential, answer.Problem.React, "to ask again with the same key cannot help")
 
-	_, err = o.Secrets.CoreV1().Secrets(activitiestest.Shop).Update(t.Context(), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
+	_, err = o.Secrets.CoreV1().
+		Secrets(activitiestest.Shop).
+		Update(t.Context(), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	answer, err = o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
 	want := instanceOne()
 	want.Tokenless = answer.Tokenless
 	assert.Equal(t, want, answer)
-	assert.Equal(t, []string{"old", "new"}, []string{string(o.Cloud.Classes[0].Secret["key"]), string(o.Cloud.Classes[1].Secret["key"])})
+	assert.Equal(
+		t,
+		[]string{"old", "new"},
+		[]string{string(o.Cloud.Classes[0].Secret["key"]), string(o.Cloud.Classes[1].Secret["key"])},
+	)
 }
 
 func TestNoTokenLeavesAnActivity(t *testing.T) {

@@ -16,8 +16,8 @@ type Checked struct {
 	Problem   *kube.Problem // why the class cannot be used; nil: the cloud has answered. The rest is then not known
 }
 
-// CheckClass reads a class and its Secrets, and asks the cloud once: what it promises, and for a list of the class's instances. It
-// changes nothing, and may be called at any time.
+// CheckClass reads a class and its Secrets, and asks the cloud once: what it promises, and for a list of the class's
+// instances. It changes nothing, and may be called at any time.
 func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (Checked, error) {
 	stop := kube.Beat(ctx)
 	defer stop()

@@ -16,7 +16,12 @@ import (
 func checkClass(t *testing.T, o *activitiestest.Office, name string) cloud.Checked {
 	t.Helper()
 	in := kube.Ref{Namespace: activitiestest.Shop, Name: name}
-	checked, err := activitiestest.Execute[cloud.Checked](t, o.CheckClass, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	checked, err := activitiestest.Execute[cloud.Checked](
+		t,
+		o.CheckClass,
+		in,
+		(*testsuite.TestActivityEnvironment).ExecuteActivity,
+	)
 	require.NoError(t, err)
 	return checked
 }
@@ -24,7 +29,11 @@ func checkClass(t *testing.T, o *activitiestest.Office, name string) cloud.Check
 func TestAClassIsChecked(t *testing.T) {
 	t.Parallel()
 	t.Run("the cloud answers", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot"}))
+		o := activitiestest.NewOffice(
+			t,
+			activitiestest.WithSecrets("a", ""),
+			activitiestest.Secret("a", map[string]string{"userData": "boot"}),
+		)
 		checked := checkClass(t, o, "small")
 		assert.Nil(t, checked.Problem)
 		assert.Equal(t, provider.ByToken, checked.Traits.Idempotency)
@@ -34,21 +43,41 @@ func TestAClassIsChecked(t *testing.T) {
 		assert.Equal(t, 1, checkClass(t, o, "small").Instances)
 	})
 	t.Run("the credentials are refused, and do not come out", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.Canary}))
-		o.Cloud.Fail(provider.MethodListInstances, 1, provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.Canary))
+		o := activitiestest.NewOffice(
+			t,
+			activitiestest.WithSecrets("a", ""),
+			activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.Canary}),
+		)
+		o.Cloud.Fail(
+			provider.MethodListInstances,
+			1,
+			provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.Canary),
+		)
 		problem := checkClass(t, o, "small").Problem
 		require.NotNil(t, problem)
 		assert.Equal(t, "Unauthenticated", problem.Reason)
 		assert.NotContains(t, problem.Message, activitiestest.Canary)
 	})
 	t.Run("there is no such class", func(t *testing.T) {
-		assert.Equal(t, "ClassNotFound", checkClass(t, activitiestest.NewOffice(t, activitiestest.Class()), "none").Problem.Reason)
+		assert.Equal(
+			t,
+			"ClassNotFound",
+			checkClass(t, activitiestest.NewOffice(t, activitiestest.Class()), "none").Problem.Reason,
+		)
 	})
 	t.Run("its Secret is missing", func(t *testing.T) {
-		assert.Equal(t, "SecretNotFound", checkClass(t, activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "")), "small").Problem.Reason)
+		assert.Equal(
+			t,
+			"SecretNotFound",
+			checkClass(t, activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "")), "small").Problem.Reason,
+		)
 	})
 	t.Run("its Secret has no user data", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", map[string]string{"x": "y"}))
+		o := activitiestest.NewOffice(
+			t,
+			activitiestest.WithSecrets("a", ""),
+			activitiestest.Secret("a", map[string]string{"x": "y"}),
+		)
 		assert.Equal(t, "SecretInvalid", checkClass(t, o, "small").Problem.Reason)
 	})
 }

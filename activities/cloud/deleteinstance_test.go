@@ -66,13 +66,17 @@ func TestDeleteInstance(t *testing.T) {
 			o.Cloud.Fail(method, 0, provider.Errorf(provider.PermissionDenied, "not yours"))
 			answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
 			require.NoError(t, err)
-			assert.Equal(t, kube.Problem{Reason: "PermissionDenied", Message: "not yours", React: kube.UntilCredential, Failures: 1}, *answer.Problem)
+			assert.Equal(
+				t,
+				kube.Problem{Reason: "PermissionDenied", Message: "not yours", React: kube.UntilCredential, Failures: 1},
+				*answer.Problem,
+			)
 		}
 	})
 }
 
-// The longer a deletion takes, the rarer are the looks: an eighth of the time since the request, so that a deletion is seen at
-// most a seventh late, within bounds.
+// The longer a deletion takes, the rarer are the looks: an eighth of the time since the request, so that a deletion is
+// seen at most a seventh late, within bounds.
 func TestDeletePolls(t *testing.T) {
 	t.Parallel()
 	for since, want := range map[time.Duration]time.Duration{

@@ -15,7 +15,13 @@ var IsFirst = isFirst
 var Render = render
 
 // UserData returns the user data of an instance, without the token.
-func UserData(ctx context.Context, p *Provider, class provider.Class, machine string, ref kube.TokenRef) ([]byte, *kube.Problem, error) {
+func UserData(
+	ctx context.Context,
+	p *Provider,
+	class provider.Class,
+	machine string,
+	ref kube.TokenRef,
+) ([]byte, *kube.Problem, error) {
 	data, _, problem, err := p.userData(ctx, class, machine, ref, time.Now())
 	return data, problem, err
 }

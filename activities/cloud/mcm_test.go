@@ -88,7 +88,17 @@ func TestARefusalThatSaysWhenToAskAgainDoesNotWaitForPeople(t *testing.T) {
 	o.Cloud.Fail(provider.MethodCreateInstance, 2, refused)
 	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
-	assert.Equal(t, kube.Problem{Reason: "InvalidArgument", Message: "no such profile", React: kube.Retry, After: 3 * time.Minute, Failures: 1}, *answer.Problem)
+	assert.Equal(
+		t,
+		kube.Problem{
+			Reason:   "InvalidArgument",
+			Message:  "no such profile",
+			React:    kube.Retry,
+			After:    3 * time.Minute,
+			Failures: 1,
+		},
+		*answer.Problem,
+	)
 	in := activitiestest.InstanceCall
 	in.Known = answer.Problem
 	answer, took, err := o.Patiently(o.CreateInstance, in)
@@ -111,7 +121,8 @@ func TestAFailureWithANewStateIsReturned(t *testing.T) {
 	step := 0
 	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 		step++
-		return provider.Instance{LastKnownState: []string{"", "disk", "disk", "disk and interface"}[step]}, provider.Errorf(provider.Internal, "no")
+		state := []string{"", "disk", "disk", "disk and interface"}[step]
+		return provider.Instance{LastKnownState: state}, provider.Errorf(provider.Internal, "no")
 	}
 	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)

@@ -31,8 +31,9 @@ type OrphanDecision struct {
 	orphan.Decision
 }
 
-// FindOrphans reads from the cloud the instances of a class, and then from the API server the machines of all namespaces, so that
-// the machine of each instance is in the second answer. An error or an incomplete answer ends the attempt. It changes nothing.
+// FindOrphans reads from the cloud the instances of a class, and then from the API server the machines of all
+// namespaces, so that the machine of each instance is in the second answer. An error or an incomplete answer ends the
+// attempt. It changes nothing.
 func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
@@ -65,7 +66,10 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 		Machines: machines, Sightings: in.Sightings, Settings: in.Settings,
 	}
 	for _, i := range listed {
-		facts.Instances = append(facts.Instances, orphan.Instance{ProviderID: i.ProviderID, Machine: i.MachineName, UID: i.MachineUID, Created: i.Created})
+		facts.Instances = append(
+			facts.Instances,
+			orphan.Instance{ProviderID: i.ProviderID, Machine: i.MachineName, UID: i.MachineUID, Created: i.Created},
+		)
 	}
 	return OrphanDecision{Decision: orphan.Decide(facts)}, nil
 }
@@ -81,9 +85,9 @@ type OrphanEnd struct {
 	Kept string // why the instances were not deleted; empty: the provider says that they are gone
 }
 
-// CollectOrphan deletes the instances of a machine that does not exist, and returns when the provider says that they are
-// gone. Each attempt first reads the machines of all namespaces from the API server: the instances are deleted only if none of
-// them claims one. Running it twice is harmless.
+// CollectOrphan deletes the instances of a machine that does not exist, and returns when the provider says that they
+// are gone. Each attempt first reads the machines of all namespaces from the API server: the instances are deleted only
+// if none of them claims one. Running it twice is harmless.
 func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
@@ -95,7 +99,12 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	if err != nil {
 		return OrphanEnd{}, err
 	}
-	machine := provider.Machine{Cluster: p.Cluster, Namespace: in.Class.Namespace, Name: in.Target.Machine, UID: in.Target.UID}
+	machine := provider.Machine{
+		Cluster:   p.Cluster,
+		Namespace: in.Class.Namespace,
+		Name:      in.Target.Machine,
+		UID:       in.Target.UID,
+	}
 	if machine.UID == "" && len(in.Target.ProviderIDs) == 1 {
 		// Only then: in a cloud where IDs are names, the instance of another machine may have this one by now.
 		machine.ProviderID = in.Target.ProviderIDs[0]
@@ -140,8 +149,8 @@ func (p *Provider) liveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.Machi
 	return mc, finalIfUnreadable(err)
 }
 
-// liveMachines reads what the machines of all namespaces claim, all of them or none: a Machine that was moved or restored into
-// another namespace names its instance as before.
+// liveMachines reads what the machines of all namespaces claim, all of them or none: a Machine that was moved or
+// restored into another namespace names its instance as before.
 func (p *Provider) liveMachines(ctx context.Context, namespace string) ([]orphan.Machine, error) {
 	var machines []orphan.Machine
 	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
@@ -157,8 +166,8 @@ func (p *Provider) liveMachines(ctx context.Context, namespace string) ([]orphan
 	return machines, nil
 }
 
-// finalIfUnreadable ends a sweep at once when the resource of the machines is missing, or we may not read it. Retries could take that
-// for a cluster without machines.
+// finalIfUnreadable ends a sweep at once when the resource of the machines is missing, or we may not read it. Retries
+// could take that for a cluster without machines.
 func finalIfUnreadable(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return kube.Refused(err.Error())
@@ -166,8 +175,8 @@ func finalIfUnreadable(err error) error {
 	return err
 }
 
-// cloudFailure is the failure for an error of the cloud; its type is the name of the code. An error that only people can fix is
-// not retried before the next sweep.
+// cloudFailure is the failure for an error of the cloud; its type is the name of the code. An error that only people
+// can fix is not retried before the next sweep.
 func (p *Provider) cloudFailure(ctx context.Context, class boundClass, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything

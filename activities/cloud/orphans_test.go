@@ -58,7 +58,10 @@ func newSweeperOf(t *testing.T, of *fake.Provider, objects ...runtime.Object) *s
 // plant creates instances with the tags of these machines.
 func (s *sweeper) plant(machines ...string) (ids []string) {
 	for _, name := range machines {
-		i := s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "small"}, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: name, UID: "uid-" + name})
+		i := s.cloud.Plant(
+			provider.Class{Namespace: activitiestest.Shop, Name: "small"},
+			provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: name, UID: "uid-" + name},
+		)
 		ids = append(ids, i.ProviderID)
 	}
 	return ids
@@ -68,13 +71,23 @@ func (s *sweeper) plant(machines ...string) (ids []string) {
 func (s *sweeper) find(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
 	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
-	return activitiestest.Execute[cloud.OrphanDecision](s.t, s.FindOrphans, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	return activitiestest.Execute[cloud.OrphanDecision](
+		s.t,
+		s.FindOrphans,
+		in,
+		(*testsuite.TestActivityEnvironment).ExecuteActivity,
+	)
 }
 
 func (s *sweeper) collect(target orphan.Target) (cloud.OrphanEnd, error) {
 	s.t.Helper()
 	in := cloud.OrphanCall{Class: smallClass, Target: target}
-	return activitiestest.Execute[cloud.OrphanEnd](s.t, s.CollectOrphan, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	return activitiestest.Execute[cloud.OrphanEnd](
+		s.t,
+		s.CollectOrphan,
+		in,
+		(*testsuite.TestActivityEnvironment).ExecuteActivity,
+	)
 }
 
 func targetOf(name string, ids ...string) orphan.Target {
@@ -98,10 +111,22 @@ func machinesResource() schema.GroupResource {
 
 func TestFindOrphans(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"), activitiestest.Machine("c"))
+	s := newSweeper(
+		t,
+		activitiestest.Class(),
+		activitiestest.Machine("a"),
+		activitiestest.Machine("b"),
+		activitiestest.Machine("c"),
+	)
 	ids := s.plant("a", "b", "c", "gone", "fresh")
-	s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "large"}, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "other-class", UID: "x"})
-	s.cloud.Plant(provider.Class{Namespace: activitiestest.Shop, Name: "small"}, provider.Machine{Cluster: "test", Namespace: activitiestest.Shop, Name: "other-cluster", UID: "y"})
+	s.cloud.Plant(
+		provider.Class{Namespace: activitiestest.Shop, Name: "large"},
+		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "other-class", UID: "x"},
+	)
+	s.cloud.Plant(
+		provider.Class{Namespace: activitiestest.Shop, Name: "small"},
+		provider.Machine{Cluster: "test", Namespace: activitiestest.Shop, Name: "other-cluster", UID: "y"},
+	)
 	for range 2 { // twice is harmless
 		d, err := s.find(seenLongAgo("gone", ids[3]))
 		require.NoError(t, err)
@@ -121,14 +146,25 @@ func TestWhateverAMachineIsItKeepsItsInstance(t *testing.T) {
 		"", v1alpha1.MachinePending, v1alpha1.MachineAvailable, v1alpha1.MachineRunning, v1alpha1.MachineTerminating, v1alpha1.MachineUnknown,
 		v1alpha1.MachineFailed, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineInPlaceUpdating,
 	} {
-		names = append(names, fmt.Sprintf("m%d", len(names)), fmt.Sprintf("m%d", len(names)+1), fmt.Sprintf("m%d", len(names)+2))
-		machines = append(machines,
+		names = append(
+			names,
+			fmt.Sprintf("m%d", len(names)),
+			fmt.Sprintf("m%d", len(names)+1),
+			fmt.Sprintf("m%d", len(names)+2),
+		)
+		machines = append(
+			machines,
 			activitiestest.Machine(names[len(names)-3], activitiestest.Phase(p)),
-			activitiestest.Machine(names[len(names)-2], activitiestest.Phase(p), func(m *v1alpha1.Machine) { m.DeletionTimestamp = &expiry }),
+			activitiestest.Machine(
+				names[len(names)-2],
+				activitiestest.Phase(p),
+				func(m *v1alpha1.Machine) { m.DeletionTimestamp = &expiry },
+			),
 			activitiestest.Machine(names[len(names)-1], activitiestest.Phase(p), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &expiry
 				m.Spec.Class.Name, m.OwnerReferences = "large", nil // of another class by now, and without its set
-			}))
+			}),
+		)
 	}
 	s := newSweeper(t, machines...)
 	var sightings []orphan.Sighting
@@ -149,7 +185,9 @@ func TestAMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
 	id := s.plant("late")[0]
 	s.server.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		assert.Equal(t, 1, s.cloud.Calls(provider.MethodListInstances), "the cloud was asked before")
-		return true, &v1alpha1.MachineList{Items: []v1alpha1.Machine{*activitiestest.Machine("a"), *activitiestest.Machine("late")}}, nil
+		return true, &v1alpha1.MachineList{
+			Items: []v1alpha1.Machine{*activitiestest.Machine("a"), *activitiestest.Machine("late")},
+		}, nil
 	})
 	d, err := s.find(seenLongAgo("late", id))
 	require.NoError(t, err)
@@ -168,7 +206,10 @@ func TestMachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
 		assert.Empty(t, options.ResourceVersion, "what the API server has agreed upon")
 		pages++
 		if options.Continue == "" {
-			return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []v1alpha1.Machine{*activitiestest.Machine("first")}}, nil
+			return true, &v1alpha1.MachineList{
+				ListMeta: metav1.ListMeta{Continue: "more"},
+				Items:    []v1alpha1.Machine{*activitiestest.Machine("first")},
+			}, nil
 		}
 		assert.Equal(t, "more", options.Continue)
 		if fails {
@@ -227,7 +268,12 @@ func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
 		})
 	}
 	t.Run("the Secret is missing", func(t *testing.T) {
-		s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "missing") }))
+		s := newSweeper(
+			t,
+			activitiestest.Class(
+				func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "missing") },
+			),
+		)
 		_, err := s.find()
 		activitiestest.AssertFailure(t, err, v1alpha1.ReasonSecretNotFound, false)
 		assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
@@ -241,7 +287,9 @@ func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
 	})
 	t.Run("and a person who lets one go", func(t *testing.T) {
 		s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) {
-			c.Annotations = map[string]string{v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339)}
+			c.Annotations = map[string]string{
+				v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339),
+			}
 		}))
 		d, err := s.find(seenLongAgo("gone", s.plant("gone")[0]))
 		require.NoError(t, err)
@@ -272,7 +320,12 @@ func TestASweepEndsWithItsClass(t *testing.T) {
 
 func TestCollectOrphan(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }))
+	s := newSweeper(
+		t,
+		activitiestest.Class(),
+		activitiestest.Machine("a"),
+		activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }),
+	)
 	ids := s.plant("a", "gone", "gone", "new")
 	for _, target := range []orphan.Target{targetOf("gone", ids[1], ids[2]), targetOf("new", ids[3])} {
 		for range 2 { // twice is harmless
@@ -364,7 +417,12 @@ func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
 
 func TestACloudThatWillNotDeleteSaysSo(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "small") }))
+	s := newSweeper(
+		t,
+		activitiestest.Class(
+			func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "small") },
+		),
+	)
 	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))
 	ids := s.plant("gone")
 	for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
@@ -421,7 +479,11 @@ func TestReportOrphans(t *testing.T) {
 	}
 	t.Run("a worker without metrics", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, activitiesorphan.Report{Class: smallClass, Collected: slices.Repeat([]string{"i-1234567890"}, 200)})
+		_, err := activitiestest.Run[any](
+			w,
+			(&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans,
+			activitiesorphan.Report{Class: smallClass, Collected: slices.Repeat([]string{"i-1234567890"}, 200)},
+		)
 		require.NoError(t, err)
 		assert.Less(t, len(w.Told()[0]), 1100, "events hold 1 KiB")
 	})

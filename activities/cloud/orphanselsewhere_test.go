@@ -19,7 +19,8 @@ func elsewhere(uid, providerID string) func(*v1alpha1.Machine) {
 	}
 }
 
-// Machines were restored into another namespace: new UIDs, the provider IDs of before. The class with its instances stayed.
+// Machines were restored into another namespace: new UIDs, the provider IDs of before. The class with its instances
+// stayed.
 func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	for name, machine := range map[string]func(id string) *v1alpha1.Machine{
@@ -57,7 +58,12 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 
 func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("lost", elsewhere("uid-other", "fake:///of-its-own")))
+	s := newSweeper(
+		t,
+		activitiestest.Class(),
+		activitiestest.Machine("a"),
+		activitiestest.Machine("lost", elsewhere("uid-other", "fake:///of-its-own")),
+	)
 	ids := s.plant("a", "lost")
 	d, err := s.find(seenLongAgo("lost", ids[1]))
 	require.NoError(t, err)
@@ -71,7 +77,11 @@ func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testi
 // The machines of other namespaces are no sign that those of this namespace have been restored.
 func TestMachinesOfOtherNamespacesDoNotCloseTheBreaker(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("other", elsewhere("uid-other", "fake:///of-its-own")))
+	s := newSweeper(
+		t,
+		activitiestest.Class(),
+		activitiestest.Machine("other", elsewhere("uid-other", "fake:///of-its-own")),
+	)
 	d, err := s.find(seenLongAgo("lost", s.plant("lost")[0]))
 	require.NoError(t, err)
 	assert.Contains(t, d.Held, "no machine at all")

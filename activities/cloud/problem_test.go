@@ -45,16 +45,27 @@ func TestReactionTo(t *testing.T) {
 	assert.Equal(t, kube.Retry, kube.ReactionTo(99), "a code that this version does not know")
 }
 
-// decide/explain does not know the reactions: a refusal that only a person ends is repeated once an hour, and the sentence says so.
+// decide/explain does not know the reactions: a refusal that only a person ends is repeated once an hour, and the
+// sentence says so.
 func TestTheSentenceKnowsWhichRefusalsEndure(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
 		if code == provider.OK {
 			continue
 		}
-		waits := explain.Machine{Deleting: true, Step: vocabulary.StepDeleteInstance, Cause: "no", BlockedBy: []string{code.String()}}.WaitsFor()
+		waits := explain.Machine{
+			Deleting:  true,
+			Step:      vocabulary.StepDeleteInstance,
+			Cause:     "no",
+			BlockedBy: []string{code.String()},
+		}.WaitsFor()
 		react := kube.ReactionTo(code)
-		assert.Equal(t, react == kube.UntilSpec || react == kube.UntilCredential, strings.HasSuffix(waits.Next.One, " at least every 1h"), code)
+		assert.Equal(
+			t,
+			react == kube.UntilSpec || react == kube.UntilCredential,
+			strings.HasSuffix(waits.Next.One, " at least every 1h"),
+			code,
+		)
 	}
 }
 
@@ -66,7 +77,11 @@ func TestAProblemIsShownOnce(t *testing.T) {
 	t.Run("the first failure is an answer, so that people see it", func(t *testing.T) {
 		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1}, *answer.Problem)
+		assert.Equal(
+			t,
+			kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1},
+			*answer.Problem,
+		)
 	})
 	known := activitiestest.InstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1}

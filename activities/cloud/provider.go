@@ -19,9 +19,9 @@ import (
 	"millwright/provider"
 )
 
-// Provider has the activities that call a cloud. They run on the task queue of their provider, on a worker that has the only
-// credentials. A worker in another language may serve the same names. The inputs are references: the activities read the
-// class and its Secrets themselves, and return nothing of a Secret.
+// Provider has the activities that call a cloud. They run on the task queue of their provider, on a worker that has the
+// only credentials. A worker in another language may serve the same names. The inputs are references: the activities
+// read the class and its Secrets themselves, and return nothing of a Secret.
 type Provider struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
@@ -34,7 +34,8 @@ type Provider struct {
 
 	classes classReads
 
-	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider: one request more.
+	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider: one
+	// request more.
 	NodeTemplates bool
 
 	// ExhaustedRetry is the longest back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
@@ -52,52 +53,68 @@ type InstanceCall struct {
 	Token          kube.TokenRef // of the bootstrap token; empty when the instance needs none
 	Tokenless      bool          // the decision knows that the user data has no place for a token
 	NeverTried     bool          // no create call was begun before this activity
-	IntentRun      string        // ID of the run that put this on record; CreateInstance believes NeverTried in this run alone
-	Known          *kube.Problem // that the workflow shows already: a call backs off from it, and returns a problem only when it differs
+	// ID of the run that put this on record; CreateInstance believes NeverTried in this run alone
+	IntentRun string
+	// that the workflow shows already: a call backs off from it, and returns a problem only when it differs
+	Known *kube.Problem
 }
 
-// InstanceAnswer is the answer of a provider. Problem is set when the call failed in a way that the workflow does not show
-// yet: it shows the problem and calls again, or waits, depending on the reaction.
+// InstanceAnswer is the answer of a provider. Problem is set when the call failed in a way that the workflow does not
+// show yet: it shows the problem and calls again, or waits, depending on the reaction.
 type InstanceAnswer struct {
 	ProviderID     string
 	NodeName       string
 	LastKnownState string
 	Addresses      []kube.Address
 	Uninitialized  bool
-	Tokenless      string // with CreateInstance: versions of the class, if its user data has no place for a bootstrap token
-	Gone           bool   // with InstanceStatus: the provider is sure that there is no instance
-	Problem        *kube.Problem
+	// with CreateInstance: versions of the class, if its user data has no place for a bootstrap token
+	Tokenless string
+	Gone      bool // with InstanceStatus: the provider is sure that there is no instance
+	Problem   *kube.Problem
 }
 
-// Nameless reports whether the answer to InstanceStatus settles that the provider has no name of an instance to tell: there is no
-// instance, the provider cannot say, or the instance of that name is another Machine's. All other problems leave the question open.
+// Nameless reports whether the answer to InstanceStatus settles that the provider has no name of an instance to tell:
+// there is no instance, the provider cannot say, or the instance of that name is another Machine's. All other problems
+// leave the question open.
 func (a InstanceAnswer) Nameless() bool {
-	return a.Gone || a.Problem != nil && slices.Contains([]string{provider.Unimplemented.String(), provider.AlreadyExists.String()}, a.Problem.Reason)
+	return a.Gone ||
+		a.Problem != nil &&
+			slices.Contains([]string{provider.Unimplemented.String(), provider.AlreadyExists.String()}, a.Problem.Reason)
 }
 
 // CreateInstance creates the machine's instance, or adopts the one that carries its UID. Running it twice creates one.
 func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, true, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-		info := activity.GetInfo(ctx)
-		machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID && isFirst(info, activity.HasHeartbeatDetails(ctx))
-		activity.RecordHeartbeat(ctx, called)
-		var err error
-		if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
-			return provider.Instance{}, err
-		}
-		instance, err := p.Cloud.CreateInstance(ctx, class, machine)
-		if err == nil && instance.ProviderID == "" {
-			return instance, provider.Errorf(provider.Internal, "the provider created an instance without a provider ID: node %q", instance.NodeName)
-		}
-		if err == nil {
-			err = p.unclaimed(ctx, in, instance)
-		}
-		return instance, err
-	})
+	return p.call(
+		ctx,
+		in,
+		true,
+		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+			info := activity.GetInfo(ctx)
+			machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID &&
+				isFirst(info, activity.HasHeartbeatDetails(ctx))
+			activity.RecordHeartbeat(ctx, called)
+			var err error
+			if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
+				return provider.Instance{}, err
+			}
+			instance, err := p.Cloud.CreateInstance(ctx, class, machine)
+			if err == nil && instance.ProviderID == "" {
+				return instance, provider.Errorf(
+					provider.Internal,
+					"the provider created an instance without a provider ID: node %q",
+					instance.NodeName,
+				)
+			}
+			if err == nil {
+				err = p.unclaimed(ctx, in, instance)
+			}
+			return instance, err
+		},
+	)
 }
 
-// nodeAnnotations returns the annotations of a Machine's spec.nodeTemplate; none if the provider does not read them, or if the Machine
-// is gone.
+// nodeAnnotations returns the annotations of a Machine's spec.nodeTemplate; none if the provider does not read them, or
+// if the Machine is gone.
 func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[string]string, error) {
 	if !p.NodeTemplates {
 		return nil, nil
@@ -106,7 +123,9 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 	switch {
 	case err != nil:
 		return nil, &provider.Error{
-			Code: provider.Unavailable, Message: "the API server did not say what the Machine wishes of its node: " + err.Error(), Cause: err,
+			Code:    provider.Unavailable,
+			Message: "the API server did not say what the Machine wishes of its node: " + err.Error(),
+			Cause:   err,
 		}
 	case m == nil:
 		return nil, nil
@@ -117,41 +136,52 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 // called is the detail of each heartbeat. The next attempt finds it, and so does one that counts from 1 again.
 const called = "the cloud was called"
 
-// isFirst reports whether no attempt of an activity can have called the cloud before. An operator who resets an activity, or pauses
-// it and lets it go on, makes its attempts count from 1 again: then there are details of a heartbeat, or the attempt has started
-// long after the activity was scheduled. Both times are of the server's clock.
+// isFirst reports whether no attempt of an activity can have called the cloud before. An operator who resets an
+// activity, or pauses it and lets it go on, makes its attempts count from 1 again: then there are details of a
+// heartbeat, or the attempt has started long after the activity was scheduled. Both times are of the server's clock.
 func isFirst(info activity.Info, hasDetails bool) bool {
 	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin
 }
 
 // InitializeInstance does the provider's step after the instance exists. A provider without such a step succeeds.
 func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-		instance, err := p.Cloud.InitializeInstance(ctx, class, machine)
-		if provider.CodeOf(err) == provider.Unimplemented {
-			return provider.Instance{ProviderID: in.ProviderID, NodeName: in.NodeName, LastKnownState: in.LastKnownState}, nil
-		}
-		return instance, err
-	})
+	return p.call(
+		ctx,
+		in,
+		false,
+		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+			instance, err := p.Cloud.InitializeInstance(ctx, class, machine)
+			if provider.CodeOf(err) == provider.Unimplemented {
+				return provider.Instance{ProviderID: in.ProviderID, NodeName: in.NodeName, LastKnownState: in.LastKnownState}, nil
+			}
+			return instance, err
+		},
+	)
 }
 
-// InstanceStatus asks the provider for the machine's instance: whether it is gone, and its names. An instance that waits to be
-// initialised exists. A provider that cannot tell is no failure.
+// InstanceStatus asks the provider for the machine's instance: whether it is gone, and its names. An instance that
+// waits to be initialised exists. A provider that cannot tell is no failure.
 func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-		instance, err := p.Cloud.InstanceStatus(ctx, class, machine)
-		if waits, is := errors.AsType[*provider.Error](err); is && waits.Code == provider.NotInitialized && waits.Instance != nil {
-			instance, err = *waits.Instance, nil
-		}
-		if err == nil {
-			err = p.unclaimed(ctx, in, instance)
-		}
-		return instance, err
-	})
+	return p.call(
+		ctx,
+		in,
+		false,
+		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+			instance, err := p.Cloud.InstanceStatus(ctx, class, machine)
+			if waits, is := errors.AsType[*provider.Error](err); is && waits.Code == provider.NotInitialized &&
+				waits.Instance != nil {
+				instance, err = *waits.Instance, nil
+			}
+			if err == nil {
+				err = p.unclaimed(ctx, in, instance)
+			}
+			return instance, err
+		},
+	)
 }
 
-// unclaimed returns an error if an instance was found by its name alone and another Machine names it. Another controller may have made
-// it for the machine, without a UID.
+// unclaimed returns an error if an instance was found by its name alone and another Machine names it. Another
+// controller may have made it for the machine, without a UID.
 func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
@@ -162,7 +192,12 @@ func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance prov
 	}
 	for _, m := range machines {
 		if m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID {
-			return provider.Errorf(provider.AlreadyExists, "instance %s has the name of this machine and no UID, and %s names it", instance.ProviderID, m)
+			return provider.Errorf(
+				provider.AlreadyExists,
+				"instance %s has the name of this machine and no UID, and %s names it",
+				instance.ProviderID,
+				m,
+			)
 		}
 	}
 	return nil
@@ -171,36 +206,44 @@ func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance prov
 // DeleteInstance deletes the machine's instance and returns when the provider says that it is gone. It always calls the
 // provider, also when the instance seems gone, because other resources may have been created for it.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(ctx, in, false, func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-		machine.NeverTried = in.NeverTried
-		if machine.ProviderID == "" { // an instance of another controller is deleted by its ID alone
-			found, err := p.Cloud.InstanceStatus(ctx, class, machine)
-			if err == nil && found.MachineUID == "" && p.unclaimed(ctx, in, found) == nil {
-				machine.ProviderID = found.ProviderID
+	return p.call(
+		ctx,
+		in,
+		false,
+		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+			machine.NeverTried = in.NeverTried
+			if machine.ProviderID == "" { // an instance of another controller is deleted by its ID alone
+				found, err := p.Cloud.InstanceStatus(ctx, class, machine)
+				if err == nil && found.MachineUID == "" && p.unclaimed(ctx, in, found) == nil {
+					machine.ProviderID = found.ProviderID
+				}
 			}
-		}
-		gone, err := p.remove(ctx, class, machine)
-		refusal, is := errors.AsType[*provider.Error](err)
-		switch {
-		case err == nil && !gone:
-			err = terminating(ctx, machine.Name)
-		case is && in.NeverTried: // nothing was created: the workflow ends the deletion where it would wait for people
-			err = &provider.Error{Code: refusal.Code, Message: refusal.Message, Cause: err}
-		}
-		return provider.Instance{}, err
-	})
+			gone, err := p.remove(ctx, class, machine)
+			refusal, is := errors.AsType[*provider.Error](err)
+			switch {
+			case err == nil && !gone:
+				err = terminating(ctx, machine.Name)
+			case is && in.NeverTried: // nothing was created: the workflow ends the deletion where it would wait for people
+				err = &provider.Error{Code: refusal.Code, Message: refusal.Message, Cause: err}
+			}
+			return provider.Instance{}, err
+		},
+	)
 }
 
 // terminating makes Temporal run the activity again when the instance may be gone. It raises no alarm.
 func terminating(ctx context.Context, machine string) error {
 	info := activity.GetInfo(ctx) // both of its times are the server's
 	wait := kube.DeletePoll(info.StartedTime.Sub(info.ScheduledTime))
-	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("instance of machine %s is still terminating", machine), kube.TypeTerminating,
-		temporal.ApplicationErrorOptions{NextRetryDelay: wait, Category: temporal.ApplicationErrorCategoryBenign})
+	return temporal.NewApplicationErrorWithOptions(
+		fmt.Sprintf("instance of machine %s is still terminating", machine),
+		kube.TypeTerminating,
+		temporal.ApplicationErrorOptions{NextRetryDelay: wait, Category: temporal.ApplicationErrorCategoryBenign},
+	)
 }
 
-// remove asks the cloud to delete all instances with a machine's UID, and returns whether they are gone. Its errors are the
-// cloud's own.
+// remove asks the cloud to delete all instances with a machine's UID, and returns whether they are gone. Its errors are
+// the cloud's own.
 func (p *Provider) remove(ctx context.Context, class provider.Class, machine provider.Machine) (gone bool, err error) {
 	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 		return false, err
@@ -218,9 +261,14 @@ func (p *Provider) remove(ctx context.Context, class provider.Class, machine pro
 	}
 }
 
-// call reads the class and its Secrets, calls the cloud with a heartbeat, and turns its answer into a success, a problem to
-// show, or an error for Temporal to retry. If boots is set, the instance gets user data.
-func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do func(context.Context, provider.Class, provider.Machine) (provider.Instance, error)) (InstanceAnswer, error) {
+// call reads the class and its Secrets, calls the cloud with a heartbeat, and turns its answer into a success, a
+// problem to show, or an error for Temporal to retry. If boots is set, the instance gets user data.
+func (p *Provider) call(
+	ctx context.Context,
+	in InstanceCall,
+	boots bool,
+	do func(context.Context, provider.Class, provider.Machine) (provider.Instance, error),
+) (InstanceAnswer, error) {
 	info, failures := activity.GetInfo(ctx), 1
 	if in.Known != nil {
 		failures = in.Known.Failures + int(info.Attempt) - 1
@@ -259,7 +307,14 @@ func (p *Provider) call(ctx context.Context, in InstanceCall, boots bool, do fun
 }
 
 // refused turns an error of the cloud into a problem to show or an error to retry.
-func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClass, instance provider.Instance, err error, failures int) (InstanceAnswer, error) {
+func (p *Provider) refused(
+	ctx context.Context,
+	in InstanceCall,
+	class boundClass,
+	instance provider.Instance,
+	err error,
+	failures int,
+) (InstanceAnswer, error) {
 	var application *temporal.ApplicationError
 	switch {
 	case errors.As(err, &application):
@@ -278,7 +333,11 @@ func (p *Provider) refused(ctx context.Context, in InstanceCall, class boundClas
 	}
 	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState // the next call needs it
 	if in.Known == nil || problem.Reason != in.Known.Reason || waits || moved {
-		return InstanceAnswer{Problem: problem, LastKnownState: instance.LastKnownState, Gone: provider.CodeOf(err) == provider.NotFound}, nil
+		return InstanceAnswer{
+			Problem:        problem,
+			LastKnownState: instance.LastKnownState,
+			Gone:           provider.CodeOf(err) == provider.NotFound,
+		}, nil
 	}
 	return InstanceAnswer{}, p.backOff(*problem)
 }
@@ -303,7 +362,8 @@ func (p *Provider) addUserData(ctx context.Context, class *boundClass, in Instan
 	return nil, nil
 }
 
-// backOff is the failure for a problem that is shown already; Temporal retries it later. Its type is the name of the code.
+// backOff is the failure for a problem that is shown already; Temporal retries it later. Its type is the name of the
+// code.
 func (p *Provider) backOff(known kube.Problem) error {
 	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason,
 		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffFor(known, p.ExhaustedRetry)})

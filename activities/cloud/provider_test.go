@@ -18,7 +18,10 @@ import (
 // instanceOne is the answer to a call that finds or creates the first instance of the cloud.
 func instanceOne() cloud.InstanceAnswer {
 	return cloud.InstanceAnswer{
-		ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1", Addresses: []kube.Address{{Type: "Hostname", Address: "m"}},
+		ProviderID:     "fake:///i-1",
+		NodeName:       "m",
+		LastKnownState: "i-1",
+		Addresses:      []kube.Address{{Type: "Hostname", Address: "m"}},
 	}
 }
 
@@ -32,7 +35,11 @@ func TestCreateInstance(t *testing.T) {
 	}
 	assert.Equal(t, 1, o.Cloud.Creates(), "the second adopts what the first made")
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
-	assert.Equal(t, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m", UID: "uid-m", NeverTried: true}, o.Cloud.Machines[0])
+	assert.Equal(
+		t,
+		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m", UID: "uid-m", NeverTried: true},
+		o.Cloud.Machines[0],
+	)
 
 	t.Run("what is known goes along", func(t *testing.T) {
 		in := activitiestest.InstanceCall

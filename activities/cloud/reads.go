@@ -29,8 +29,8 @@ type boundClass struct {
 	kept      bool   // an earlier call has read it: there may be a newer version by now
 }
 
-// class returns the MachineClass of a call with the Secrets that it names, as an earlier call has read them if the decision has seen the same
-// versions, and otherwise as they are now.
+// class returns the MachineClass of a call with the Secrets that it names, as an earlier call has read them if the
+// decision has seen the same versions, and otherwise as they are now.
 func (p *Provider) class(ctx context.Context, in InstanceCall) (boundClass, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
@@ -55,8 +55,15 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (bou
 		return boundClass{}, nil, fmt.Errorf("get class %s: %w", key, err)
 	}
 	c := boundClass{
-		Class: provider.Class{Namespace: key.Namespace, Name: key.Name, Provider: mc.Provider, Spec: mc.ProviderSpec.Raw, Secret: provider.Secret{}},
-		boots: mc.SecretRef != nil, versions: observeclass.VersionOf(mc),
+		Class: provider.Class{
+			Namespace: key.Namespace,
+			Name:      key.Name,
+			Provider:  mc.Provider,
+			Spec:      mc.ProviderSpec.Raw,
+			Secret:    provider.Secret{},
+		},
+		boots:    mc.SecretRef != nil,
+		versions: observeclass.VersionOf(mc),
 	}
 	for _, ref := range observeclass.SecretsOf(mc) { // if both have a key, the later value counts
 		secret, problem, err := p.secret(ctx, c.Class, ref)
@@ -70,22 +77,36 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (bou
 }
 
 // secret reads a Secret of a class.
-func (p *Provider) secret(ctx context.Context, c provider.Class, ref types.NamespacedName) (*corev1.Secret, *kube.Problem, error) {
+func (p *Provider) secret(
+	ctx context.Context,
+	c provider.Class,
+	ref types.NamespacedName,
+) (*corev1.Secret, *kube.Problem, error) {
 	if ref.Name == "" {
-		return nil, kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s refers to a Secret without a name", c.Name), nil
+		return nil, kube.ClassProblem(
+			v1alpha1.ReasonClassInvalid,
+			"MachineClass %s refers to a Secret without a name",
+			c.Name,
+		), nil
 	}
 	secret, err := p.Secrets.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, kube.ClassProblem(v1alpha1.ReasonSecretNotFound, "Secret %s of MachineClass %s does not exist", ref, c.Name), nil
+		return nil, kube.ClassProblem(
+			v1alpha1.ReasonSecretNotFound,
+			"Secret %s of MachineClass %s does not exist",
+			ref,
+			c.Name,
+		), nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("get secret %s: %w", ref, err)
 	}
 	return secret, nil, nil
 }
 
-// upToDate returns an error, with which Temporal makes the call again, if the class of a failed call or one of its Secrets has another
-// version by now than the call was made with: the workflow would wait for a change that it has heard of already. The old version is forgotten.
+// upToDate returns an error, with which Temporal makes the call again, if the class of a failed call or one of its
+// Secrets has another version by now than the call was made with: the workflow would wait for a change that it has
+// heard of already. The old version is forgotten.
 func (p *Provider) upToDate(ctx context.Context, class boundClass) error {
 	if !class.kept {
 		return nil
@@ -99,12 +120,12 @@ func (p *Provider) upToDate(ctx context.Context, class boundClass) error {
 	return err
 }
 
-// classFor is how long a class with its Secrets is kept after the last call that needed it. Source: the calls for the machines of one pool
-// follow each other within seconds.
+// classFor is how long a class with its Secrets is kept after the last call that needed it. Source: the calls for the
+// machines of one pool follow each other within seconds.
 const classFor = 10 * time.Second
 
-// classReads keeps the classes that calls have read, at one version each, as long as further calls need them. The zero value is ready. It is
-// safe for concurrent use.
+// classReads keeps the classes that calls have read, at one version each, as long as further calls need them. The zero
+// value is ready. It is safe for concurrent use.
 type classReads struct {
 	mu   sync.Mutex
 	kept map[types.NamespacedName]*keptClass

@@ -106,8 +106,8 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 	})
 }
 
-// rotated returns a reader that has read a class whose Secret has changed since, and the versions that it has read. The cloud takes the new
-// token only.
+// rotated returns a reader that has read a class whose Secret has changed since, and the versions that it has read. The
+// cloud takes the new token only.
 func rotated(t *testing.T) (r *reader, before string) {
 	t.Helper()
 	r = newReader(t)
@@ -146,7 +146,12 @@ func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	_, _, err = r.Patiently(r.DeleteInstance, in)
 	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
 	assert.Greater(t, r.Cloud.Calls(provider.MethodInstanceStatus), 5)
-	assert.Len(t, slices.Concat(r.Classes.(*machinefake.Clientset).Actions(), r.Secrets.(*kubefake.Clientset).Actions()), read, "all polls use what the creation has read")
+	assert.Len(
+		t,
+		slices.Concat(r.Classes.(*machinefake.Clientset).Actions(), r.Secrets.(*kubefake.Clientset).Actions()),
+		read,
+		"all polls use what the creation has read",
+	)
 }
 
 func TestACallThatFailedWithAKeptClassReadsItAgain(t *testing.T) {

@@ -73,7 +73,13 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 				for range 2 {
 					answer, err := o.Ask(step, activitiestest.InstanceCall)
 					require.NoError(t, err)
-					assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{Reason: row.reason, Message: row.message, React: kube.UntilCredential}}, answer)
+					assert.Equal(
+						t,
+						cloud.InstanceAnswer{
+							Problem: &kube.Problem{Reason: row.reason, Message: row.message, React: kube.UntilCredential},
+						},
+						answer,
+					)
 				}
 			}
 			assert.Empty(t, o.Cloud.Machines, "the cloud is not asked")
@@ -81,7 +87,14 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 	}
 	t.Run("an API server that is away is no such problem", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
-		activitiestest.Failing(o.Classes.(activitiestest.FakeClient), "get", "machineclasses", 1, apierrors.NewServiceUnavailable("away"), nil)
+		activitiestest.Failing(
+			o.Classes.(activitiestest.FakeClient),
+			"get",
+			"machineclasses",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
 		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.Error(t, err)
 		_, retryable := activitiestest.Failure(t, err)
@@ -117,7 +130,14 @@ func TestNoSecretLeavesAnActivity(t *testing.T) {
 		"one that is wrapped":           fmt.Errorf("%s: %w", leak, provider.Errorf(provider.Internal, "no")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "a"), activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary, "userData": "#!/bin/sh " + activitiestest.Canary}))
+			o := activitiestest.NewOffice(
+				t,
+				activitiestest.WithSecrets("a", "a"),
+				activitiestest.Secret(
+					"a",
+					map[string]string{"token": activitiestest.Canary, "userData": "#!/bin/sh " + activitiestest.Canary},
+				),
+			)
 			o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 				return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, fails
 			}
@@ -133,7 +153,11 @@ func TestNoSecretLeavesAnActivity(t *testing.T) {
 func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "a"), activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary}))
+		o := activitiestest.NewOffice(
+			t,
+			activitiestest.WithSecrets("", "a"),
+			activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary}),
+		)
 		var called, ended time.Time
 		o.Cloud.Create = func(ctx context.Context) (provider.Instance, error) {
 			called = time.Now()

@@ -13,7 +13,8 @@ import (
 	"millwright/provider"
 )
 
-// takenOver is a provider's worker after another controller has made an instance for machine m: with its name, without its UID.
+// takenOver is a provider's worker after another controller has made an instance for machine m: with its name, without
+// its UID.
 func takenOver(t *testing.T, machines ...runtime.Object) (o *activitiestest.Office, id string) {
 	t.Helper()
 	o = activitiestest.NewOffice(t, activitiestest.Class())
@@ -46,8 +47,10 @@ func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
 	assert.Equal(t, kube.Problem{
-		Reason: "AlreadyExists", Message: "instance fake:///i-1 has the name of this machine and no UID, and Machine moved/other names it",
-		React: kube.UntilSpec, Failures: 1,
+		Reason:   "AlreadyExists",
+		Message:  "instance fake:///i-1 has the name of this machine and no UID, and Machine moved/other names it",
+		React:    kube.UntilSpec,
+		Failures: 1,
 	}, *answer.Problem)
 	assert.Equal(t, 1, o.Cloud.Creates(), "nor is a second one made")
 

@@ -27,20 +27,37 @@ const (
 
 // noUserData is the problem of a class whose Secret lacks the user data.
 func noUserData(class provider.Class) *kube.Problem {
-	return kube.ClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass %s has no key %s", class.Name, userDataKey)
+	return kube.ClassProblem(
+		v1alpha1.ReasonSecretInvalid,
+		"the Secret of MachineClass %s has no key %s",
+		class.Name,
+		userDataKey,
+	)
 }
 
-// userData returns the user data of a machine's instance: that of its class with the placeholders replaced. A Secret without
-// the key is a problem for people; an empty value is not. A token that does not exist or is not usable is a problem that may
-// pass, because the next attempt makes another token. The result is secret, and so is the token, which is returned too.
-func (p *Provider) userData(ctx context.Context, class provider.Class, machine string, ref kube.TokenRef, now time.Time) (data []byte, token string, problem *kube.Problem, err error) {
+// userData returns the user data of a machine's instance: that of its class with the placeholders replaced. A Secret
+// without the key is a problem for people; an empty value is not. A token that does not exist or is not usable is a
+// problem that may pass, because the next attempt makes another token. The result is secret, and so is the token, which
+// is returned too.
+func (p *Provider) userData(
+	ctx context.Context,
+	class provider.Class,
+	machine string,
+	ref kube.TokenRef,
+	now time.Time,
+) (data []byte, token string, problem *kube.Problem, err error) {
 	template, found := class.Secret[userDataKey]
 	if !found {
 		return nil, "", noUserData(class), nil
 	}
 	token, err = p.token(ctx, ref, now)
 	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {
-		return nil, "", &kube.Problem{Reason: kube.ReasonTokenGone, Message: gone.Message(), React: kube.Retry, Failures: 1}, nil
+		return nil, "", &kube.Problem{
+			Reason:   kube.ReasonTokenGone,
+			Message:  gone.Message(),
+			React:    kube.Retry,
+			Failures: 1,
+		}, nil
 	}
 	if err != nil {
 		return nil, "", nil, err
@@ -55,7 +72,11 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) 
 	}
 	secret := p.Issued.Take(ref)
 	if secret == nil && p.Tokens == nil {
-		return "", fmt.Errorf("read bootstrap token %s/%s: this worker has no access to a target cluster", ref.Namespace, ref.Name)
+		return "", fmt.Errorf(
+			"read bootstrap token %s/%s: this worker has no access to a target cluster",
+			ref.Namespace,
+			ref.Name,
+		)
 	}
 	var err error
 	if secret == nil {
@@ -74,9 +95,9 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) 
 	return token, nil
 }
 
-// render returns the user data with the placeholders replaced, in plain and in URL-encoded form, which some formats of user
-// data need; an encoded placeholder gets an encoded value. Without a token, its placeholders stay. The given slice is not
-// changed.
+// render returns the user data with the placeholders replaced, in plain and in URL-encoded form, which some formats of
+// user data need; an encoded placeholder gets an encoded value. Without a token, its placeholders stay. The given slice
+// is not changed.
 func render(userData []byte, machine string, token string) []byte {
 	pairs := placeholder(machinePlaceholder, machine)
 	if token != "" {
@@ -96,8 +117,8 @@ func hasPlace(userData []byte, name string) bool {
 	return false
 }
 
-// placeholder returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of an encoding
-// may be in upper or lower case.
+// placeholder returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of an
+// encoding may be in upper or lower case.
 func placeholder(name, value string) []string {
 	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
 	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)

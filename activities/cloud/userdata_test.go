@@ -33,7 +33,13 @@ func tokenRef() kube.TokenRef {
 func userData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
 	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.TokenSecret())}
-	data, problem, err := cloud.UserData(t.Context(), p, provider.Class{Namespace: activitiestest.Shop, Name: "small", Secret: secret}, "web-1", ref)
+	data, problem, err := cloud.UserData(
+		t.Context(),
+		p,
+		provider.Class{Namespace: activitiestest.Shop, Name: "small", Secret: secret},
+		"web-1",
+		ref,
+	)
 	return string(data), problem, err
 }
 
@@ -58,7 +64,13 @@ func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Run("no target", func(t *testing.T) {
 		p := &cloud.Provider{}
 		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
-		got, problem, err := cloud.UserData(t.Context(), p, provider.Class{Secret: provider.Secret{"userData": []byte(data)}}, "m", kube.TokenRef{})
+		got, problem, err := cloud.UserData(
+			t.Context(),
+			p,
+			provider.Class{Secret: provider.Secret{"userData": []byte(data)}},
+			"m",
+			kube.TokenRef{},
+		)
 		require.NoError(t, err)
 		assert.Nil(t, problem)
 		assert.Equal(t, data, string(got))
@@ -92,7 +104,9 @@ func assertNoKey(t *testing.T, token kube.TokenRef) {
 		require.NoError(t, err)
 		assert.Empty(t, data)
 		assert.Equal(t, &kube.Problem{
-			Reason: "SecretInvalid", React: kube.UntilCredential, Message: "the Secret of MachineClass small has no key userData",
+			Reason:  "SecretInvalid",
+			React:   kube.UntilCredential,
+			Message: "the Secret of MachineClass small has no key userData",
 		}, problem)
 	}
 }
@@ -118,7 +132,10 @@ func TestATokenIsEncodedWhereItsPlaceholderIs(t *testing.T) {
 func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
 	t.Parallel()
 	where := activitiestest.KubeSystem + "/" + activitiestest.TokenSecret().Name
-	class := provider.Class{Name: "small", Secret: provider.Secret{"userData": []byte(activitiestest.Canary + " <<BOOTSTRAP_TOKEN>>")}}
+	class := provider.Class{
+		Name:   "small",
+		Secret: provider.Secret{"userData": []byte(activitiestest.Canary + " <<BOOTSTRAP_TOKEN>>")},
+	}
 	for name, row := range map[string]struct {
 		change func(*corev1.Secret)
 		want   string
@@ -147,7 +164,11 @@ func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
 			data, problem, err := cloud.UserData(t.Context(), p, class, "m", tokenRef())
 			if row.change != nil { // the workflow makes the token again; the other errors may pass, and are retried
 				require.NoError(t, err)
-				require.Equal(t, &kube.Problem{Reason: kube.ReasonTokenGone, Message: row.want, React: kube.Retry, Failures: 1}, problem)
+				require.Equal(
+					t,
+					&kube.Problem{Reason: kube.ReasonTokenGone, Message: row.want, React: kube.Retry, Failures: 1},
+					problem,
+				)
 				assert.Empty(t, data)
 				return
 			}
@@ -174,7 +195,8 @@ func TestUserDataWithoutAPlaceForAToken(t *testing.T) {
 		"encoded, in small digits": {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			class, secret := activitiestest.WithSecrets("b", ""), activitiestest.Secret("b", map[string]string{"userData": row.data})
+			class := activitiestest.WithSecrets("b", "")
+			secret := activitiestest.Secret("b", map[string]string{"userData": row.data})
 			o := activitiestest.NewOffice(t, class, secret)
 			in := activitiestest.InstanceCall
 			answer, err := o.Ask(o.CreateInstance, in)
@@ -197,7 +219,11 @@ func TestUserDataWithoutAPlaceForAToken(t *testing.T) {
 		})
 	}
 	t.Run("a class that boots nothing says nothing", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"token": "t"}))
+		o := activitiestest.NewOffice(
+			t,
+			activitiestest.WithSecrets("", "b"),
+			activitiestest.Secret("b", map[string]string{"token": "t"}),
+		)
 		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)
 		assert.Empty(t, answer.Tokenless)

@@ -22,9 +22,13 @@ func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 			t.Run(name+", "+left.String()+" left", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					k := activitiestest.Worker{Ahead: ahead}
-					o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret(func(s *corev1.Secret) {
-						s.Data["expiration"] = []byte(k.Server().Add(left).Format(time.RFC3339))
-					}))
+					o, in := booting(
+						t,
+						map[string]string{"userData": bootTemplate},
+						activitiestest.TokenSecret(func(s *corev1.Secret) {
+							s.Data["expiration"] = []byte(k.Server().Add(left).Format(time.RFC3339))
+						}),
+					)
 					answer, err := activitiestest.Execute[cloud.InstanceAnswer](t, o.CreateInstance, in, k.Execute)
 					require.NoError(t, err)
 					if reason == "" {

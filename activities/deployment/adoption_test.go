@@ -48,12 +48,22 @@ func TestAdoptSets(t *testing.T) {
 				w := activitiestest.NewWorld(t, d, s, activitiestest.Set("others", 2, unselected))
 				read := kube.Read{Ref: activitiestest.Ref(d), Live: live}
 				decision := activitiestest.DecideDeployment(w, read)
-				assert.Equal(t, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector matches its labels, and it has no owner"}}, decision.Rollout.Adopt)
+				assert.Equal(
+					t,
+					[]rollout.Target{
+						{Name: "s", UID: "uid-s", Version: "900", Why: "the selector matches its labels, and it has no owner"},
+					},
+					decision.Rollout.Adopt,
+				)
 				assert.Nil(t, decision.Rollout.Create)
 				require.NoError(t, changeOwners(w, d, decision.Rollout))
 				assert.True(t, metav1.IsControlledBy(w.Set("s"), d))
 				assert.Len(t, w.Set("s").OwnerReferences, 1)
-				assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"}, w.Told())
+				assert.Equal(
+					t,
+					[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"},
+					w.Told(),
+				)
 				assert.Equal(t, []string{"update machinesets"}, w.Writes())
 				w.Settle()
 				next := activitiestest.DecideDeployment(w, read).Rollout
@@ -100,11 +110,19 @@ func TestReleaseSets(t *testing.T) {
 	s := activitiestest.Owned(d, "s", 2, unselected)
 	w := activitiestest.NewWorld(t, d, s)
 	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout
-	assert.Equal(t, []rollout.Target{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}}, decision.Release)
+	assert.Equal(
+		t,
+		[]rollout.Target{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}},
+		decision.Release,
+	)
 	require.NoError(t, changeOwners(w, d, decision))
 	assert.Empty(t, w.Set("s").OwnerReferences)
 	assert.Equal(t, "uid-d", w.Set("s").Annotations[v1alpha1.AnnotationReleasedBy])
-	assert.Equal(t, []string{"Normal SuccessfulRelease Released MachineSet: s: the selector does not match its labels"}, w.Told())
+	assert.Equal(
+		t,
+		[]string{"Normal SuccessfulRelease Released MachineSet: s: the selector does not match its labels"},
+		w.Told(),
+	)
 	w.Settle()
 	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create)
 	t.Run("one that matches again is adopted again", func(t *testing.T) {
@@ -120,11 +138,19 @@ func TestReleaseSets(t *testing.T) {
 			return activitiestest.Set(name, 2, unselected, releasedBy("uid-d"))
 		}
 		one := activitiestest.NewWorld(t, d, lost("a"))
-		assert.NotNil(t, activitiestest.DecideDeployment(one, activitiestest.Read(d)).Rollout.Create, "one may be what a person wants")
+		assert.NotNil(
+			t,
+			activitiestest.DecideDeployment(one, activitiestest.Read(d)).Rollout.Create,
+			"one may be what a person wants",
+		)
 		two := activitiestest.NewWorld(t, d, lost("a"), lost("b"))
 		stopped := activitiestest.DecideDeployment(two, activitiestest.Read(d)).Rollout
 		assert.Nil(t, stopped.Create)
-		assert.Equal(t, "2 sets that were released have no owner: something changes the labels of the sets that are created", stopped.Why)
+		assert.Equal(
+			t,
+			"2 sets that were released have no owner: something changes the labels of the sets that are created",
+			stopped.Why,
+		)
 	})
 }
 

@@ -113,7 +113,10 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	d.Blocked = observedeployment.Explained(family, plan, hold, now).Blocked(now)
 	calm := plan.Pending.Calm() && !d.Blocked.Blocked()
 	d.Report = plan.Unreported || Misnamed(deployment.Status.CurrentOperation, calm, in.WorkflowID) ||
-		!observedeployment.IsExplained(&deployment.Status, d.Blocked) || hold != observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
+		!observedeployment.IsExplained(
+			&deployment.Status,
+			d.Blocked,
+		) || hold != observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
 	return d, nil
 }
 
@@ -135,7 +138,13 @@ func PictureOf(o rollout.Observed, counts rollout.Counts) Picture {
 	sets := slices.Clone(o.Sets)
 	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })
 	for _, s := range sets {
-		line := SetPicture{Name: s.Name, Revision: s.Revision, Current: s.Current, Replicas: s.Replicas, Machines: len(s.Machines)}
+		line := SetPicture{
+			Name:     s.Name,
+			Revision: s.Revision,
+			Current:  s.Current,
+			Replicas: s.Replicas,
+			Machines: len(s.Machines),
+		}
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
@@ -195,7 +204,8 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 	if family.Policy, err = a.Cluster.LivePolicyOf(ctx, d); err != nil {
 		return observedeployment.Family{}, err
 	}
-	family.Members, family.Read = nil, "" // a list by labels misses machines whose labels have just changed, so its version proves nothing
+	// a list by labels misses machines whose labels have just changed, so its version proves nothing
+	family.Members, family.Read = nil, ""
 	for _, set := range family.Sets {
 		around, err := observeset.ReadLive(ctx, a.Cluster, set)
 		if err != nil {
@@ -206,8 +216,8 @@ func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.
 	return family, nil
 }
 
-// FinalizeDeployment adds our finalizer to a deployment, or removes it from a deployment that is being deleted and has no
-// set left. It returns the version to wait for.
+// FinalizeDeployment adds our finalizer to a deployment, or removes it from a deployment that is being deleted and has
+// no set left. It returns the version to wait for.
 func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (string, error) {
 	family, err := Family(ctx, a.Kube, in)
 	if err != nil {

@@ -34,7 +34,12 @@ func revised[T metav1.Object](revision string) func(T) {
 }
 
 // settled returns a set of a deployment that has reached its size and has the annotations that its deployment writes.
-func settled(d *v1alpha1.MachineDeployment, name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+func settled(
+	d *v1alpha1.MachineDeployment,
+	name string,
+	replicas int32,
+	change ...func(*v1alpha1.MachineSet),
+) *v1alpha1.MachineSet {
 	s := activitiestest.Counted(activitiestest.Owned(d, name, replicas), replicas, replicas)
 	s.Status.ObservedReplicas = replicas
 	observedeployment.FollowDeployment(s, d)
@@ -48,7 +53,11 @@ func settled(d *v1alpha1.MachineDeployment, name string, replicas int32, change 
 func staffed(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range s.Spec.Replicas {
-		m := activitiestest.Machine(fmt.Sprintf("%s-%d", s.Name, i), activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))
+		m := activitiestest.Machine(
+			fmt.Sprintf("%s-%d", s.Name, i),
+			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+			activitiestest.Phase(v1alpha1.MachineRunning),
+		)
 		objects = append(objects, activitiestest.With(m, change))
 	}
 	return objects
@@ -59,7 +68,10 @@ func calmDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alp
 	t.Helper()
 	d := activitiestest.Deployment("d", replicas, revised[*v1alpha1.MachineDeployment]("1"))
 	w := activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", replicas)), d)...)
-	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}})
+	activitiestest.ReportDeployment(
+		w,
+		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}},
+	)
 	w.Forget()
 	return w, d
 }
@@ -77,55 +89,106 @@ func TestDecideDeployment(t *testing.T) {
 	})
 	t.Run("gives its set its size", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
-		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 1)), d)...), activitiestest.Read(d))
+		decision := activitiestest.DecideDeployment(
+			activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 1)), d)...),
+			activitiestest.Read(d),
+		)
 		require.Len(t, decision.Rollout.Resize, 1)
 		decision.Rollout.Resize[0].Why = ""
-		assert.Equal(t, []rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, Desired: 3, Max: 4}}, decision.Rollout.Resize)
+		assert.Equal(
+			t,
+			[]rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, Desired: 3, Max: 4}},
+			decision.Rollout.Resize,
+		)
 	})
 	t.Run("does nothing where there is nothing to do", func(t *testing.T) {
 		w, d := calmDeployment(t, 3)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		assert.Equal(t, attention.Nothing, decision.Pending.Need)
 		assert.True(t, decision.Rollout.Complete)
-		assert.False(t, decision.Rollout.Acts() || decision.Rollout.NoSet || decision.Report || decision.Prepare || decision.Release)
+		assert.False(
+			t,
+			decision.Rollout.Acts() || decision.Rollout.NoSet || decision.Report || decision.Prepare || decision.Release,
+		)
 	})
 	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
-		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...), activitiestest.Read(d))
-		assert.Equal(t, &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}, decision.Rollout.Create, "as many as the surge")
+		decision := activitiestest.DecideDeployment(
+			activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...),
+			activitiestest.Read(d),
+		)
+		assert.Equal(
+			t,
+			&rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+			decision.Rollout.Create,
+			"as many as the surge",
+		)
 		assert.True(t, decision.Rollout.Rolling)
 		assert.False(t, decision.Rollout.NoSet)
 		assert.Equal(t, attention.Scale, decision.Pending.Need)
 	})
 	t.Run("one that is paused keeps the old template", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })
-		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...), activitiestest.Read(d))
+		d := activitiestest.Deployment(
+			"d",
+			3,
+			revised[*v1alpha1.MachineDeployment]("1"),
+			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
+		)
+		decision := activitiestest.DecideDeployment(
+			activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...),
+			activitiestest.Read(d),
+		)
 		assert.True(t, decision.Rollout.NoSet)
 		assert.Nil(t, decision.Rollout.Create)
 		assert.Equal(t, "Paused", decision.Rollout.HoldBy)
 	})
 	t.Run("one that is being deleted deletes its sets", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
-		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d, activitiestest.Owned(d, "d-1", 3), activitiestest.Owned(d, "d-2", 0)), activitiestest.Read(d))
+		decision := activitiestest.DecideDeployment(
+			activitiestest.NewWorld(t, d, activitiestest.Owned(d, "d-1", 3), activitiestest.Owned(d, "d-2", 0)),
+			activitiestest.Read(d),
+		)
 		assert.Len(t, decision.Rollout.Delete, 2)
 		assert.False(t, decision.Release)
 	})
 	t.Run("and is released when none is left", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
-		assert.True(t, activitiestest.DecideDeployment(activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1)), activitiestest.Read(d)).Release)
+		assert.True(
+			t,
+			activitiestest.DecideDeployment(
+				activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1)),
+				activitiestest.Read(d),
+			).Release,
+		)
 	})
 	t.Run("is gone, also when another one has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 3))
 		for _, live := range []bool{false, true} {
-			assert.True(t, activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 3)), Live: live}).Gone)
-			assert.True(t, activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Ref(activitiestest.Deployment("x", 3)), Live: live}).Gone)
+			assert.True(
+				t,
+				activitiestest.DecideDeployment(
+					w,
+					kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 3)), Live: live},
+				).Gone,
+			)
+			assert.True(
+				t,
+				activitiestest.DecideDeployment(
+					w,
+					kube.Read{Ref: activitiestest.Ref(activitiestest.Deployment("x", 3)), Live: live},
+				).Gone,
+			)
 		}
 	})
 	t.Run("says what was read", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, append(staffed(activitiestest.Owned(d, "d-1", 1)), d)...)
 		for _, in := range []kube.Read{activitiestest.Read(d), activitiestest.Live(d)} {
-			assert.Equal(t, kube.MinVersions{cache.Deployments: "900", cache.Sets: "900", cache.Machines: "900"}, activitiestest.DecideDeployment(w, in).Seen)
+			assert.Equal(
+				t,
+				kube.MinVersions{cache.Deployments: "900", cache.Sets: "900", cache.Machines: "900"},
+				activitiestest.DecideDeployment(w, in).Seen,
+			)
 		}
 	})
 }
@@ -161,7 +224,11 @@ func TestFinalizeDeployment(t *testing.T) {
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 2))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeDeployment, kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 2))})
+		_, err := activitiestest.Run[string](
+			w,
+			acts(w.Kube).FinalizeDeployment,
+			kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 2))},
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 }
@@ -170,7 +237,12 @@ func TestCascadeOrphanKeepsTheSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
 	d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
-	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 2), activitiestest.Owned(d, "former", 0, activitiestest.Former))
+	w := activitiestest.NewWorld(
+		t,
+		d,
+		activitiestest.Owned(d, "s", 2),
+		activitiestest.Owned(d, "former", 0, activitiestest.Former),
+	)
 	for _, live := range []bool{false, true} {
 		decision := activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Ref(d), Live: live})
 		assert.False(t, decision.Rollout.Acts(), "no set is deleted or changed: %+v", decision.Rollout)

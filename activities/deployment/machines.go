@@ -24,10 +24,10 @@ type MachineChanges struct {
 	Accept     []rollout.Target // remove the label that protects them from their new set, which counts them now
 }
 
-// ChangeMachines hands machines over, or ends their protection, if they still are as the decision saw them. It first reads
-// live each set that takes machines: if one is gone, being deleted or not the deployment's any more, that is a Conflict, and
-// nothing is written. A machine that is gone is skipped. A machine that changed is a Conflict, reported when the others are
-// done. It returns the versions to wait for. Running it twice changes once, and is a Conflict then.
+// ChangeMachines hands machines over, or ends their protection, if they still are as the decision saw them. It first
+// reads live each set that takes machines: if one is gone, being deleted or not the deployment's any more, that is a
+// Conflict, and nothing is written. A machine that is gone is skipped. A machine that changed is a Conflict, reported
+// when the others are done. It returns the versions to wait for. Running it twice changes once, and is a Conflict then.
 func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kube.MinVersions, error) {
 	var list []machineWrite
 	sets := map[string]*v1alpha1.MachineSet{}
@@ -66,12 +66,26 @@ type machineWrite struct {
 }
 
 // writeMachines writes machines as kube.ChangeMember does, and returns the versions to wait for.
-func (a *Activities) writeMachines(ctx context.Context, namespace string, list []machineWrite) (kube.MinVersions, error) {
+func (a *Activities) writeMachines(
+	ctx context.Context,
+	namespace string,
+	list []machineWrite,
+) (kube.MinVersions, error) {
 	return kube.InParallel(cache.Machines, len(list), func(i int) (string, error) {
 		w := list[i]
-		version, changed, err := a.Kube.ChangeMember(ctx, kube.Ref{Namespace: namespace, Name: w.Name, UID: w.UID}, w.Version, w.change)
+		version, changed, err := a.Kube.ChangeMember(
+			ctx,
+			kube.Ref{Namespace: namespace, Name: w.Name, UID: w.UID},
+			w.Version,
+			w.change,
+		)
 		if changed && w.set != nil {
-			a.Kube.Recorder.Event(w.set, corev1.EventTypeNormal, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: "+w.Name+": "+w.Why)
+			a.Kube.Recorder.Event(
+				w.set,
+				corev1.EventTypeNormal,
+				vocabulary.ReasonSuccessfulAdopt,
+				"Adopted Machine: "+w.Name+": "+w.Why,
+			)
 		}
 		return version, err
 	})
@@ -93,9 +107,9 @@ func controls(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
 }
 
 // handOver moves a machine that was updated in place to another set, as if that set had created it: its controller, its
-// labels, and the template's values, except for the instance. A label keeps the new set from deleting the machine as surplus
-// before the set counts it. Labels and annotations from the old set are removed, if the old set is known (not nil); others
-// stay.
+// labels, and the template's values, except for the instance. A label keeps the new set from deleting the machine as
+// surplus before the set counts it. Labels and annotations from the old set are removed, if the old set is known (not
+// nil); others stay.
 func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if m.DeletionTimestamp != nil || metav1.IsControlledBy(m, set) {
 		return false
@@ -134,16 +148,17 @@ type Marks struct {
 	Unmark     []rollout.Target // machines that are not chosen any more
 }
 
-// MarkMachines gives machines the priority of chosen ones and the time of the choice, or removes both, if they still are as
-// the decision saw them. After them it writes the deployment's list of chosen machines, with the version that the decision
-// saw: until then the list names the remaining work. A machine that is gone is skipped. Running it twice changes once, and
-// may be a Conflict then. It returns the versions to wait for, of the machines and of the deployment.
+// MarkMachines gives machines the priority of chosen ones and the time of the choice, or removes both, if they still
+// are as the decision saw them. After them it writes the deployment's list of chosen machines, with the version that
+// the decision saw: until then the list names the remaining work. A machine that is gone is skipped. Running it twice
+// changes once, and may be a Conflict then. It returns the versions to wait for, of the machines and of the deployment.
 func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersions, error) {
 	list := make([]machineWrite, 0, len(in.Mark)+len(in.Unmark))
 	for _, mark := range in.Mark {
 		list = append(list, machineWrite{mark.Target, func(m *v1alpha1.Machine) bool {
 			priority := strconv.Itoa(v1alpha1.PriorityChosen)
-			if m.Annotations[v1alpha1.AnnotationMachinePriority] == priority && m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime] == mark.At {
+			if m.Annotations[v1alpha1.AnnotationMachinePriority] == priority &&
+				m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime] == mark.At {
 				return false
 			}
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMachinePriority, priority)
@@ -180,7 +195,12 @@ func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error)
 		value = list
 	}
 	annotations := map[string]any{v1alpha1.AnnotationTriggerDeletion: value}
-	d, err = kube.Patch(ctx, a.Kube.Deployments(ref.Namespace), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d, err = kube.Patch(
+		ctx,
+		a.Kube.Deployments(ref.Namespace),
+		d,
+		map[string]any{"metadata": map[string]any{"annotations": annotations}},
+	)
 	if err != nil {
 		return "", kube.WriteError(ref, err)
 	}

@@ -24,7 +24,9 @@ func ofTemplate(hash, class string) func(*v1alpha1.MachineSet) {
 	return func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = hash
 		s.Spec.Template.Spec.Class.Name = class
-		s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}}
+		s.Spec.Selector = &metav1.LabelSelector{
+			MatchLabels: map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash},
+		}
 	}
 }
 
@@ -47,10 +49,20 @@ func newUpdatedWorld(t *testing.T, change ...func(*v1alpha1.MachineSet)) updated
 	t.Helper()
 	d := activitiestest.Deployment("d", 3)
 	u := updatedWorld{
-		old:   activitiestest.Set("d-1", 2, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small")),
-		young: activitiestest.Set("d-2", 0, append([]func(*v1alpha1.MachineSet){activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("222", "large")}, change...)...),
+		old: activitiestest.Set("d-1", 2, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small")),
+		young: activitiestest.Set(
+			"d-2",
+			0,
+			append(
+				[]func(*v1alpha1.MachineSet){activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("222", "large")},
+				change...)...),
 	}
-	u.a = activitiestest.Machine("a", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.OwnedBy[*v1alpha1.Machine](u.old))
+	u.a = activitiestest.Machine(
+		"a",
+		activitiestest.OnNode,
+		activitiestest.Phase(v1alpha1.MachineRunning),
+		activitiestest.OwnedBy[*v1alpha1.Machine](u.old),
+	)
 	u.a.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
 	u.b = u.a.DeepCopy()
 	u.b.Name, u.b.UID, u.b.Labels[v1alpha1.LabelNode] = "b", "uid-b", "n-2"
@@ -65,7 +77,9 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		s.Spec.Template.Annotations = map[string]string{"team": "shop", "version": "2"}
 		s.Spec.Template.Spec.Class.Kind = "OtherClass"
 		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "new"}
-		s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(time.Hour)}
+		s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineDrainTimeout: activitiestest.Duration(time.Hour),
+		}
 	})
 	u.Edit(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{"former": "x", "changed": "x"}, "annotations": map[string]any{"version": "1", "former": "x"},
@@ -75,12 +89,22 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		"labels":      map[string]any{"mine": "x", "former": "x", "changed": "y"},
 		"annotations": map[string]any{"note": "x", "version": "1", "former": "x", v1alpha1.AnnotationMachinePriority: "2"},
 		"ownerReferences": []any{
-			map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "cm", "uid": "uid-cm"}, activitiestest.Encode(u.a)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
+			map[string]any{
+				"apiVersion": "v1",
+				"kind":       "ConfigMap",
+				"name":       "cm",
+				"uid":        "uid-cm",
+			},
+			activitiestest.Encode(u.a)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
 		},
 	}})
 	before := u.Machine("a")
 	u.Forget()
-	versions, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", before))
+	versions, err := activitiestest.Run[kube.MinVersions](
+		u.World,
+		acts(u.Kube).ChangeMachines,
+		moves(u.young, "d-1", before),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"update machines"}, u.Writes(), "in one write")
 	m := u.Machine("a")
@@ -88,9 +112,19 @@ func TestMachinesAreHandedOver(t *testing.T) {
 	assert.True(t, metav1.IsControlledBy(m, u.young))
 	assert.Len(t, m.OwnerReferences, 2, "what else owns it stays, and its former set does not")
 	assert.Equal(t, map[string]string{
-		"app": "web", "tier": "front", "mine": "x", "changed": "y", "node": "n", "machine-template-hash": "222", "node.machine.sapcloud.io/update-result": "successful",
+		"app":                                    "web",
+		"tier":                                   "front",
+		"mine":                                   "x",
+		"changed":                                "y",
+		"node":                                   "n",
+		"machine-template-hash":                  "222",
+		"node.machine.sapcloud.io/update-result": "successful",
 	}, m.Labels)
-	assert.Equal(t, map[string]string{"note": "x", "team": "shop", "version": "2", v1alpha1.AnnotationMachinePriority: "2"}, m.Annotations)
+	assert.Equal(
+		t,
+		map[string]string{"note": "x", "team": "shop", "version": "2", v1alpha1.AnnotationMachinePriority: "2"},
+		m.Annotations,
+	)
 	want := before.DeepCopy()
 	want.Spec.Class = v1alpha1.ClassSpec{Kind: "OtherClass", Name: "large"}
 	want.Spec.NodeTemplateSpec = u.young.Spec.Template.Spec.NodeTemplateSpec
@@ -114,14 +148,28 @@ func TestMachinesAreHandedOver(t *testing.T) {
 func TestWhatTheOldSetWouldFindGoes(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedWorld(t)
-	u.Edit(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"line": "one", "app": "web"}}}})
+	u.Edit(
+		cache.Sets,
+		"d-1",
+		map[string]any{
+			"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"line": "one", "app": "web"}}},
+		},
+	)
 	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}})
-	u.Edit(cache.Machines, "b", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}, "status": map[string]any{}})
+	u.Edit(
+		cache.Machines,
+		"b",
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}, "status": map[string]any{}},
+	)
 	u.Settle()
 	failed := u.Machine("b")
 	failed.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
 	u.Rewrite(failed)
-	_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.Machine("a"), u.Machine("b")))
+	_, err := activitiestest.Run[kube.MinVersions](
+		u.World,
+		acts(u.Kube).ChangeMachines,
+		moves(u.young, "d-1", u.Machine("a"), u.Machine("b")),
+	)
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b"} {
 		labels := u.Machine(name).Labels
@@ -129,7 +177,11 @@ func TestWhatTheOldSetWouldFindGoes(t *testing.T) {
 		assert.Equal(t, "222", labels[v1alpha1.LabelMachineTemplateHash], "one that has failed is the new set's, too")
 		assert.Equal(t, "web", labels["app"])
 	}
-	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "a-set-that-is-gone", u.Machine("a")))
+	_, err = activitiestest.Run[kube.MinVersions](
+		u.World,
+		acts(u.Kube).ChangeMachines,
+		moves(u.young, "a-set-that-is-gone", u.Machine("a")),
+	)
 	require.NoError(t, err)
 }
 
@@ -162,7 +214,11 @@ func TestHandOverIsRefused(t *testing.T) {
 		u := newUpdatedWorld(t)
 		former := u.b.DeepCopy()
 		former.UID = "uid-former"
-		activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", activitiestest.Machine("gone"), former))
+		activitiestest.Twice[kube.MinVersions](
+			u.World,
+			acts(u.Kube).ChangeMachines,
+			moves(u.young, "d-1", activitiestest.Machine("gone"), former),
+		)
 		assert.Empty(t, u.Writes())
 	})
 	t.Run("the set cannot be read", func(t *testing.T) {
@@ -174,7 +230,14 @@ func TestHandOverIsRefused(t *testing.T) {
 	})
 	t.Run("admission refuses it", func(t *testing.T) {
 		u := newUpdatedWorld(t)
-		activitiestest.Failing(u.Machines, "update", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", nil), nil)
+		activitiestest.Failing(
+			u.Machines,
+			"update",
+			"machines",
+			1,
+			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", nil),
+			nil,
+		)
 		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
@@ -183,8 +246,15 @@ func TestHandOverIsRefused(t *testing.T) {
 func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedWorld(t)
-	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}})
-	in := deployment.MachineChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3)), Accept: aimed(u.Machine("a"), u.b)}
+	u.Edit(
+		cache.Machines,
+		"a",
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}},
+	)
+	in := deployment.MachineChanges{
+		Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3)),
+		Accept:     aimed(u.Machine("a"), u.b),
+	}
 	versions, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
 	require.NoError(t, err)
 	want := u.a.Labels

@@ -24,7 +24,11 @@ const (
 )
 
 // chosenWorld has machines that the cluster autoscaler has chosen.
-func chosenWorld(t *testing.T, trigger string, machines ...*v1alpha1.Machine) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+func chosenWorld(
+	t *testing.T,
+	trigger string,
+	machines ...*v1alpha1.Machine,
+) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", 3)
 	d.Annotations = map[string]string{triggerOfScaler: trigger, "team": "shop"}
@@ -52,17 +56,33 @@ func annotatedWith(pairs map[string]string) func(*v1alpha1.Machine) {
 func TestMarkMachines(t *testing.T) {
 	t.Parallel()
 	t.Run("what is named goes first, and the list takes the new form afterwards", func(t *testing.T) {
-		w, d := chosenWorld(t, "m", activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "3", "note": "x"})))
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, marks(d, &rollout.Trigger{At: noon}, w.Machine("m")))
+		w, d := chosenWorld(
+			t,
+			"m",
+			activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "3", "note": "x"})),
+		)
+		versions, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).MarkMachines,
+			marks(d, &rollout.Trigger{At: noon}, w.Machine("m")),
+		)
 		require.NoError(t, err)
 		m, after := w.Machine("m"), w.Deployment("d")
 		assert.Equal(t, map[string]string{priorityOf: "1", markedAt: noon, "note": "x"}, m.Annotations)
 		assert.Equal(t, map[string]string{triggerOfScaler: "m~" + noon, "team": "shop"}, after.Annotations)
-		assert.Equal(t, kube.MinVersions{cache.Machines: m.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
+		assert.Equal(
+			t,
+			kube.MinVersions{cache.Machines: m.ResourceVersion, cache.Deployments: after.ResourceVersion},
+			versions,
+		)
 		assert.Equal(t, []string{"update machines", "patch machinedeployments"}, w.Writes())
 	})
 	t.Run("what is done is not done again, and an empty list goes", func(t *testing.T) {
-		w, d := chosenWorld(t, "gone~"+noon, activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon})))
+		w, d := chosenWorld(
+			t,
+			"gone~"+noon,
+			activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon})),
+		)
 		in := marks(d, &rollout.Trigger{Drop: []string{"gone"}}, w.Machine("m"))
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, in)
 		require.NoError(t, err)
@@ -78,7 +98,11 @@ func TestMarkMachines(t *testing.T) {
 		assert.Equal(t, map[string]string{priorityOf: "1", markedAt: noon}, w.Machine("m").Annotations)
 	})
 	t.Run("what is named no more is let off, and no trace is left", func(t *testing.T) {
-		w, d := chosenWorld(t, "", activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon, "note": "x"})))
+		w, d := chosenWorld(
+			t,
+			"",
+			activitiestest.Machine("m", annotatedWith(map[string]string{priorityOf: "1", markedAt: noon, "note": "x"})),
+		)
 		in := deployment.Marks{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Unmark: aimed(w.Machine("m"))}
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, in)
 		require.NoError(t, err)
@@ -89,7 +113,11 @@ func TestMarkMachines(t *testing.T) {
 	})
 	t.Run("a machine that is gone is passed over", func(t *testing.T) {
 		w, d := chosenWorld(t, "gone~"+noon)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, marks(d, &rollout.Trigger{Drop: []string{"gone"}}, activitiestest.Machine("gone")))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).MarkMachines,
+			marks(d, &rollout.Trigger{Drop: []string{"gone"}}, activitiestest.Machine("gone")),
+		)
 		require.NoError(t, err)
 		assert.NotContains(t, w.Deployment("d").Annotations, triggerOfScaler)
 	})
@@ -107,7 +135,11 @@ func TestMarkMachinesFails(t *testing.T) {
 		assert.NotContains(t, w.Machine("a").Annotations, priorityOf)
 		assert.Equal(t, "1", w.Machine("b").Annotations[priorityOf])
 		assert.Equal(t, "a,b", w.Deployment("d").Annotations[triggerOfScaler])
-		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkMachines, marks(d, list, w.Machine("a"), w.Machine("b")))
+		_, err = activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).MarkMachines,
+			marks(d, list, w.Machine("a"), w.Machine("b")),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, noon, w.Machine("a").Annotations[markedAt])
 		assert.Equal(t, "a~"+noon+",b~"+noon, w.Deployment("d").Annotations[triggerOfScaler])

@@ -16,8 +16,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// NodeChanges are the changes of a rollout at the nodes of a deployment's machines. Each target is a machine, which may be
-// on several lists.
+// NodeChanges are the changes of a rollout at the nodes of a deployment's machines. Each target is a machine, which may
+// be on several lists.
 type NodeChanges struct {
 	Deployment kube.Ref
 	Settle     []rollout.Target // end an in-place update: remove the labels, uncordon, wait for critical components
@@ -30,10 +30,10 @@ type NodeChanges struct {
 	Unguard    []rollout.Target // end that, if it is ours
 }
 
-// ChangeNodes writes each node once, as all lists want it. Skipped are nodes in the wanted state, nodes that changed since
-// the decision, machines that are gone or being deleted, and machines without a node of their own. A failure stops no other
-// write; the first is returned when all were tried. It returns the version of the nodes to wait for. Running it twice writes
-// once.
+// ChangeNodes writes each node once, as all lists want it. Skipped are nodes in the wanted state, nodes that changed
+// since the decision, machines that are gone or being deleted, and machines without a node of their own. A failure
+// stops no other write; the first is returned when all were tried. It returns the version of the nodes to wait for.
+// Running it twice writes once.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.edits()
 	return kube.InParallel(cache.Nodes, len(list), func(i int) (string, error) {
@@ -93,9 +93,9 @@ func isUpdated(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
-// finishInPlace ends an in-place update that succeeded, and removes any cordon. The condition stays: without the labels, an updated
-// node may become a candidate again. The taint keeps other pods away until the node's critical components run, as after its
-// first start; their installer removes it.
+// finishInPlace ends an in-place update that succeeded, and removes any cordon. The condition stays: without the
+// labels, an updated node may become a candidate again. The taint keeps other pods away until the node's critical
+// components run, as after its first start; their installer removes it.
 func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
 	if !isUpdated(drain.InPlaceNode(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
@@ -103,11 +103,14 @@ func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
 	withoutUpdate(node)
 	delete(node.Annotations, v1alpha1.AnnotationUpdateFailedReason)
 	node.Spec.Unschedulable = false
-	putTaint(node, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect})
+	putTaint(
+		node,
+		corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect},
+	)
 }
 
-// clearLabels leaves alone a node whose update is under way, or has succeeded meanwhile: without its labels it would stay
-// cordoned.
+// clearLabels leaves alone a node whose update is under way, or has succeeded meanwhile: without its labels it would
+// stay cordoned.
 func clearLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceNode(node)
 	if now.Selected || isUpdated(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
@@ -126,7 +129,8 @@ func addCandidate(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectForUpdate skips a node whose candidate label was removed: a selection without it is a mistake, and occupies a place.
+// selectForUpdate skips a node whose candidate label was removed: a selection without it is a mistake, and occupies a
+// place.
 func selectForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceNode(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)
@@ -141,7 +145,10 @@ func taint(_ *v1alpha1.Machine, node *corev1.Node) {
 
 // untaint removes the taint by its key alone, as the decision reads it.
 func untaint(_ *v1alpha1.Machine, node *corev1.Node) {
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreferNoSchedule })
+	node.Spec.Taints = slices.DeleteFunc(
+		node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreferNoSchedule },
+	)
 }
 
 // putTaint adds a taint to a node that has none with its key.
@@ -151,8 +158,8 @@ func putTaint(node *corev1.Node, t corev1.Taint) {
 	}
 }
 
-// guard keeps the cluster autoscaler from scaling down the node, and marks that as ours. If a user has done so, nothing is
-// written, and nothing is removed later.
+// guard keeps the cluster autoscaler from scaling down the node, and marks that as ours. If a user has done so, nothing
+// is written, and nothing is removed later.
 func guard(_ *v1alpha1.Machine, node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == v1alpha1.ValueLowerTrue {
 		return

@@ -25,7 +25,16 @@ import (
 func aimed(machines ...*v1alpha1.Machine) []rollout.Target {
 	var list []rollout.Target
 	for _, m := range machines {
-		list = append(list, rollout.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Node: m.Labels[v1alpha1.LabelNode], Why: "so"})
+		list = append(
+			list,
+			rollout.Target{
+				Name:    m.Name,
+				UID:     string(m.UID),
+				Version: m.ResourceVersion,
+				Node:    m.Labels[v1alpha1.LabelNode],
+				Why:     "so",
+			},
+		)
 	}
 	return list
 }
@@ -71,7 +80,12 @@ var (
 		}
 		n.Labels["pool"] = "web"
 	}
-	succeeded = []func(*corev1.Node){activitiestest.Updated("successful"), labelledPool, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}
+	succeeded = []func(*corev1.Node){
+		activitiestest.Updated("successful"),
+		labelledPool,
+		activitiestest.WithCordon,
+		activitiestest.SaysUpdate("UpdateSuccessful"),
+	}
 )
 
 func TestChangeNodes(t *testing.T) {
@@ -138,7 +152,11 @@ func TestChangeNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, row.machine)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.before...))
-			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) { list[row.list](in, aimed(m)) }))
+			versions := activitiestest.Twice[kube.MinVersions](
+				w,
+				acts(w.Kube).ChangeNodes,
+				atNodes(func(in *deployment.NodeChanges) { list[row.list](in, aimed(m)) }),
+			)
 			assert.Equal(t, w.Current(), versions, "the version to decide with")
 			want := activitiestest.Node(row.after...)
 			if row.after == nil {
@@ -191,8 +209,15 @@ func TestChangeNodesPassesOver(t *testing.T) {
 	t.Run("a node that is emptied for a deletion that the caches do not know yet", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(succeeded...))
 		w.Hold()
-		require.NoError(t, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) { in.Taint, in.Settle = aimed(m), aimed(m) }))
+		require.NoError(
+			t,
+			w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}),
+		)
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).ChangeNodes,
+			atNodes(func(in *deployment.NodeChanges) { in.Taint, in.Settle = aimed(m), aimed(m) }),
+		)
 		require.NoError(t, err)
 		assert.True(t, w.Node().Spec.Unschedulable)
 	})
@@ -236,9 +261,19 @@ func TestChangeNodesFails(t *testing.T) {
 	t.Run("what somebody else wrote meanwhile stays", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
-			w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": []any{map[string]any{"key": "dedicated", "value": "db", "effect": "NoSchedule"}}}})
+			w.Edit(
+				cache.Nodes,
+				"n",
+				map[string]any{
+					"spec": map[string]any{"taints": []any{map[string]any{"key": "dedicated", "value": "db", "effect": "NoSchedule"}}},
+				},
+			)
 		})
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m) }))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).ChangeNodes,
+			atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m) }),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, activitiestest.Node(dedicated, preferNot).Spec.Taints, w.Node().Spec.Taints)
 	})

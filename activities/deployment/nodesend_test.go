@@ -38,12 +38,21 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 						asked := 0
 						for range 3 {
 							w.Settle()
-							next := rollout.Decide(observedeployment.Observed(observedeployment.Read(w.Cluster, d), d.CreationTimestamp.Time))
+							next := rollout.Decide(
+								observedeployment.Observed(observedeployment.Read(w.Cluster, d), d.CreationTimestamp.Time),
+							)
 							require.Empty(t, len(next.Open)+len(next.Close)+len(next.Sync), "a world in which nodes are decided about")
 							require.Nil(t, next.Revise)
 							in := deployment.NodeChanges{
-								Deployment: activitiestest.Ref(d), Settle: next.Settle, Strip: next.Strip, Candidates: next.Candidates, Select: next.Select,
-								Taint: next.Taint, Untaint: next.Untaint, Guard: next.Guard, Unguard: next.Unguard,
+								Deployment: activitiestest.Ref(d),
+								Settle:     next.Settle,
+								Strip:      next.Strip,
+								Candidates: next.Candidates,
+								Select:     next.Select,
+								Taint:      next.Taint,
+								Untaint:    next.Untaint,
+								Guard:      next.Guard,
+								Unguard:    next.Unguard,
 							}
 							asked = len(in.Settle) + len(in.Strip) + len(in.Candidates) + len(in.Select) + len(in.Taint) + len(in.Untaint) +
 								len(in.Guard) + len(in.Unguard)
@@ -61,18 +70,30 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 }
 
 // updatingWorld has a deployment that updates in place, with two sets, one of which has a machine on this node.
-func updatingWorld(t *testing.T, phased v1alpha1.MachinePhase, current, handed bool, n *corev1.Node) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+func updatingWorld(
+	t *testing.T,
+	phased v1alpha1.MachinePhase,
+	current, handed bool,
+	n *corev1.Node,
+) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	d := activitiestest.Deployment("d", 2)
 	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 	d.Spec.Strategy.Type = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
-	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: v1alpha1.OrchestrationTypeAuto}
+	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{
+		OrchestrationType: v1alpha1.OrchestrationTypeAuto,
+	}
 	young := activitiestest.Set("d-2", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
 	young.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 	old := activitiestest.Set("d-1", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
 	old.Annotations = map[string]string{v1alpha1.AnnotationRevision: "1"}
 	old.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: "true"}
 	old.Spec.Template.Spec.Class.Name = "old"
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(phased), activitiestest.OwnedBy[*v1alpha1.Machine](map[bool]*v1alpha1.MachineSet{true: young, false: old}[current]))
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		activitiestest.Phase(phased),
+		activitiestest.OwnedBy[*v1alpha1.Machine](map[bool]*v1alpha1.MachineSet{true: young, false: old}[current]),
+	)
 	if handed {
 		m.Labels[v1alpha1.LabelUpdateResult] = "successful"
 	}

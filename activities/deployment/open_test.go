@@ -48,7 +48,12 @@ func TestDecideDeploymentSaysWhichRolloutTheStatusNames(t *testing.T) {
 		{v1alpha1.Operation{}, ""},
 	} {
 		w, d := naming(t, row.operation)
-		assert.Equal(t, row.want, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Operation, row.operation.WorkflowID)
+		assert.Equal(
+			t,
+			row.want,
+			activitiestest.DecideDeployment(w, activitiestest.Read(d)).Operation,
+			row.operation.WorkflowID,
+		)
 	}
 }
 
@@ -87,7 +92,10 @@ func TestReportDeploymentAddsToTheMachinesThatFailed(t *testing.T) {
 	w, d := rolling(t)
 	says := func(revision int64, failed ...string) []string {
 		record := &rollout.Progress{Revision: revision, Failed: failed}
-		return activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record}).Rollout.FailedMachines
+		return activitiestest.ReportDeployment(
+			w,
+			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record},
+		).Rollout.FailedMachines
 	}
 	assert.Equal(t, []string{"b"}, says(2, "b"))
 	assert.Equal(t, []string{"a", "b", "c"}, says(2, "c", "a"))
@@ -119,7 +127,11 @@ func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 	}
 	bounded := func() deployment.Decision {
 		w := activitiestest.NewWorld(t, objects...)
-		decision, err := activitiestest.Run[deployment.Decision](w, acts(w.Kube).DecideDeployment, activitiestest.DeploymentRead(d))
+		decision, err := activitiestest.Run[deployment.Decision](
+			w,
+			acts(w.Kube).DecideDeployment,
+			activitiestest.DeploymentRead(d),
+		)
 		require.NoError(t, err)
 		text, err := json.Marshal(decision)
 		require.NoError(t, err)

@@ -24,9 +24,9 @@ type Granted struct {
 	Why      string           // which replacements were granted, ended and held, and why
 }
 
-// GrantReplacements grants replacements within a deployment's budget: first in the deployment's status, with the version
-// that the decision saw, so that no part of the budget is granted twice, then by annotations on the machines. If it is
-// interrupted between the two, the next run writes the annotations. Running it twice grants nothing twice.
+// GrantReplacements grants replacements within a deployment's budget: first in the deployment's status, with the
+// version that the decision saw, so that no part of the budget is granted twice, then by annotations on the machines.
+// If it is interrupted between the two, the next run writes the annotations. Running it twice grants nothing twice.
 func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Granted, error) {
 	family, err := Family(ctx, a.Kube, in)
 	if err != nil {
@@ -63,15 +63,26 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 		granted.Versions.Raise(cache.Machines, version)
 		granted.Wrote = granted.Wrote || marked
 		if marked {
-			a.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, v1alpha1.ReasonReplacementGranted, "Machine %s is replaced: %s", m.Name, reasons[string(m.UID)])
+			a.Kube.Recorder.Eventf(
+				d,
+				corev1.EventTypeNormal,
+				v1alpha1.ReasonReplacementGranted,
+				"Machine %s is replaced: %s",
+				m.Name,
+				reasons[string(m.UID)],
+			)
 		}
 	}
 	return granted, nil
 }
 
-// mark annotates a machine whose replacement was granted, and reports whether it did. A machine that has the annotation, has
-// recovered or is gone is left alone.
-func (a *Activities) mark(ctx context.Context, m *v1alpha1.Machine, now time.Time) (version string, marked bool, err error) {
+// mark annotates a machine whose replacement was granted, and reports whether it did. A machine that has the
+// annotation, has recovered or is gone is left alone.
+func (a *Activities) mark(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	now time.Time,
+) (version string, marked bool, err error) {
 	in := kube.Read{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
 	version, err = a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		if marked = machine.IsWaiting(m); marked {

@@ -27,9 +27,16 @@ func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1al
 	s := settled(d, d.Name+"-s", int32(due+well))
 	objects := []runtime.Object{d, s, activitiestest.Class()}
 	for i := range due + well {
-		m := activitiestest.Machine(fmt.Sprintf("%s-%d", d.Name, i), activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))
+		m := activitiestest.Machine(
+			fmt.Sprintf("%s-%d", d.Name, i),
+			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+			activitiestest.Phase(v1alpha1.MachineRunning),
+		)
 		if i < due {
-			m = activitiestest.With(m, []func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed), activitiestest.DueFor("CreationTimeout")})
+			m = activitiestest.With(
+				m,
+				[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed), activitiestest.DueFor("CreationTimeout")},
+			)
 		}
 		objects = append(objects, activitiestest.With(m, change))
 	}
@@ -64,11 +71,20 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	w.Settle()
 	w.Forget()
 	granted := grant(w, activitiestest.Read(d))
-	assert.Equal(t, []string{"update machinedeployments/status", "patch machines"}, w.Writes(), "first it is on record, then the machine is told")
+	assert.Equal(
+		t,
+		[]string{"update machinedeployments/status", "patch machines"},
+		w.Writes(),
+		"first it is on record, then the machine is told",
+	)
 	assert.Equal(t, []string{"d-0"}, w.Marked(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
 	r := w.Deployment("d").Status.Replacements[0]
-	assert.Equal(t, []string{"d-0", "uid-d-0", "a", "CreationTimeout"}, []string{r.Name, string(r.UID), r.FailureDomain, r.Reason})
+	assert.Equal(
+		t,
+		[]string{"d-0", "uid-d-0", "a", "CreationTimeout"},
+		[]string{r.Name, string(r.UID), r.FailureDomain, r.Reason},
+	)
 	assert.False(t, r.GrantedAt.IsZero())
 	mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 	require.NoError(t, err)
@@ -89,7 +105,8 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 func TestDeploymentsAreIndependent(t *testing.T) {
 	t.Parallel()
 	d, e := activitiestest.Deployment("d", 0), activitiestest.Deployment("e", 0)
-	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), slices.Delete(troubled(e, 2, 0), 2, 3)...)...) // one class is enough
+	// one class is enough
+	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), slices.Delete(troubled(e, 2, 0), 2, 3)...)...)
 	grant(w, activitiestest.Read(d))
 	grant(w, activitiestest.Live(e))
 	assert.Equal(t, []string{"d-0", "e-0"}, w.Marked())
@@ -147,7 +164,11 @@ func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 	version := w.Deployment("d").ResourceVersion
 
 	w.Settle()
-	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Replace, "a run that was ended in between is seen to be so")
+	assert.True(
+		t,
+		activitiestest.DecideDeployment(w, activitiestest.Read(d)).Replace,
+		"a run that was ended in between is seen to be so",
+	)
 	grant(w, activitiestest.Read(d))
 	assert.Equal(t, []string{"d-0", "d-1"}, w.Marked())
 	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
@@ -203,7 +224,12 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 			happens(w)
 			_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
 			require.NoError(t, err)
-			assert.Equal(t, []string{"Normal ReplacementGranted Machine d-1 is replaced: CreationTimeout"}, w.Told(), "the other one is told, and of this one nobody")
+			assert.Equal(
+				t,
+				[]string{"Normal ReplacementGranted Machine d-1 is replaced: CreationTimeout"},
+				w.Told(),
+				"the other one is told, and of this one nobody",
+			)
 			if name == "it was told before" {
 				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 				return

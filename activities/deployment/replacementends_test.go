@@ -42,7 +42,14 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")}
 		objects := troubled(d, 2, 1)
-		activitiestest.With(objects[3].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted, activitiestest.Going[*v1alpha1.Machine], activitiestest.Phase(v1alpha1.MachineTerminating)})
+		activitiestest.With(
+			objects[3].(*v1alpha1.Machine),
+			[]func(*v1alpha1.Machine){
+				activitiestest.Granted,
+				activitiestest.Going[*v1alpha1.Machine],
+				activitiestest.Phase(v1alpha1.MachineTerminating),
+			},
+		)
 		w := activitiestest.NewWorld(t, objects...)
 		grant(w, activitiestest.Read(d))
 		assert.Empty(t, w.Writes())

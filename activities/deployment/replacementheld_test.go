@@ -67,8 +67,11 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	grant(w, activitiestest.Read(d))
 	c := held(w, d)
 	require.NotNil(t, c)
-	assert.Equal(t, []string{"True", "ReplacementHeld", "1 machine is due; the replacement budget (1) is used by machine d-0"},
-		[]string{string(c.Status), c.Reason, c.Message})
+	assert.Equal(
+		t,
+		[]string{"True", "ReplacementHeld", "1 machine is due; the replacement budget (1) is used by machine d-0"},
+		[]string{string(c.Status), c.Reason, c.Message},
+	)
 	need, is = flags(w, activitiestest.Read(d))
 	assert.Equal(t, attention.Replace, need)
 	assert.Equal(t, says("held"), is, "nothing to do but to wait")

@@ -18,14 +18,15 @@ import (
 // RollBack asks for the template of a former set.
 type RollBack struct {
 	Deployment kube.Ref
-	Version    string // resourceVersion of the deployment that the decision saw: a later change of it may want something else
-	Rollback   rollout.Rollback
+	// resourceVersion of the deployment that the decision saw: a later change of it may want something else
+	Version  string
+	Rollback rollout.Rollback
 }
 
 // RollBackDeployment puts the template of a former set back into the deployment, with its annotations, and clears
-// spec.rollbackTo, all in one write; see deployment.ReturnTo of observe. Without a set it only clears. It records an event.
-// A deployment that changed since the decision is a Conflict, and so is a set that is gone or being deleted. It returns the
-// version to wait for. Running it twice writes once.
+// spec.rollbackTo, all in one write; see deployment.ReturnTo of observe. Without a set it only clears. It records an
+// event. A deployment that changed since the decision is a Conflict, and so is a set that is gone or being deleted. It
+// returns the version to wait for. Running it twice writes once.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.MinVersions, error) {
 	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, "")
 	if err != nil {

@@ -42,7 +42,12 @@ func TestRollBackDeployment(t *testing.T) {
 		got := w.Deployment("d")
 		assert.Equal(t, kube.MinVersions{cache.Deployments: got.ResourceVersion}, versions)
 		assert.Nil(t, got.Spec.RollbackTo)
-		assert.Equal(t, activitiestest.Template(), got.Spec.Template, "labels and annotations that it had not are gone, and so is the hash")
+		assert.Equal(
+			t,
+			activitiestest.Template(),
+			got.Spec.Template,
+			"labels and annotations that it had not are gone, and so is the hash",
+		)
 		assert.True(t, observeset.SameTemplate(&former.Spec.Template, &got.Spec.Template))
 		assert.Equal(t, []string{"update machinedeployments"}, w.Writes())
 		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.Told())
@@ -73,7 +78,11 @@ func TestRollBackDeployment(t *testing.T) {
 	for _, reason := range []string{"DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged"} {
 		t.Run("nothing to return to: "+reason, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, former)
-			in := deployment.RollBack{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"}}
+			in := deployment.RollBack{
+				Deployment: activitiestest.Ref(d),
+				Version:    d.ResourceVersion,
+				Rollback:   rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"},
+			}
 			activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, in)
 			got := w.Deployment("d")
 			assert.Nil(t, got.Spec.RollbackTo)

@@ -22,7 +22,8 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// rolling returns a world with a rollout to revision 2 of a deployment of three machines: one new machine runs, another is being created.
+// rolling returns a world with a rollout to revision 2 of a deployment of three machines: one new machine runs, another
+// is being created.
 func rolling(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"), func(d *v1alpha1.MachineDeployment) {
@@ -33,10 +34,27 @@ func rolling(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) 
 	of := activitiestest.OwnedBy[*v1alpha1.Machine]
 	now := settled(d, "d-2", 2, most)
 	old := settled(d, "d-1", 2, revised[*v1alpha1.MachineSet]("1"), activitiestest.Former, most)
-	unused := settled(d, "d-0", 0, revised[*v1alpha1.MachineSet]("0"), func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "oldest" })
-	objects := append(staffed(old), d, now, unused, activitiestest.Machine("going", of(old), activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Going[*v1alpha1.Machine]),
+	unused := settled(
+		d,
+		"d-0",
+		0,
+		revised[*v1alpha1.MachineSet]("0"),
+		func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "oldest" },
+	)
+	objects := append(
+		staffed(old),
+		d,
+		now,
+		unused,
+		activitiestest.Machine(
+			"going",
+			of(old),
+			activitiestest.Phase(v1alpha1.MachineTerminating),
+			activitiestest.Going[*v1alpha1.Machine],
+		),
 		activitiestest.Machine("new", of(now), activitiestest.Phase(v1alpha1.MachineRunning)),
-		activitiestest.Machine("newer", of(now), activitiestest.Blocked("ResourceExhausted", "no room")))
+		activitiestest.Machine("newer", of(now), activitiestest.Blocked("ResourceExhausted", "no room")),
+	)
 	return activitiestest.NewWorld(t, objects...), d
 }
 
@@ -54,18 +72,32 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 			{Name: "d-2", Revision: 2, Current: true, Replicas: 2, Machines: 2, Available: 1},
 			{Name: "d-1", Revision: 1, Replicas: 2, Machines: 3, Available: 2, Deleting: 1},
 		}, decision.Picture.Sets)
-		assert.Equal(t, rollout.Counts{Replicas: 5, Updated: 2, Ready: 3, Available: 3, Unavailable: 1}, decision.Picture.Counts)
-		assert.Equal(t, []int{3, 3}, []int{decision.Picture.Wanted, decision.Picture.Old}, "old ones, and those of them that go")
+		assert.Equal(
+			t,
+			rollout.Counts{Replicas: 5, Updated: 2, Ready: 3, Available: 3, Unavailable: 1},
+			decision.Picture.Counts,
+		)
+		assert.Equal(
+			t,
+			[]int{3, 3},
+			[]int{decision.Picture.Wanted, decision.Picture.Old},
+			"old ones, and those of them that go",
+		)
 		assert.Empty(t, decision.Picture.Blocked, "no set says so yet")
 	})
 	t.Run("says why machines get no instance", func(t *testing.T) {
 		s := w.Set("d-2")
-		s.Status.Conditions = []v1alpha1.MachineSetCondition{{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "ResourceExhausted"}}
+		s.Status.Conditions = []v1alpha1.MachineSetCondition{
+			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "ResourceExhausted"},
+		}
 		w.Rewrite(s)
 		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.Read(d)).Picture.Blocked)
 	})
 	t.Run("waits, once that is said, until others give way", func(t *testing.T) {
-		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record})
+		activitiestest.ReportDeployment(
+			w,
+			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record},
+		)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		assert.False(t, decision.Rollout.Acts())
 		assert.Equal(t, attention.Rollout, decision.Pending.Need)
@@ -80,9 +112,11 @@ func TestPictureOfManySets(t *testing.T) {
 	objects := []runtime.Object{d}
 	for i := range 30 {
 		name := fmt.Sprintf("d-%02d", i)
-		objects = append(objects, staffed(settled(d, name, 1, revised[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.Class.Name = name
-		}))...)
+		objects = append(
+			objects,
+			staffed(settled(d, name, 1, revised[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
+				s.Spec.Template.Spec.Class.Name = name
+			}))...)
 	}
 	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.Read(d)).Picture
 	require.Len(t, p.Sets, 10)
@@ -109,7 +143,10 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 		})
 		assert.Equal(t, workflow, w.Deployment("d").Status.CurrentOperation.WorkflowID)
 	}
-	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}})
+	activitiestest.ReportDeployment(
+		w,
+		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}},
+	)
 	assert.True(t, reports(child), "it names none")
 	assert.False(t, reports(""), "others do not mind")
 	says(parent)
@@ -126,7 +163,11 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 		is.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: child}
 		w.Rewrite(is)
 		for _, workflow := range []string{"", child} {
-			decision := activitiestest.Twice[deployment.Decision](w, acts(w.Kube).DecideDeployment, deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow})
+			decision := activitiestest.Twice[deployment.Decision](
+				w,
+				acts(w.Kube).DecideDeployment,
+				deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow},
+			)
 			assert.True(t, decision.Report, "it names one that is over")
 		}
 		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
@@ -138,11 +179,15 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	w, d := rolling(t)
-	w.Machines.PrependReactor("update", "machinedeployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		pruned := action.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*v1alpha1.MachineDeployment)
-		pruned.Status.Rollout = nil
-		return true, pruned, nil
-	})
+	w.Machines.PrependReactor(
+		"update",
+		"machinedeployments",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			pruned := action.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*v1alpha1.MachineDeployment)
+			pruned.Status.Rollout = nil
+			return true, pruned, nil
+		},
+	)
 	report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}}
 	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, report)
 	activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
@@ -154,7 +199,10 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 	w, d := rolling(t)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}}
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record})
+	status := activitiestest.ReportDeployment(
+		w,
+		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record},
+	)
 	is := status.Rollout
 	require.NotNil(t, is)
 	assert.Equal(t, []any{int64(2), int32(1), []string{"new"}}, []any{is.Revision, is.Step, is.FailedMachines})
@@ -167,15 +215,27 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 	})
 	t.Run("stays when there is nothing to add", func(t *testing.T) {
 		w.Forget()
-		assert.Equal(t, is, activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Rollout)
+		assert.Equal(
+			t,
+			is,
+			activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Rollout,
+		)
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("is another one as a whole", func(t *testing.T) {
-		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 3}})
+		status := activitiestest.ReportDeployment(
+			w,
+			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 3}},
+		)
 		assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 3, Steps: []v1alpha1.RolloutStep{}}, status.Rollout)
 		text, err := json.Marshal(status.Rollout)
 		require.NoError(t, err)
-		assert.Contains(t, string(text), `"steps":[]`, "a rollout without steps says so: a policy that comes later does not change it")
+		assert.Contains(
+			t,
+			string(text),
+			`"steps":[]`,
+			"a rollout without steps says so: a policy that comes later does not change it",
+		)
 	})
 	t.Run("keeps the steps with which it began", func(t *testing.T) {
 		w, d := rolling(t)
@@ -192,7 +252,10 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 		w, d := rolling(t)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		require.NotNil(t, decision.Rollout.Record)
-		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record})
+		activitiestest.ReportDeployment(
+			w,
+			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record},
+		)
 		assert.Nil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Record)
 	})
 }

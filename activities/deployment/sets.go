@@ -29,10 +29,10 @@ type SetCreation struct {
 	rollout.Creation
 }
 
-// CreateSet creates the set of the deployment's current template, and writes its revision to the deployment. Its name is
-// derived from the template, so that running it twice creates one set. If the name belongs to another object, or to a set
-// that is being deleted, it increments the collision count in the status and returns a Conflict. It returns the versions to
-// wait for.
+// CreateSet creates the set of the deployment's current template, and writes its revision to the deployment. Its name
+// is derived from the template, so that running it twice creates one set. If the name belongs to another object, or to
+// a set that is being deleted, it increments the collision count in the status and returns a Conflict. It returns the
+// versions to wait for.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
 	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, in.Version)
 	if err != nil {
@@ -46,7 +46,14 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	set, err := sets.Create(ctx, newSet(d, hash, in.Creation), metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		a.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled up machine set %s to %d", set.Name, set.Spec.Replicas)
+		a.Kube.Recorder.Eventf(
+			d,
+			corev1.EventTypeNormal,
+			vocabulary.ReasonScalingMachineSet,
+			"Scaled up machine set %s to %d",
+			set.Name,
+			set.Spec.Replicas,
+		)
 	case apierrors.IsAlreadyExists(err):
 		set, err = sets.Get(ctx, observeset.Name(d.Name, hash), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -62,7 +69,12 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 			return nil, a.countCollision(ctx, in.Deployment, d)
 		}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
-		a.Kube.Recorder.Event(d, corev1.EventTypeWarning, v1alpha1.ReasonMachineSetCreateError, "Error creating machine set: "+kube.Brief(err.Error()))
+		a.Kube.Recorder.Event(
+			d,
+			corev1.EventTypeWarning,
+			v1alpha1.ReasonMachineSetCreateError,
+			"Error creating machine set: "+kube.Brief(err.Error()),
+		)
 	}
 	if err != nil {
 		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
@@ -71,8 +83,8 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	return versions, a.writeRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// writeRevision writes the revision of a deployment's current set on the deployment, and removes the record of an automatic
-// rollback to another set.
+// writeRevision writes the revision of a deployment's current set on the deployment, and removes the record of an
+// automatic rollback to another set.
 func (a *Activities) writeRevision(
 	ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, versions kube.MinVersions,
 ) error {
@@ -83,7 +95,12 @@ func (a *Activities) writeRevision(
 	if d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] != string(set.UID) {
 		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = nil
 	}
-	d, err := kube.Patch(ctx, a.Kube.Deployments(ref.Namespace), d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	d, err := kube.Patch(
+		ctx,
+		a.Kube.Deployments(ref.Namespace),
+		d,
+		map[string]any{"metadata": map[string]any{"annotations": annotations}},
+	)
 	if err != nil {
 		return kube.WriteError(ref, err)
 	}
@@ -91,10 +108,11 @@ func (a *Activities) writeRevision(
 	return nil
 }
 
-// isSetOf reports whether the set that was found under the wanted name is the wanted set. A set that is being deleted is
-// not; otherwise it would be asked for again and again until it is gone.
+// isSetOf reports whether the set that was found under the wanted name is the wanted set. A set that is being deleted
+// is not; otherwise it would be asked for again and again until it is gone.
 func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
-	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil && observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil &&
+		observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
 // countCollision counts a name that was taken, so that the next hash differs.
@@ -122,11 +140,13 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 	template.Labels = withHash(template.Labels)
 	set := &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            observeset.Name(d.Name, hash),
-			Namespace:       d.Namespace,
-			Labels:          withHash(d.Spec.Template.Labels),
-			Finalizers:      []string{v1alpha1.FinalizerMachine},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment"))},
+			Name:       observeset.Name(d.Name, hash),
+			Namespace:  d.Namespace,
+			Labels:     withHash(d.Spec.Template.Labels),
+			Finalizers: []string{v1alpha1.FinalizerMachine},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(d, v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment")),
+			},
 			Annotations: map[string]string{
 				v1alpha1.AnnotationRevision:        strconv.FormatInt(as.Revision, 10),
 				v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(as.Desired),
@@ -158,9 +178,9 @@ type Questions struct {
 	Sets       []rollout.Target
 }
 
-// ChangeSets changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s
-// of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it
-// twice changes once, and is a Conflict then. It returns the versions to wait for.
+// ChangeSets changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within
+// 2 s of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From.
+// Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter{Activities: a, clock: kube.ServerClock(ctx), deployment: in.Deployment, versions: kube.MinVersions{}}
 	if err := w.changeOwners(ctx, in); err != nil {
@@ -203,8 +223,8 @@ func (w setWriter) ref(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
 }
 
-// changeOwners releases and adopts sets. It reads the deployment live first, so that a deployment that is being deleted does
-// neither, and its selector is the present one.
+// changeOwners releases and adopts sets. It reads the deployment live first, so that a deployment that is being deleted
+// does neither, and its selector is the present one.
 func (w setWriter) changeOwners(ctx context.Context, in SetChanges) error {
 	if len(in.Release)+len(in.Adopt) == 0 {
 		return nil
@@ -220,7 +240,10 @@ func (w setWriter) changeOwners(ctx context.Context, in SetChanges) error {
 		if !metav1.IsControlledBy(set, d) || deployment.Selects(d, set) {
 			return false
 		}
-		set.OwnerReferences = slices.DeleteFunc(set.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == d.UID })
+		set.OwnerReferences = slices.DeleteFunc(
+			set.OwnerReferences,
+			func(ref metav1.OwnerReference) bool { return ref.UID == d.UID },
+		)
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationReleasedBy, string(d.UID))
 		return true
 	}
@@ -245,10 +268,14 @@ func (w setWriter) changeOwners(ctx context.Context, in SetChanges) error {
 	return nil
 }
 
-// changeOwner writes a set that still is as the decision saw it, as change leaves it, and records an event; it writes nothing if
-// change returns false.
+// changeOwner writes a set that still is as the decision saw it, as change leaves it, and records an event; it writes
+// nothing if change returns false.
 func (w setWriter) changeOwner(
-	ctx context.Context, d *v1alpha1.MachineDeployment, t rollout.Target, change func(*v1alpha1.MachineSet) bool, reason, words string,
+	ctx context.Context,
+	d *v1alpha1.MachineDeployment,
+	t rollout.Target,
+	change func(*v1alpha1.MachineSet) bool,
+	reason, words string,
 ) error {
 	set, err := kube.LiveAt(ctx, w.Kube.Sets(w.deployment.Namespace), "set", w.ref(t.Name, t.UID), t.Version)
 	if err != nil || !change(set) {
@@ -266,7 +293,13 @@ func (w setWriter) changeOwner(
 func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) error {
 	for _, t := range sets {
 		labels := map[string]any{v1alpha1.LabelScaleUpDisabled: value}
-		if err := w.patch(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": map[string]any{"labels": labels}}); err != nil {
+		if err := w.patch(
+			ctx,
+			t.Name,
+			t.UID,
+			t.Version,
+			map[string]any{"metadata": map[string]any{"labels": labels}},
+		); err != nil {
 			return kube.WriteError(w.ref(t.Name, t.UID), err)
 		}
 	}
@@ -292,7 +325,8 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		}},
 	}
 	err := w.patch(ctx, r.Name, r.UID, r.Version, change)
-	if apierrors.IsConflict(err) && r.From != r.To && w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin {
+	if apierrors.IsConflict(err) && r.From != r.To &&
+		w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin {
 		if version := w.sameSize(ctx, r); version != "" {
 			err = w.patch(ctx, r.Name, r.UID, version, change)
 		}
@@ -302,12 +336,20 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		return kube.WriteError(w.ref(r.Name, r.UID), err)
 	}
 	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
-	w.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled %s machine set %s to %d", direction, r.Name, r.To)
+	w.Kube.Recorder.Eventf(
+		d,
+		corev1.EventTypeNormal,
+		vocabulary.ReasonScalingMachineSet,
+		"Scaled %s machine set %s to %d",
+		direction,
+		r.Name,
+		r.To,
+	)
 	return nil
 }
 
-// sameSize returns the present version of a set whose size is still the one that the decision saw; empty when it is not. During a
-// rollout the status of a set changes several times a second, which does not affect the decision.
+// sameSize returns the present version of a set whose size is still the one that the decision saw; empty when it is
+// not. During a rollout the status of a set changes several times a second, which does not affect the decision.
 func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version string) {
 	set, err := w.Kube.Sets(w.deployment.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	same := err == nil && string(set.UID) == r.UID && set.DeletionTimestamp == nil && int(set.Spec.Replicas) == r.From
@@ -317,8 +359,8 @@ func (w setWriter) sameSize(ctx context.Context, r rollout.Resize) (version stri
 	return ""
 }
 
-// syncSets writes the revision of the current set, or copies to it what follows the deployment, and writes its revision to the
-// deployment.
+// syncSets writes the revision of the current set, or copies to it what follows the deployment, and writes its revision
+// to the deployment.
 func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 	targets, revise := in.Sync, func(*v1alpha1.MachineSet) {}
 	if in.Revise != nil {

@@ -30,15 +30,24 @@ func TestCreateSet(t *testing.T) {
 	d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.MinReadySeconds, d.Spec.AutoPreserveFailedMachineMax = 5, 2
 		d.Annotations = map[string]string{
-			"note": "copied", v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z", v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
-			"kubectl.kubernetes.io/last-applied-configuration": "{}", v1alpha1.AnnotationRevision: "9", v1alpha1.AnnotationRevisionHistory: "8",
-			v1alpha1.AnnotationDesiredReplicas: "9", v1alpha1.AnnotationMaxReplicas: "9", v1alpha1.AnnotationPreferNoSchedule: "True",
-			v1alpha1.AnnotationUnfreeze: "1", v1alpha1.AnnotationTriggerDeletion: "m~2026-01-01T00:00:00Z",
+			"note":                              "copied",
+			v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z",
+			v1alpha1.AnnotationEffectiveCreationTimeout:        "7m",
+			"kubectl.kubernetes.io/last-applied-configuration": "{}",
+			v1alpha1.AnnotationRevision:                        "9",
+			v1alpha1.AnnotationRevisionHistory:                 "8",
+			v1alpha1.AnnotationDesiredReplicas:                 "9",
+			v1alpha1.AnnotationMaxReplicas:                     "9",
+			v1alpha1.AnnotationPreferNoSchedule:                "True",
+			v1alpha1.AnnotationUnfreeze:                        "1",
+			v1alpha1.AnnotationTriggerDeletion:                 "m~2026-01-01T00:00:00Z",
 		}
 	})
 	w := activitiestest.NewWorld(t, d)
 	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{
-		Deployment: activitiestest.Ref(d), Version: "900", Creation: rollout.Creation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
+		Deployment: activitiestest.Ref(d),
+		Version:    "900",
+		Creation:   rollout.Creation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
 	})
 	require.NoError(t, err)
 	name, hash := nameOf(t, d, nil)
@@ -49,10 +58,18 @@ func TestCreateSet(t *testing.T) {
 	assert.Equal(t, labels, s.Spec.Selector.MatchLabels)
 	assert.Equal(t, labels, s.Spec.Template.Labels)
 	assert.Equal(t, map[string]string{
-		"note": "copied", v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z", v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
-		v1alpha1.AnnotationRevision: "10", v1alpha1.AnnotationDesiredReplicas: "3", v1alpha1.AnnotationMaxReplicas: "5",
+		"note":                              "copied",
+		v1alpha1.AnnotationLastScalerChange: "2026-01-01T00:00:00Z",
+		v1alpha1.AnnotationEffectiveCreationTimeout: "7m",
+		v1alpha1.AnnotationRevision:                 "10",
+		v1alpha1.AnnotationDesiredReplicas:          "3",
+		v1alpha1.AnnotationMaxReplicas:              "5",
 	}, s.Annotations)
-	assert.Equal(t, []int32{2, 5, 2}, []int32{s.Spec.Replicas, s.Spec.MinReadySeconds, s.Spec.AutoPreserveFailedMachineMax})
+	assert.Equal(
+		t,
+		[]int32{2, 5, 2},
+		[]int32{s.Spec.Replicas, s.Spec.MinReadySeconds, s.Spec.AutoPreserveFailedMachineMax},
+	)
 	assert.Equal(t, []string{v1alpha1.FinalizerMachine}, s.Finalizers)
 	assert.Equal(t, "uid-d", string(s.OwnerReferences[0].UID))
 	after := w.Deployment("d")
@@ -104,13 +121,24 @@ func TestCreateSetRunTwice(t *testing.T) {
 		require.NoError(t, err)
 		name, _ := nameOf(t, d, nil)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
-		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
+		assert.Equal(
+			t,
+			kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
+			versions,
+		)
 		assert.Len(t, w.Told(), 1, "one set is told of once")
 	})
 	t.Run("a template that changes meanwhile is not numbered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, nil, func() { w.Edit(cache.Deployments, "d", anotherClass()) })
+		activitiestest.Failing(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			nil,
+			func() { w.Edit(cache.Deployments, "d", anotherClass()) },
+		)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRevision)
@@ -119,7 +147,9 @@ func TestCreateSetRunTwice(t *testing.T) {
 
 // anotherClass is a patch that changes the class that a template names.
 func anotherClass() map[string]any {
-	return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "new"}}}}}
+	return map[string]any{
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "new"}}}},
+	}
 }
 
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
@@ -160,27 +190,55 @@ func TestCreateSetRefuses(t *testing.T) {
 	d := activitiestest.Deployment("d", 3)
 	t.Run("a decision about another deployment", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{Deployment: activitiestest.Stranger(d), Version: "900"})
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).CreateSet,
+			deployment.SetCreation{Deployment: activitiestest.Stranger(d), Version: "900"},
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: "899"})
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).CreateSet,
+			deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: "899"},
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("what the API server will not take, and people hear of it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
-		activitiestest.Failing(w.Machines, "create", "machinesets", -1, apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil), nil)
+		activitiestest.Failing(
+			w.Machines,
+			"create",
+			"machinesets",
+			-1,
+			apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil),
+			nil,
+		)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
-		assert.Equal(t, []string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`}, w.Told())
+		assert.Equal(
+			t,
+			[]string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`},
+			w.Told(),
+		)
 	})
 }
 
-func changeSets(w *activitiestest.World, d *v1alpha1.MachineDeployment, resize []rollout.Resize, remove []rollout.Target) (kube.MinVersions, error) {
+func changeSets(
+	w *activitiestest.World,
+	d *v1alpha1.MachineDeployment,
+	resize []rollout.Resize,
+	remove []rollout.Target,
+) (kube.MinVersions, error) {
 	w.T.Helper()
-	return activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Resize: resize, Delete: remove})
+	return activitiestest.Run[kube.MinVersions](
+		w,
+		acts(w.Kube).ChangeSets,
+		deployment.SetChanges{Deployment: activitiestest.Ref(d), Resize: resize, Delete: remove},
+	)
 }
 
 func TestChangeSets(t *testing.T) {
@@ -192,7 +250,11 @@ func TestChangeSets(t *testing.T) {
 		versions, err := changeSets(w, d, grow, nil)
 		require.NoError(t, err)
 		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
-		assert.Equal(t, map[string]string{v1alpha1.AnnotationDesiredReplicas: "7", v1alpha1.AnnotationMaxReplicas: "9"}, w.Set("s").Annotations)
+		assert.Equal(
+			t,
+			map[string]string{v1alpha1.AnnotationDesiredReplicas: "7", v1alpha1.AnnotationMaxReplicas: "9"},
+			w.Set("s").Annotations,
+		)
 		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("s").ResourceVersion}, versions)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.Told())
 
@@ -210,7 +272,11 @@ func TestChangeSets(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.Told())
 		assert.Equal(t, int32(2), w.Set("same").Spec.Replicas)
-		assert.Equal(t, map[string]string{v1alpha1.AnnotationDesiredReplicas: "5", v1alpha1.AnnotationMaxReplicas: "6"}, w.Set("same").Annotations)
+		assert.Equal(
+			t,
+			map[string]string{v1alpha1.AnnotationDesiredReplicas: "5", v1alpha1.AnnotationMaxReplicas: "6"},
+			w.Set("same").Annotations,
+		)
 	})
 	t.Run("resizes a set that has written its status since", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
@@ -219,25 +285,32 @@ func TestChangeSets(t *testing.T) {
 		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.Told())
 	})
-	t.Run("leaves a set alone that got another size or another owner, is being deleted or was replaced", func(t *testing.T) {
-		for _, row := range []struct {
-			set   *v1alpha1.MachineSet
-			other rollout.Resize
-		}{
-			{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
-			{activitiestest.Owned(d, "s", 3, activitiestest.Going[*v1alpha1.MachineSet]), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
-			{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
-			{activitiestest.Owned(activitiestest.Deployment("other", 5), "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
-		} {
-			w := activitiestest.NewWorld(t, d, row.set)
-			_, err := changeSets(w, d, []rollout.Resize{row.other}, nil)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Equal(t, int32(3), w.Set("s").Spec.Replicas)
-		}
-	})
+	t.Run(
+		"leaves a set alone that got another size or another owner, is being deleted or was replaced",
+		func(t *testing.T) {
+			for _, row := range []struct {
+				set   *v1alpha1.MachineSet
+				other rollout.Resize
+			}{
+				{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
+				{activitiestest.Owned(d, "s", 3, activitiestest.Going[*v1alpha1.MachineSet]), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+				{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
+				{activitiestest.Owned(activitiestest.Deployment("other", 5), "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+			} {
+				w := activitiestest.NewWorld(t, d, row.set)
+				_, err := changeSets(w, d, []rollout.Resize{row.other}, nil)
+				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				assert.Equal(t, int32(3), w.Set("s").Spec.Replicas)
+			}
+		},
+	)
 	t.Run("deletes sets, in the same way", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3), activitiestest.Owned(d, "changed", 3))
-		all := []rollout.Target{{Name: "gone", UID: "uid-gone", Version: "900"}, {Name: "s", UID: "uid-s", Version: "900"}, {Name: "changed", UID: "uid-changed", Version: "899"}}
+		all := []rollout.Target{
+			{Name: "gone", UID: "uid-gone", Version: "900"},
+			{Name: "s", UID: "uid-s", Version: "900"},
+			{Name: "changed", UID: "uid-changed", Version: "899"},
+		}
 		_, err := changeSets(w, d, nil, all)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.NotNil(t, w.Set("s").DeletionTimestamp)

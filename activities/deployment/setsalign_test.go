@@ -28,7 +28,10 @@ func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string
 		"close":  {Deployment: activitiestest.Ref(d), Close: one},
 		"revise": {Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}},
 		"sync":   {Deployment: activitiestest.Ref(d), Sync: one},
-		"resize": {Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}}},
+		"resize": {
+			Deployment: activitiestest.Ref(d),
+			Resize:     []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}},
+		},
 		"delete": {Deployment: activitiestest.Ref(d), Delete: one},
 	}
 }
@@ -38,7 +41,12 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"))
 	anew := func() *activitiestest.World {
-		return activitiestest.NewWorld(t, d, settled(d, "s", 3, activitiestest.Forbidden, activitiestest.Bare[*v1alpha1.MachineSet]), settled(d, "open", 3, activitiestest.Bare[*v1alpha1.MachineSet]))
+		return activitiestest.NewWorld(
+			t,
+			d,
+			settled(d, "s", 3, activitiestest.Forbidden, activitiestest.Bare[*v1alpha1.MachineSet]),
+			settled(d, "open", 3, activitiestest.Bare[*v1alpha1.MachineSet]),
+		)
 	}
 	changed, another := seenSet("s"), seenSet("s")
 	changed.Version, another.UID = "899", "uid-of-a-former-one"
@@ -97,9 +105,16 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 func TestChangeSetsOpensAndCloses(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3)
-	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "closed", 1, activitiestest.Forbidden), activitiestest.Owned(d, "open", 1))
+	w := activitiestest.NewWorld(
+		t,
+		d,
+		activitiestest.Owned(d, "closed", 1, activitiestest.Forbidden),
+		activitiestest.Owned(d, "open", 1),
+	)
 	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
-		Deployment: activitiestest.Ref(d), Open: []rollout.Target{seenSet("closed")}, Close: []rollout.Target{seenSet("open")},
+		Deployment: activitiestest.Ref(d),
+		Open:       []rollout.Target{seenSet("closed")},
+		Close:      []rollout.Target{seenSet("open")},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, w.Set("closed").Labels, "other labels stay")
@@ -113,8 +128,17 @@ func TestChangeSetsRevises(t *testing.T) {
 	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("3"), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new"
 	})
-	s := settled(d, "s", 3, revised[*v1alpha1.MachineSet]("2"), func(s *v1alpha1.MachineSet) { s.Annotations["note"], s.Spec.MinReadySeconds = "old", 0 })
-	in := deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4, History: "1,2"}}
+	s := settled(
+		d,
+		"s",
+		3,
+		revised[*v1alpha1.MachineSet]("2"),
+		func(s *v1alpha1.MachineSet) { s.Annotations["note"], s.Spec.MinReadySeconds = "old", 0 },
+	)
+	in := deployment.SetChanges{
+		Deployment: activitiestest.Ref(d),
+		Revise:     &rollout.Revise{Target: seenSet("s"), Revision: 4, History: "1,2"},
+	}
 	t.Run("the set, and the deployment with it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
 		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
@@ -126,7 +150,11 @@ func TestChangeSetsRevises(t *testing.T) {
 		}, after.Annotations)
 		assert.Equal(t, int32(7), after.Spec.MinReadySeconds, "what is the deployment's comes with it")
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
-		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
+		assert.Equal(
+			t,
+			kube.MinVersions{cache.Sets: after.ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
+			versions,
+		)
 		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.Writes(), "one write each")
 	})
 	t.Run("the note of an automatic rollback stays with its set, and goes with another one", func(t *testing.T) {
@@ -143,7 +171,11 @@ func TestChangeSetsRevises(t *testing.T) {
 		old := s.DeepCopy()
 		old.Annotations[v1alpha1.AnnotationRevisionHistory] = "1"
 		w := activitiestest.NewWorld(t, d, old)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}})
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).ChangeSets,
+			deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}},
+		)
 		require.NoError(t, err)
 		assert.Equal(t, "1", w.Set("s").Annotations[v1alpha1.AnnotationRevisionHistory])
 	})
@@ -155,7 +187,11 @@ func TestChangeSetsRevises(t *testing.T) {
 		w.Settle()
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		require.Len(t, decision.Rollout.Sync, 1)
-		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync})
+		_, err = activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).ChangeSets,
+			deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync},
+		)
 		require.NoError(t, err)
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		w.Settle()
@@ -177,11 +213,23 @@ func TestChangeSetsSyncs(t *testing.T) {
 		w := activitiestest.NewWorld(t, append(staffed(s), d)...)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		require.Len(t, decision.Rollout.Sync, 1)
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync})
+		versions, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).ChangeSets,
+			deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync},
+		)
 		require.NoError(t, err)
 		after := w.Set("s")
 		assert.Equal(t, d.Spec.Template.Spec.NodeTemplateSpec, after.Spec.Template.Spec.NodeTemplateSpec)
-		assert.Equal(t, []any{int32(2), "new", "1"}, []any{after.Spec.AutoPreserveFailedMachineMax, after.Annotations["note"], after.Annotations[v1alpha1.AnnotationRevision]})
+		assert.Equal(
+			t,
+			[]any{int32(2), "new", "1"},
+			[]any{
+				after.Spec.AutoPreserveFailedMachineMax,
+				after.Annotations["note"],
+				after.Annotations[v1alpha1.AnnotationRevision],
+			},
+		)
 		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion}, versions)
 		assert.Equal(t, []string{"update machinesets"}, w.Writes(), "the deployment has its number")
 		w.Settle()
@@ -203,7 +251,14 @@ func TestChangeSetsSyncs(t *testing.T) {
 	})
 	t.Run("nor does one become the current one between two writes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
-		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, nil, func() { w.Edit(cache.Deployments, "d", anotherClass()) })
+		activitiestest.Failing(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			nil,
+			func() { w.Edit(cache.Deployments, "d", anotherClass()) },
+		)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, setChanges(d, seenSet("s"))["revise"])
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
@@ -211,7 +266,11 @@ func TestChangeSetsSyncs(t *testing.T) {
 	t.Run("a deployment that is gone, or is another", func(t *testing.T) {
 		for _, gone := range []*v1alpha1.MachineDeployment{activitiestest.Deployment("x", 1), activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) { d.UID = "uid-of-a-former-one" })} {
 			w := activitiestest.NewWorld(t, d, s)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{Deployment: activitiestest.Ref(gone), Sync: []rollout.Target{seenSet("s")}})
+			_, err := activitiestest.Run[kube.MinVersions](
+				w,
+				acts(w.Kube).ChangeSets,
+				deployment.SetChanges{Deployment: activitiestest.Ref(gone), Sync: []rollout.Target{seenSet("s")}},
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 			assert.Empty(t, w.Writes())
 		}

@@ -31,9 +31,9 @@ type Report struct {
 	NoSet  string            // why the API server rejected the set of the current template; empty: it did not
 }
 
-// ReportDeployment counts the machines of a deployment's sets and writes its status, unless it says so already. If the status
-// names a rollout that is not known to be over, only a rollout may write it; for others it is a Conflict. It returns the version to
-// wait for, or ObjectGone. An API server that drops the record is an error of TypeOldCRDs.
+// ReportDeployment counts the machines of a deployment's sets and writes its status, unless it says so already. If the
+// status names a rollout that is not known to be over, only a rollout may write it; for others it is a Conflict. It
+// returns the version to wait for, or ObjectGone. An API server that drops the record is an error of TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
 	var frozen []*v1alpha1.MachineSet
@@ -82,12 +82,19 @@ func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
 	}
 }
 
-// thaw ends the freeze of a deployment. The annotation unfreeze ends that of its sets too: each set gets the annotation first, and
-// its own workflow removes its label.
-func (a *Activities) thaw(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment, frozen []*v1alpha1.MachineSet) (string, error) {
+// thaw ends the freeze of a deployment. The annotation unfreeze ends that of its sets too: each set gets the annotation
+// first, and its own workflow removes its label.
+func (a *Activities) thaw(
+	ctx context.Context,
+	ref kube.Ref,
+	d *v1alpha1.MachineDeployment,
+	frozen []*v1alpha1.MachineSet,
+) (string, error) {
 	if value, asked := d.Annotations[v1alpha1.AnnotationUnfreeze]; asked {
 		for _, set := range frozen {
-			annotation := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: value}}}
+			annotation := map[string]any{
+				"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: value}},
+			}
 			if _, err := kube.Patch(ctx, a.Kube.Sets(set.Namespace), set, annotation); err != nil && !apierrors.IsNotFound(err) {
 				return "", kube.WriteError(kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 			}
@@ -101,7 +108,8 @@ func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
 	return list.Where(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
 }
 
-// timeless returns a status without the time of its last progress, which is not worth a write: any progress changes another field.
+// timeless returns a status without the time of its last progress, which is not worth a write: any progress changes
+// another field.
 func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -112,7 +120,8 @@ func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStat
 	return s
 }
 
-// applyReport changes the status of a family's deployment as a report says, and reports whether a freeze of the deployment is over.
+// applyReport changes the status of a family's deployment as a report says, and reports whether a freeze of the
+// deployment is over.
 func (a *Activities) applyReport(family deployment.Family, in Report, now time.Time) (thaw bool) {
 	d, at := family.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
@@ -121,7 +130,8 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	if thaw = rollout.Look(observed).Thaw; thaw {
 		observed = observed.Thawed()
 	}
-	observed.Reported = rollout.Report(observed) // before the record of a new revision, which restarts the progress deadline
+	// before the record of a new revision, which restarts the progress deadline
+	observed.Reported = rollout.Report(observed)
 	want := observed.Reported
 	if p := in.Record; p != nil {
 		observed.Progress = observed.Progress.Recorded(*p)
@@ -132,15 +142,37 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 	s.ObservedGeneration, observed.ObservedGeneration = d.Generation, d.Generation
 	s.Selector = kube.SelectorText(d.Spec.Selector)
 	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)
-	overlap := phrase.If(len(others) > 0, "the selector of %s matches the machines of this deployment", strings.Join(others, ", "))
-	s.Conditions = withMessage(s.Conditions, v1alpha1.MachineDeploymentSelectorOverlap, v1alpha1.ReasonSelectorOverlap, overlap, at)
+	overlap := phrase.If(
+		len(others) > 0,
+		"the selector of %s matches the machines of this deployment",
+		strings.Join(others, ", "),
+	)
+	s.Conditions = withMessage(
+		s.Conditions,
+		v1alpha1.MachineDeploymentSelectorOverlap,
+		v1alpha1.ReasonSelectorOverlap,
+		overlap,
+		at,
+	)
 	ignored := kube.IgnoredKind(d.Spec.Template.Spec.Class)
-	s.Conditions = withMessage(s.Conditions, v1alpha1.MachineDeploymentClassKindIgnored, v1alpha1.ReasonClassKindIgnored, ignored, at)
+	s.Conditions = withMessage(
+		s.Conditions,
+		v1alpha1.MachineDeploymentClassKindIgnored,
+		v1alpha1.ReasonClassKindIgnored,
+		ignored,
+		at,
+	)
 	hold := ""
 	if slices.ContainsFunc(family.Members, machine.IsWaiting) && d.DeletionTimestamp == nil {
 		hold = replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, family.Members, now)).Hold
 	}
-	s.Conditions = withMessage(s.Conditions, v1alpha1.MachineDeploymentReplacementHeld, v1alpha1.ReasonReplacementHeld, hold, at)
+	s.Conditions = withMessage(
+		s.Conditions,
+		v1alpha1.MachineDeploymentReplacementHeld,
+		v1alpha1.ReasonReplacementHeld,
+		hold,
+		at,
+	)
 	s.CurrentOperation = kube.Operation(in.Step)
 	plan := rollout.Look(observed)
 	if plan.Pending.Calm() { // often this report was the last work
@@ -155,7 +187,10 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 
 // withMessage puts a condition with this message into the list; with an empty message it removes the condition.
 func withMessage(
-	list []v1alpha1.MachineDeploymentCondition, kind v1alpha1.MachineDeploymentConditionType, reason, message string, now metav1.Time,
+	list []v1alpha1.MachineDeploymentCondition,
+	kind v1alpha1.MachineDeploymentConditionType,
+	reason, message string,
+	now metav1.Time,
 ) []v1alpha1.MachineDeploymentCondition {
 	if message == "" {
 		return slices.DeleteFunc(list, func(c v1alpha1.MachineDeploymentCondition) bool { return c.Type == kind })

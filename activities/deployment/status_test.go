@@ -34,13 +34,23 @@ func TestReportDeployment(t *testing.T) {
 	d := activitiestest.Deployment("d", 1, revised[*v1alpha1.MachineDeployment]("1"))
 	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1)), d)...)
 	status := activitiestest.ReportDeployment(w, deployment.Report{
-		Input: activitiestest.DeploymentRead(d), Step: &kube.Step{WorkflowID: "machinedeployment/shop/d"}, Record: &rollout.Progress{Revision: 1},
+		Input:  activitiestest.DeploymentRead(d),
+		Step:   &kube.Step{WorkflowID: "machinedeployment/shop/d"},
+		Record: &rollout.Progress{Revision: 1},
 	})
 	t.Run("one machine is wanted and there: exactly two conditions", func(t *testing.T) {
-		assert.Equal(t, []string{"Available True MinimumReplicasAvailable", "Progressing True NewMachineSetAvailable"}, said(status))
+		assert.Equal(
+			t,
+			[]string{"Available True MinimumReplicasAvailable", "Progressing True NewMachineSetAvailable"},
+			said(status),
+		)
 		assert.Equal(t, int32(1), status.AvailableReplicas)
 	})
-	assert.Equal(t, []int32{1, 1, 1, 0}, []int32{status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.UnavailableReplicas})
+	assert.Equal(
+		t,
+		[]int32{1, 1, 1, 0},
+		[]int32{status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.UnavailableReplicas},
+	)
 	assert.Equal(t, int64(1), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Nil(t, status.CurrentOperation, "the report was all that there was to do")
@@ -56,19 +66,35 @@ func TestReportDeployment(t *testing.T) {
 		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
 		w.Rewrite(longSaid(w.Deployment("d")))
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-		assert.Equal(t, []string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"}, said(status))
+		assert.Equal(
+			t,
+			[]string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"},
+			said(status),
+		)
 		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "Available is another now")
 		assert.False(t, status.Conditions[0].LastUpdateTime.Equal(&activitiestest.LongAgo), "and says something else")
-		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "Progressing is True as before")
+		assert.True(
+			t,
+			status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo),
+			"Progressing is True as before",
+		)
 		assert.Contains(t, status.Conditions[1].Message, "1 of 2 machines")
-		assert.True(t, status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo), "and the last progress is as long ago: another number is no rollout")
+		assert.True(
+			t,
+			status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo),
+			"and the last progress is as long ago: another number is no rollout",
+		)
 
 		w.Edit(cache.Deployments, "d", anotherClass())
 		w.Rewrite(longSaid(w.Deployment("d")))
 		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 		assert.Equal(t, "Progressing True MachineSetUpdated", said(status)[1])
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "True as before")
-		assert.False(t, status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo), "a rollout has its time from the start")
+		assert.False(
+			t,
+			status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo),
+			"a rollout has its time from the start",
+		)
 	})
 }
 
@@ -82,7 +108,11 @@ func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	w.Edit(cache.Sets, "s", freeze)
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 	assert.Contains(t, said(status), "Frozen True MachineDeploymentStateSync")
-	w.Edit(cache.Deployments, "d", map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "now"}}})
+	w.Edit(
+		cache.Deployments,
+		"d",
+		map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "now"}}},
+	)
 	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 	assert.NotContains(t, w.Deployment("d").Labels, v1alpha1.LabelFreeze)
 	assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationUnfreeze)
@@ -94,7 +124,10 @@ func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
 	d := activitiestest.Deployment("d", 1)
 	w := activitiestest.NewWorld(t, d)
 	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "refused", BlockedBy: []string{"Refused"}}
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step, NoSet: "quota exceeded"})
+	status := activitiestest.ReportDeployment(
+		w,
+		deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step, NoSet: "quota exceeded"},
+	)
 	assert.Equal(t, "Progressing False MachineSetCreateError", said(status)[1])
 	assert.Equal(t, "quota exceeded", status.Conditions[1].Message)
 	require.NotNil(t, status.CurrentOperation)
@@ -105,7 +138,8 @@ func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
 // longSaid makes a deployment's conditions as old as longAgo.
 func longSaid(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
 	for i := range d.Status.Conditions {
-		d.Status.Conditions[i].LastTransitionTime, d.Status.Conditions[i].LastUpdateTime = activitiestest.LongAgo, activitiestest.LongAgo
+		d.Status.Conditions[i].LastTransitionTime = activitiestest.LongAgo
+		d.Status.Conditions[i].LastUpdateTime = activitiestest.LongAgo
 	}
 	return d
 }
@@ -114,13 +148,30 @@ func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 	t.Parallel()
 	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	d := activitiestest.Deployment("d", 5)
-	now, old, foreign := settled(d, "a", 3), settled(d, "b", 2, activitiestest.Former), activitiestest.Counted(activitiestest.Set("foreign", 9), 9, 9)
+	now := settled(d, "a", 3)
+	old := settled(d, "b", 2, activitiestest.Former)
+	foreign := activitiestest.Counted(activitiestest.Set("foreign", 9), 9, 9)
 	of := activitiestest.OwnedBy[*v1alpha1.Machine]
 	w := activitiestest.NewWorld(
-		t, d, now, old, foreign, activitiestest.Machine("f", of(foreign), activitiestest.Phase(v1alpha1.MachineRunning), failing),
-		activitiestest.Machine("n", of(now), activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Machine("y", of(now), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
+		t,
+		d,
+		now,
+		old,
+		foreign,
+		activitiestest.Machine("f", of(foreign), activitiestest.Phase(v1alpha1.MachineRunning), failing),
+		activitiestest.Machine(
+			"n",
+			of(now),
+			activitiestest.Phase(v1alpha1.MachineRunning),
+		),
+		activitiestest.Machine("y", of(now), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
 		activitiestest.Machine("x", of(now), activitiestest.Phase(v1alpha1.MachineRunning), failing),
-		activitiestest.Machine("o", of(old), activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Machine("a", of(old), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
+		activitiestest.Machine(
+			"o",
+			of(old),
+			activitiestest.Phase(v1alpha1.MachineRunning),
+		),
+		activitiestest.Machine("a", of(old), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
 	)
 	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "await"}
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
@@ -128,11 +179,24 @@ func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 		status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.AvailableReplicas, status.UnavailableReplicas,
 	}, "whatever the statuses of sets say")
 	require.Len(t, status.FailedMachines, 3)
-	assert.Equal(t, []string{"a", "b"}, []string{status.FailedMachines[0].Name, status.FailedMachines[0].OwnerRef}, "by name")
+	assert.Equal(
+		t,
+		[]string{"a", "b"},
+		[]string{status.FailedMachines[0].Name, status.FailedMachines[0].OwnerRef},
+		"by name",
+	)
 
 	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
 	w.Settle()
-	assert.Equal(t, "await", activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step}).CurrentOperation.Step, "there is more to do")
+	assert.Equal(
+		t,
+		"await",
+		activitiestest.ReportDeployment(
+			w,
+			deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step},
+		).CurrentOperation.Step,
+		"there is more to do",
+	)
 }
 
 func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
@@ -161,8 +225,17 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1)
-	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1, activitiestest.Former)), d, settled(d, "new", 0, revised[*v1alpha1.MachineSet]("2")))...)
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}})
+	w := activitiestest.NewWorld(
+		t,
+		append(
+			staffed(settled(d, "s", 1, activitiestest.Former)),
+			d,
+			settled(d, "new", 0, revised[*v1alpha1.MachineSet]("2")),
+		)...)
+	status := activitiestest.ReportDeployment(
+		w,
+		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}},
+	)
 	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1])
 	assert.Equal(t, "set new is now the current one; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
 
@@ -203,11 +276,19 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 	assert.Contains(t, said(status), "SelectorOverlap True SelectorOverlap")
 	t.Run("what admission cannot see is told once", func(t *testing.T) {
-		assert.Equal(t, []string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"}, w.Told())
+		assert.Equal(
+			t,
+			[]string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"},
+			w.Told(),
+		)
 	})
 	t.Run("and is taken back when it is mended", func(t *testing.T) {
 		for _, other := range []string{"a", "b"} {
-			w.Edit(cache.Deployments, other, map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "api"}}}})
+			w.Edit(
+				cache.Deployments,
+				other,
+				map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "api"}}}},
+			)
 		}
 		w.Settle()
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
@@ -218,7 +299,11 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 
 func TestReportDeploymentWhoseKindOfAClassHasNoEffect(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "AWSMachineClass" })
+	d := activitiestest.Deployment(
+		"d",
+		0,
+		func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "AWSMachineClass" },
+	)
 	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0))
 	const message = `class.kind "AWSMachineClass" has no effect: the only kind is MachineClass, and the one named small is used`
 	for _, told := range [][]string{{"Warning ClassKindIgnored " + message}, {}} { // once
@@ -227,7 +312,15 @@ func TestReportDeploymentWhoseKindOfAClassHasNoEffect(t *testing.T) {
 		assert.Equal(t, told, w.Told())
 		w.Settle()
 	}
-	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"class": map[string]any{"kind": "MachineClass"}}}}})
+	w.Edit(
+		cache.Deployments,
+		"d",
+		map[string]any{
+			"spec": map[string]any{
+				"template": map[string]any{"spec": map[string]any{"class": map[string]any{"kind": "MachineClass"}}},
+			},
+		},
+	)
 	w.Settle()
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 	assert.NotContains(t, said(status), "ClassKindIgnored True ClassKindIgnored", "it is mended")
@@ -243,19 +336,31 @@ func TestReportDeploymentGone(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 }
 
-// needed is the message of the condition Available, which says how many machines must be available, and the annotation that
-// says how many there may be.
+// needed is the message of the condition Available, which says how many machines must be available, and the annotation
+// that says how many there may be.
 func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
 	t.Parallel()
 	type strategy = v1alpha1.MachineDeploymentStrategy
 	bounds := func(surge, unavailable string) v1alpha1.UpdateConfiguration {
-		return v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.Parse(surge)), MaxUnavailable: new(intstr.Parse(unavailable))}
+		return v1alpha1.UpdateConfiguration{
+			MaxSurge:       new(intstr.Parse(surge)),
+			MaxUnavailable: new(intstr.Parse(unavailable)),
+		}
 	}
 	rolling := func(surge, unavailable string) strategy {
-		return strategy{Type: "RollingUpdate", RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(surge, unavailable)}}
+		return strategy{
+			Type:          "RollingUpdate",
+			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(surge, unavailable)},
+		}
 	}
 	inPlace := func(kind v1alpha1.OrchestrationType, surge, unavailable string) strategy {
-		return strategy{Type: "InPlaceUpdate", InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: kind, UpdateConfiguration: bounds(surge, unavailable)}}
+		return strategy{
+			Type: "InPlaceUpdate",
+			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
+				OrchestrationType:   kind,
+				UpdateConfiguration: bounds(surge, unavailable),
+			},
+		}
 	}
 	for name, row := range map[string]struct {
 		strategy strategy
@@ -284,11 +389,19 @@ func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
 			w := activitiestest.NewWorld(t, d)
 			creation := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create
 			require.NotNil(t, creation)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: *creation})
+			_, err := activitiestest.Run[kube.MinVersions](
+				w,
+				acts(w.Kube).CreateSet,
+				deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: *creation},
+			)
 			require.NoError(t, err)
 			set, _ := nameOf(t, d, nil)
 			assert.Equal(t, row.most, w.Set(set).Annotations[v1alpha1.AnnotationMaxReplicas])
-			assert.Contains(t, activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions[0].Message, row.needed)
+			assert.Contains(
+				t,
+				activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions[0].Message,
+				row.needed,
+			)
 		})
 	}
 }
@@ -299,12 +412,26 @@ func TestTheStatusOfADeploymentIsBounded(t *testing.T) {
 	s := activitiestest.Owned(d, "s", 1300)
 	objects := []runtime.Object{d, s}
 	for i := range 1300 {
-		objects = append(objects, activitiestest.Machine(fmt.Sprintf("m-%04d", i), activitiestest.OwnedBy[*v1alpha1.Machine](s), func(m *v1alpha1.Machine) {
-			m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Failed", Description: strings.Repeat("x", 1000)}
-			m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
-		}))
+		objects = append(
+			objects,
+			activitiestest.Machine(
+				fmt.Sprintf("m-%04d", i),
+				activitiestest.OwnedBy[*v1alpha1.Machine](s),
+				func(m *v1alpha1.Machine) {
+					m.Status.LastOperation = v1alpha1.LastOperation{
+						Type:        "Create",
+						State:       "Failed",
+						Description: strings.Repeat("x", 1000),
+					}
+					m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
+				},
+			),
+		)
 	}
-	status := activitiestest.ReportDeployment(activitiestest.NewWorld(t, objects...), deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	status := activitiestest.ReportDeployment(
+		activitiestest.NewWorld(t, objects...),
+		deployment.Report{Input: activitiestest.DeploymentRead(d)},
+	)
 	text, err := json.Marshal(status)
 	require.NoError(t, err)
 	assert.Less(t, len(text), 64<<10)

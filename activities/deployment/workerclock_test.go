@@ -37,7 +37,12 @@ func (o onWorker) decides(after time.Duration) rollout.Decision {
 
 func (o onWorker) reports(record rollout.Progress) {
 	o.T.Helper()
-	_, err := activitiestest.RunOn[string](o.World, o.worker, acts(o.Kube).ReportDeployment, deployment.Report{Input: o.input(0), Record: &record})
+	_, err := activitiestest.RunOn[string](
+		o.World,
+		o.worker,
+		acts(o.Kube).ReportDeployment,
+		deployment.Report{Input: o.input(0), Record: &record},
+	)
 	require.NoError(o.T, err)
 	for _, c := range o.Deployment("d").Status.Conditions {
 		assert.WithinDuration(o.T, o.server, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
@@ -67,7 +72,9 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 		careful := activitiestest.Policy(v1alpha1.RolloutPolicySpec{
 			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.Duration(5 * time.Minute)}},
 		})
-		_, err := w.Machines.MachineV1alpha1().RolloutPolicies(activitiestest.Shop).Create(t.Context(), careful, metav1.CreateOptions{})
+		_, err := w.Machines.MachineV1alpha1().
+			RolloutPolicies(activitiestest.Shop).
+			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
 		o := onWorker{w, k, k.Server()}
 		o.reports(rollout.Progress{Revision: 2, Reached: o.server})

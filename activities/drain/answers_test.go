@@ -22,7 +22,9 @@ import (
 var (
 	errGone    = apierrors.NewNotFound(activitiestest.PodsResource.GroupResource(), "a")
 	errSeveral = &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: 500, Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+		Status:  metav1.StatusFailure,
+		Code:    500,
+		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 	}}
 	errWebhook = apierrors.NewInternalError(errors.New("failed calling webhook"))
 	errBusy    = apierrors.NewTooManyRequests("too many requests", 0)
@@ -31,15 +33,22 @@ var (
 // refusal is the answer of a disruption budget.
 func refusal(budget string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
-		Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget " + budget + " needs 2 healthy pods and has 2 currently",
-	}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{
+			Type:    policyv1.DisruptionBudgetCause,
+			Message: "The disruption budget " + budget + " needs 2 healthy pods and has 2 currently",
+		},
+	}
 	return err
 }
 
 // namespaceGoing is the answer in a namespace that is being deleted.
 func namespaceGoing() error {
-	err := apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("unable to create new content in namespace web because it is being terminated"))
+	err := apierrors.NewForbidden(
+		activitiestest.PodsResource.GroupResource(),
+		"a",
+		errors.New("unable to create new content in namespace web because it is being terminated"),
+	)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "NamespaceTerminating"})
 	return err
 }
@@ -198,7 +207,10 @@ func TestARefusalThatPassesIsNoNews(t *testing.T) {
 func TestPicturesThatDifferForMomentsAreNoNews(t *testing.T) {
 	t.Parallel()
 	protected := func(name string) *corev1.Pod { return activitiestest.Pod(name, protectedFor("true")) }
-	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} })
+	job := activitiestest.Pod(
+		"job",
+		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} },
+	)
 	evicting(t, []runtime.Object{job, protected("a")}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
 		e := d.Empty(in)

@@ -20,7 +20,9 @@ import (
 
 // budget selects all pods of the namespace web. Of five healthy pods it allows so many disruptions.
 func budget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", UID: "uid-all", ResourceVersion: "900", Generation: 1}}
+	b := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", UID: "uid-all", ResourceVersion: "900", Generation: 1},
+	}
 	b.Spec.Selector = &metav1.LabelSelector{}
 	b.Status = policyv1.PodDisruptionBudgetStatus{
 		ObservedGeneration: 1, DisruptionsAllowed: allowed, CurrentHealthy: 5, DesiredHealthy: 5 - allowed, ExpectedPods: 6,
@@ -37,17 +39,21 @@ func misconfigured(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods = 5 
 
 func TestAsManyGoAsABudgetAllows(t *testing.T) {
 	t.Parallel()
-	evicting(t, append(healthy("a", "b", "c"), budget(2)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "in order")
-		d.Count(budget(1)) // two are gone, and one is ready again
-		synctest.Wait()
-		assert.Equal(t, []activitiestest.Asked{evicted("c")}, d.Since(), "at the next look")
-		d.End("a", "b", "c")
-		seen, _ := e.Ends(t)
-		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-	})
+	evicting(
+		t,
+		append(healthy("a", "b", "c"), budget(2)),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "in order")
+			d.Count(budget(1)) // two are gone, and one is ready again
+			synctest.Wait()
+			assert.Equal(t, []activitiestest.Asked{evicted("c")}, d.Since(), "at the next look")
+			d.End("a", "b", "c")
+			seen, _ := e.Ends(t)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+		},
+	)
 }
 
 func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
@@ -61,30 +67,38 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 		"one that can never be met": {[]func(*policyv1.PodDisruptionBudget){misconfigured}, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, append(healthy("a"), budget(0, row.change...)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				d.Answer(refusal("all"), "a")
-				seen, took := d.Empty(in).Ends(t)
-				assert.Equal(t, time.Second, took)
-				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
-				require.Len(t, seen.Blockers, 1)
-				assert.Equal(t, drain.Blocker{Kind: drain.BlockedByBudget, Name: "web/all", Pods: 1, Bad: row.bad, Why: seen.Blockers[0].Why}, seen.Blockers[0])
-				assert.Contains(t, seen.Blockers[0].Why, "PodDisruptionBudget web/all")
-				assert.Empty(t, d.Since(), "its status says enough")
+			evicting(
+				t,
+				append(healthy("a"), budget(0, row.change...)),
+				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+					d.Answer(refusal("all"), "a")
+					seen, took := d.Empty(in).Ends(t)
+					assert.Equal(t, time.Second, took)
+					assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+					require.Len(t, seen.Blockers, 1)
+					assert.Equal(
+						t,
+						drain.Blocker{Kind: drain.BlockedByBudget, Name: "web/all", Pods: 1, Bad: row.bad, Why: seen.Blockers[0].Why},
+						seen.Blockers[0],
+					)
+					assert.Contains(t, seen.Blockers[0].Why, "PodDisruptionBudget web/all")
+					assert.Empty(t, d.Since(), "its status says enough")
 
-				in.Shown, in.Known = seen.Blockers, seen.Picture.Rows
-				e := d.Empty(in)
-				activitiestest.After(9*time.Minute + 30*time.Second)
-				e.GoesOn(t)
-				probes := d.Since()
-				assert.Len(t, probes, row.probes, "now and then one pod is tried all the same")
-				d.Answer(nil, "a")
-				d.Count(budget(1))
-				synctest.Wait()
-				assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "at once")
-				d.End("a")
-				seen, _ = e.Ends(t)
-				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-			})
+					in.Shown, in.Known = seen.Blockers, seen.Picture.Rows
+					e := d.Empty(in)
+					activitiestest.After(9*time.Minute + 30*time.Second)
+					e.GoesOn(t)
+					probes := d.Since()
+					assert.Len(t, probes, row.probes, "now and then one pod is tried all the same")
+					d.Answer(nil, "a")
+					d.Count(budget(1))
+					synctest.Wait()
+					assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "at once")
+					d.End("a")
+					seen, _ = e.Ends(t)
+					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+				},
+			)
 		})
 	}
 	t.Run("one that is deleted", func(t *testing.T) {
@@ -93,7 +107,10 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 			e := d.Empty(in)
 			e.GoesOn(t)
 			assert.Empty(t, d.Since())
-			require.NoError(t, d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}))
+			require.NoError(
+				t,
+				d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}),
+			)
 			synctest.Wait()
 			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
 			d.End("a")
@@ -153,7 +170,10 @@ func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
 				activitiestest.After(time.Second)
 			}
 			d.Answer(nil, "a")
-			require.NoError(t, d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "more", metav1.DeleteOptions{}))
+			require.NoError(
+				t,
+				d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "more", metav1.DeleteOptions{}),
+			)
 			synctest.Wait()
 			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "at once")
 			_ = e.Quit()
@@ -164,14 +184,18 @@ func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
 func TestABudgetWhoseStatusIsOldIsTried(t *testing.T) {
 	t.Parallel()
 	old := func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 }
-	evicting(t, append(healthy("a", "b"), budget(1, old)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-		d.Answer(refusal("all"), "a")
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "with one pod")
-		_ = e.Quit()
-	})
+	evicting(
+		t,
+		append(healthy("a", "b"), budget(1, old)),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
+			d.Answer(refusal("all"), "a")
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "with one pod")
+			_ = e.Quit()
+		},
+	)
 }
 
 func TestPodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
@@ -182,17 +206,21 @@ func TestPodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			later := activitiestest.Pod("b", isReady, protectedFor("10s"))
-			evicting(t, []runtime.Object{budget(1), activitiestest.Pod("a", isReady, uncounted), later}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
-				d.End("a")
-				activitiestest.After(12 * time.Second)
-				assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since(), "its turn comes, and nobody has used the budget")
-				d.End("b")
-				<-e.Ended
-			})
+			evicting(
+				t,
+				[]runtime.Object{budget(1), activitiestest.Pod("a", isReady, uncounted), later},
+				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+					in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
+					e := d.Empty(in)
+					e.GoesOn(t)
+					assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+					d.End("a")
+					activitiestest.After(12 * time.Second)
+					assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since(), "its turn comes, and nobody has used the budget")
+					d.End("b")
+					<-e.Ended
+				},
+			)
 		})
 	}
 }

@@ -55,14 +55,25 @@ func TestCordonAndCountPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, append(row.around, row.machine, activitiestest.Pod("a"))...)
-			assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(row.machine)))
+			assert.Equal(
+				t,
+				activities.NodeLoad{Versions: kube.MinVersions{}},
+				activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(row.machine)),
+			)
 			assert.Empty(t, w.Writes())
 			assert.NotContains(t, w.Requests(), "list pods")
 		})
 	}
 	t.Run("the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Node())
-		assert.Zero(t, activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(activitiestest.Machine("m"))).Pods)
+		assert.Zero(
+			t,
+			activitiestest.Twice[activities.NodeLoad](
+				w,
+				acts(w.Kube).CordonAndCountPods,
+				activitiestest.Read(activitiestest.Machine("m")),
+			).Pods,
+		)
 		assert.Empty(t, w.Writes())
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// While the watch of attachments is interrupted, an empty cache is no answer: an instance that is deleted with a volume attached
-// keeps that volume from other nodes.
+// While the watch of attachments is interrupted, an empty cache is no answer: an instance that is deleted with a volume
+// attached keeps that volume from other nodes.
 func TestAwaitDetachWithACacheThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	cutOff := func(t *testing.T, test func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher)) {
@@ -58,26 +58,32 @@ func TestAwaitDetachWithACacheThatIsCutOff(t *testing.T) {
 		})
 	}
 	t.Run("it waits for the watch, and ends without volumes", func(t *testing.T) {
-		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
-			a := d.AwaitDetach(in)
-			activitiestest.After(30 * time.Second)
-			a.GoesOn(t)
-			back()
-			got, took := a.Ends(t)
-			assert.Empty(t, got.Left)
-			assert.LessOrEqual(t, took, 2*cache.LinkSettles, "one until the cache counts, one until the next look")
-		})
+		cutOff(
+			t,
+			func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
+				a := d.AwaitDetach(in)
+				activitiestest.After(30 * time.Second)
+				a.GoesOn(t)
+				back()
+				got, took := a.Ends(t)
+				assert.Empty(t, got.Left)
+				assert.LessOrEqual(t, took, 2*cache.LinkSettles, "one until the cache counts, one until the next look")
+			},
+		)
 	})
 	t.Run("it waits for the volume that it did not see", func(t *testing.T) {
-		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
-			a := d.AwaitDetach(in)
-			a.GoesOn(t)
-			back().Add(activitiestest.Attached("a", "n"))
-			activitiestest.After(10 * time.Second)
-			a.GoesOn(t)
-			got, _ := a.Ends(t)
-			assert.Equal(t, []string{"pv-a"}, got.Left)
-		})
+		cutOff(
+			t,
+			func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
+				a := d.AwaitDetach(in)
+				a.GoesOn(t)
+				back().Add(activitiestest.Attached("a", "n"))
+				activitiestest.After(10 * time.Second)
+				a.GoesOn(t)
+				got, _ := a.Ends(t)
+				assert.Equal(t, []string{"pv-a"}, got.Left)
+			},
+		)
 	})
 	t.Run("but not without an end", func(t *testing.T) {
 		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, _ func() *watch.RaceFreeFakeWatcher) {

@@ -31,23 +31,50 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 	for name, until := range map[string]time.Duration{"it was over before": -time.Hour, "it is over now": 0} {
 		for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 			t.Run(fmt.Sprintf("%s: %s: each pod is asked once", name, means), func(t *testing.T) {
-				names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v"}
-				evicting(t, append(pods(names...), staying()...), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-					in.Means, in.Until = means, time.Now().Add(until)
-					d.Answer(errGone, "a")
-					d.Answer(errWebhook, "b")
-					seen, took := d.Empty(in).Ends(t)
-					assert.Zero(t, took)
-					assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-					assert.Equal(t, len(names)-2, seen.Accepted)
-					assert.Len(t, seen.Left, drain.MaxRows, "as many as a status holds")
-					assert.Equal(t, "web/b", seen.Left[0])
-					var asked []string
-					for _, r := range d.Since() {
-						asked = append(asked, r.Pod)
-					}
-					assert.Equal(t, names, asked)
-				})
+				names := []string{
+					"a",
+					"b",
+					"c",
+					"d",
+					"e",
+					"f",
+					"g",
+					"h",
+					"i",
+					"j",
+					"k",
+					"l",
+					"m",
+					"n",
+					"o",
+					"p",
+					"q",
+					"r",
+					"s",
+					"t",
+					"u",
+					"v",
+				}
+				evicting(
+					t,
+					append(pods(names...), staying()...),
+					func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+						in.Means, in.Until = means, time.Now().Add(until)
+						d.Answer(errGone, "a")
+						d.Answer(errWebhook, "b")
+						seen, took := d.Empty(in).Ends(t)
+						assert.Zero(t, took)
+						assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+						assert.Equal(t, len(names)-2, seen.Accepted)
+						assert.Len(t, seen.Left, drain.MaxRows, "as many as a status holds")
+						assert.Equal(t, "web/b", seen.Left[0])
+						var asked []string
+						for _, r := range d.Since() {
+							asked = append(asked, r.Pod)
+						}
+						assert.Equal(t, names, asked)
+					},
+				)
 			})
 		}
 	}
@@ -72,7 +99,14 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 			return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 		}
 		objects := []runtime.Object{
-			activitiestest.Pod("a", grace(60)), activitiestest.Pod("b", grace(900)), activitiestest.Pod("c", grace(0)), activitiestest.Pod("agent", grace(3600), activitiestest.OfDaemonSet), activitiestest.Pod("gone", grace(1800)),
+			activitiestest.Pod(
+				"a",
+				grace(60),
+			),
+			activitiestest.Pod("b", grace(900)),
+			activitiestest.Pod("c", grace(0)),
+			activitiestest.Pod("agent", grace(3600), activitiestest.OfDaemonSet),
+			activitiestest.Pod("gone", grace(1800)),
 		}
 		evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
@@ -88,41 +122,56 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 
 func TestProtectionEndsWithTheEviction(t *testing.T) {
 	t.Parallel()
-	evicting(t, []runtime.Object{activitiestest.Pod("a", protectedFor("true"))}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Until = time.Now().Add(time.Minute)
-		seen, _ := d.Empty(in).Ends(t)
-		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
-		assert.Equal(t, []drain.Blocker{{Kind: drain.BlockedByProtection, Pods: 1, Why: "web/a is not to be disrupted"}}, seen.Blockers)
-		in.Shown = seen.Blockers
-		seen, _ = d.Empty(in).Ends(t)
-		assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-		assert.Empty(t, d.Since())
-		in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{deleted("a")}, d.Since())
-		d.End("a")
-		e.Ends(t)
-	})
+	evicting(
+		t,
+		[]runtime.Object{activitiestest.Pod("a", protectedFor("true"))},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Until = time.Now().Add(time.Minute)
+			seen, _ := d.Empty(in).Ends(t)
+			assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+			assert.Equal(
+				t,
+				[]drain.Blocker{{Kind: drain.BlockedByProtection, Pods: 1, Why: "web/a is not to be disrupted"}},
+				seen.Blockers,
+			)
+			in.Shown = seen.Blockers
+			seen, _ = d.Empty(in).Ends(t)
+			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+			assert.Empty(t, d.Since())
+			in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{deleted("a")}, d.Since())
+			d.End("a")
+			e.Ends(t)
+		},
+	)
 }
 
 func TestProtectionEndsInTime(t *testing.T) {
 	t.Parallel()
-	evicting(t, []runtime.Object{activitiestest.Pod("a", protectedFor("10s"))}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-		e := d.Empty(in)
-		activitiestest.After(time.Until(activitiestest.Bubble.Add(10*time.Second - time.Millisecond)))
-		e.GoesOn(t)
-		assert.Empty(t, d.Since())
-		activitiestest.After(2 * time.Millisecond)
-		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
-		_ = e.Quit()
-	})
+	evicting(
+		t,
+		[]runtime.Object{activitiestest.Pod("a", protectedFor("10s"))},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
+			e := d.Empty(in)
+			activitiestest.After(time.Until(activitiestest.Bubble.Add(10*time.Second - time.Millisecond)))
+			e.GoesOn(t)
+			assert.Empty(t, d.Since())
+			activitiestest.After(2 * time.Millisecond)
+			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+			_ = e.Quit()
+		},
+	)
 }
 
 func TestPodsThatAreToCompleteAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} })
+	job := activitiestest.Pod(
+		"job",
+		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} },
+	)
 	evicting(t, append(pods("a"), job), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
 		e := d.Empty(in)

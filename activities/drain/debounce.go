@@ -7,8 +7,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// debouncer reports a change of a drain's blockers once the change has been stable for debouncedFor, or after debouncedMost
-// at the latest: an eviction is often refused once and accepted next. The zero value has seen nothing.
+// debouncer reports a change of a drain's blockers once the change has been stable for debouncedFor, or after
+// debouncedMost at the latest: an eviction is often refused once and accepted next. The zero value has seen nothing.
 type debouncer struct {
 	changedAt time.Time       // since when the blockers differ from what was reported; zero: they do not
 	stableAt  time.Time       // since when the blockers are the same

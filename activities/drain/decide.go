@@ -22,8 +22,8 @@ import (
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct{ Kube *kube.Kube }
 
-// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 requests at
-// once, which the API server can serve, and a cluster that loses more nodes at once has no room for their pods.
+// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 requests
+// at once, which the API server can serve, and a cluster that loses more nodes at once has no room for their pods.
 const DefaultMaxDrains = 100
 
 // Input says how fresh the facts of a drain's decision must be, and what this run knows about the node's pods.
@@ -54,18 +54,22 @@ type Decision struct {
 	Queue    string         `json:",omitempty"` // its place in the queue of drains; empty: it is its turn
 }
 
-// Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and DrainSkipped.
-// It is never written to a status.
+// Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and
+// DrainSkipped. It is never written to a status.
 const Cancelled = "Cancelled"
 
-// DecideDrain reads a machine whose node is drained, and the node. It returns the means that removes pods now, and when that means ends.
+// DecideDrain reads a machine whose node is drained, and the node. It returns the means that removes pods now, and when
+// that means ends.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
 		return Decision{}, err
 	}
 	if m == nil || (m.DeletionTimestamp == nil) != (in.Purpose != "") {
-		return Decision{Result: Cancelled, Why: "the machine is gone, or its node is not drained for this purpose any more"}, nil
+		return Decision{
+			Result: Cancelled,
+			Why:    "the machine is gone, or its node is not drained for this purpose any more",
+		}, nil
 	}
 	node, unknown := a.Kube.ExistingNode(ctx, m, live)
 	node = a.Kube.Own(m, node)
@@ -97,7 +101,8 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	return d, nil
 }
 
-// Climb completes the decision about a drain that goes on: it sets the means that removes pods now, and when that means ends.
+// Climb completes the decision about a drain that goes on: it sets the means that removes pods now, and when that means
+// ends.
 func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cache.Cluster, ladder drain.Ladder) {
 	d.Hold, d.Retry = observedrain.Held(m), m.Annotations[v1alpha1.AnnotationRetry]
 	d.Step = climb(ctx, m.Namespace, cluster, ladder)
@@ -107,8 +112,8 @@ func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cach
 	}
 }
 
-// climb returns the means for now. Whether the target cluster can evict is asked only before pods are evicted. As long as the cluster
-// does not say, they are evicted, which harms nothing if it cannot, and the next decision asks again.
+// climb returns the means for now. Whether the target cluster can evict is asked only before pods are evicted. As long
+// as the cluster does not say, they are evicted, which harms nothing if it cannot, and the next decision asks again.
 func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
 	step := drain.Climb(ladder)
 	if step.Means != drain.Evict {
@@ -130,8 +135,8 @@ type Holding struct {
 	Why  string
 }
 
-// HoldDrain writes a hold on a machine: its node is not drained for now, and its deletion stays in its stage. An existing
-// hold stays as it is. It returns the version to wait for; running it twice writes once.
+// HoldDrain writes a hold on a machine: its node is not drained for now, and its deletion stays in its stage. An
+// existing hold stays as it is. It returns the version to wait for; running it twice writes once.
 func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		if _, held := m.Annotations[v1alpha1.AnnotationHold]; !held {
@@ -148,9 +153,9 @@ type NodeLoad struct {
 	Versions kube.MinVersions
 }
 
-// CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave it, and returns
-// whether it is its turn to be drained. The turn is known only for a machine whose stage Drain is on record. Pods are read
-// live, because a node without pods gets no drain. Running it twice is harmless.
+// CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave it, and
+// returns whether it is its turn to be drained. The turn is known only for a machine whose stage Drain is on record.
+// Pods are read live, because a node without pods gets no drain. Running it twice is harmless.
 func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (NodeLoad, error) {
 	versions, err := a.Kube.Cordon(ctx, in, in.Live)
 	if err != nil {

@@ -42,7 +42,10 @@ func readonlyFor(ago time.Duration, status corev1.ConditionStatus) func(*corev1.
 
 // instanceGone is what the provider said of a machine's instance.
 func instanceGone(m *v1alpha1.Machine) {
-	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo, InstanceGoneAt: &activitiestest.LongAgo}
+	m.Status.Health = &v1alpha1.MachineHealth{
+		UnhealthySince: activitiestest.LongAgo,
+		InstanceGoneAt: &activitiestest.LongAgo,
+	}
 }
 
 func TestDecideDrain(t *testing.T) {
@@ -114,8 +117,8 @@ func TestDecideDrain(t *testing.T) {
 	}
 }
 
-// While most nodes are silent at once, the API server or the network is to blame. The containers go on running, so nothing may be
-// killed, and it makes no difference that some of the machines are being deleted themselves.
+// While most nodes are silent at once, the API server or the network is to blame. The containers go on running, so
+// nothing may be killed, and it makes no difference that some of the machines are being deleted themselves.
 func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -138,7 +141,13 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				joined := func(m *v1alpha1.Machine) {
 					m.Status.JoinedAt = new(metav1.Now())
 				}
-				m := activitiestest.Machine("m", activitiestest.OnNode, joined, activitiestest.Draining(time.Hour, drain.Evict), row.change)
+				m := activitiestest.Machine(
+					"m",
+					activitiestest.OnNode,
+					joined,
+					activitiestest.Draining(time.Hour, drain.Evict),
+					row.change,
+				)
 				objects := []runtime.Object{m, activitiestest.Node(activitiestest.NotReady(7 * time.Minute))}
 				for i := range row.others + row.well {
 					other := activitiestest.Machine(fmt.Sprintf("x-%d", i), activitiestest.Phase(v1alpha1.MachineRunning), joined)
@@ -154,11 +163,20 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				}
 				w := activitiestest.NewWorld(t, objects...)
 				now := time.Now()
-				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m)})
+				d := activitiestest.Twice[activities.Decision](
+					w,
+					acts(w.Kube).DecideDrain,
+					activities.Input{Read: activitiestest.Read(m)},
+				)
 				assert.Equal(t, row.means, d.Step.Means, d.Why)
 				if row.means == drain.Evict {
 					assert.Contains(t, d.Why, "nodes look dead at once")
-					assert.Equal(t, 3*time.Minute, d.Step.Until.Sub(now), "the condition of the node is looked at again after each 5 minutes")
+					assert.Equal(
+						t,
+						3*time.Minute,
+						d.Step.Until.Sub(now),
+						"the condition of the node is looked at again after each 5 minutes",
+					)
 				}
 			})
 		})
@@ -250,7 +268,11 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 		w := activitiestest.NewWorld(t, activitiestest.Node(), m)
 		for _, r := range []kube.Ref{activitiestest.Ref(activitiestest.Machine("x")), activitiestest.Stranger(m)} {
-			d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: kube.Read{Ref: r}})
+			d := activitiestest.Twice[activities.Decision](
+				w,
+				acts(w.Kube).DecideDrain,
+				activities.Input{Read: kube.Read{Ref: r}},
+			)
 			assert.Equal(t, activities.Cancelled, d.Result)
 		}
 	})
@@ -277,7 +299,11 @@ func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(2*time.Hour, drain.Evict))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m), Grace: 10 * time.Minute})
+		d := activitiestest.Twice[activities.Decision](
+			w,
+			acts(w.Kube).DecideDrain,
+			activities.Input{Read: activitiestest.Read(m), Grace: 10 * time.Minute},
+		)
 		assert.Equal(t, drain.Delete, d.Step.Means)
 		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
 	})
@@ -297,7 +323,11 @@ func TestDecideDrainFails(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			activitiestest.Failing(w.Machines, "get", row.resource, 1, row.fails, nil)
 			activitiestest.Failing(w.Target, "get", row.resource, 1, row.fails, nil)
-			_, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Live(m)})
+			_, err := activitiestest.Run[activities.Decision](
+				w,
+				acts(w.Kube).DecideDrain,
+				activities.Input{Read: activitiestest.Live(m)},
+			)
 			require.ErrorContains(t, err, row.message)
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
@@ -310,7 +340,11 @@ func TestDecideDrainGoesByWhatWasLastSeenWhileTheTargetIsAway(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
 	activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-	d, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Live(m)})
+	d, err := activitiestest.Run[activities.Decision](
+		w,
+		acts(w.Kube).DecideDrain,
+		activities.Input{Read: activitiestest.Live(m)},
+	)
 	require.NoError(t, err)
 	assert.Equal(t, drain.Evict, d.Step.Means)
 }

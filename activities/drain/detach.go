@@ -19,8 +19,9 @@ type Detaching struct {
 	Machine  kube.Ref
 	NodeName string
 	Since    time.Time // when the wait began, by the clock of the server
-	Tells    bool      `json:",omitempty"` // the workflow names slow volumes in the status; workflows of earlier versions do not
-	Shown    []string  `json:",omitempty"` // volumes that the status names: the activity returns when others are left
+	// the workflow names slow volumes in the status; workflows of earlier versions do not
+	Tells bool     `json:",omitempty"`
+	Shown []string `json:",omitempty"` // volumes that the status names: the activity returns when others are left
 }
 
 // untold reports whether the status has to name these volumes, and does not yet.
@@ -35,8 +36,9 @@ type Detached struct {
 	Left   []string  // persistent volumes, or attachments, that are still attached, sorted; at most drain.MaxRows
 }
 
-// AwaitDetach returns when no volume is attached to a node any more, when its time is over, or when the status has to name other volumes
-// than it does. Volumes of pods that stay on the node, such as those of DaemonSets, do not count. It changes nothing.
+// AwaitDetach returns when no volume is attached to a node any more, when its time is over, or when the status has to
+// name other volumes than it does. Volumes of pods that stay on the node, such as those of DaemonSets, do not count. It
+// changes nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
 	clock, until := kube.ServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
 	p := a.place(in.Machine)

@@ -23,7 +23,11 @@ import (
 func attachingStill(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
 
 // detachingFrom runs a test in a bubble with a node that has attached volumes.
-func detachingFrom(t *testing.T, objects []runtime.Object, test func(*testing.T, *activitiestest.Desk, activities.Detaching)) {
+func detachingFrom(
+	t *testing.T,
+	objects []runtime.Object,
+	test func(*testing.T, *activitiestest.Desk, activities.Detaching),
+) {
 	t.Helper()
 	evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		test(t, d, activities.Detaching{Machine: in.Machine, NodeName: "n", Since: time.Now()})
@@ -70,16 +74,20 @@ func TestAwaitDetach(t *testing.T) {
 
 func TestAwaitDetachIsWokenByTheLastOne(t *testing.T) {
 	t.Parallel()
-	detachingFrom(t, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-		a := d.AwaitDetach(in)
-		activitiestest.After(time.Minute)
-		d.Detach("a")
-		a.GoesOn(t)
-		d.Detach("b")
-		got, took := a.Ends(t)
-		assert.Zero(t, took)
-		assert.Empty(t, got.Left)
-	})
+	detachingFrom(
+		t,
+		[]runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			a := d.AwaitDetach(in)
+			activitiestest.After(time.Minute)
+			d.Detach("a")
+			a.GoesOn(t)
+			d.Detach("b")
+			got, took := a.Ends(t)
+			assert.Zero(t, took)
+			assert.Empty(t, got.Left)
+		},
+	)
 }
 
 func TestTheTimeOfAwaitDetach(t *testing.T) {
@@ -96,12 +104,16 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 		"it began by a clock that is ahead": {time.Minute, time.Minute, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			detachingFrom(t, []runtime.Object{activitiestest.Attached("a", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-				d.Draining.Detach, in.Since = row.detach, in.Since.Add(row.since)
-				got, took := d.AwaitDetach(in).Ends(t)
-				assert.Equal(t, row.took, took)
-				assert.Equal(t, []string{"pv-a"}, got.Left)
-			})
+			detachingFrom(
+				t,
+				[]runtime.Object{activitiestest.Attached("a", "n")},
+				func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+					d.Draining.Detach, in.Since = row.detach, in.Since.Add(row.since)
+					got, took := d.AwaitDetach(in).Ends(t)
+					assert.Equal(t, row.took, took)
+					assert.Equal(t, []string{"pv-a"}, got.Left)
+				},
+			)
 		})
 	}
 	t.Run("what is left is told, as far as a status holds it", func(t *testing.T) {
@@ -120,36 +132,43 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 
 func TestAwaitDetachTellsWhichVolumesAreLeft(t *testing.T) {
 	t.Parallel()
-	detachingFrom(t, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-		in.Tells = true
-		until := in.Since.Add(kube.DefaultDetachTimeout)
-		for _, row := range []struct {
-			detached string
-			want     activities.Detached
-			took     time.Duration
-		}{
-			{"", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b"}}, 5 * time.Second},
-			{"a", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-b"}}, 0},
-			{"", activities.Detached{Left: []string{"pv-b"}}, kube.DefaultDetachTimeout - 5*time.Second},
-		} {
-			a := d.AwaitDetach(in)
-			if row.detached != "" {
-				a.GoesOn(t)
-				d.Detach(row.detached)
+	detachingFrom(
+		t,
+		[]runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			in.Tells = true
+			until := in.Since.Add(kube.DefaultDetachTimeout)
+			for _, row := range []struct {
+				detached string
+				want     activities.Detached
+				took     time.Duration
+			}{
+				{"", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b"}}, 5 * time.Second},
+				{"a", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-b"}}, 0},
+				{"", activities.Detached{Left: []string{"pv-b"}}, kube.DefaultDetachTimeout - 5*time.Second},
+			} {
+				a := d.AwaitDetach(in)
+				if row.detached != "" {
+					a.GoesOn(t)
+					d.Detach(row.detached)
+				}
+				got, took := a.Ends(t)
+				assert.Equal(t, row.took, took)
+				assert.True(t, row.want.Until.Equal(got.Until))
+				got.Until = row.want.Until
+				assert.Equal(t, row.want, got)
+				in.Shown = got.Left
 			}
-			got, took := a.Ends(t)
-			assert.Equal(t, row.took, took)
-			assert.True(t, row.want.Until.Equal(got.Until))
-			got.Until = row.want.Until
-			assert.Equal(t, row.want, got)
-			in.Shown = got.Left
-		}
-	})
+		},
+	)
 }
 
 func TestAwaitDetachEnds(t *testing.T) {
 	t.Parallel()
-	one := []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("x"))}
+	one := []runtime.Object{
+		activitiestest.Attached("a", "n"),
+		activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("x")),
+	}
 	t.Run("with its context", func(t *testing.T) {
 		detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 			a := d.AwaitDetach(in)

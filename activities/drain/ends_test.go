@@ -22,7 +22,12 @@ import (
 
 func TestEvictPodsEnds(t *testing.T) {
 	t.Parallel()
-	expired := &metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
+	expired := &metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    410,
+		Reason:  metav1.StatusReasonExpired,
+		Message: "too old",
+	}
 	for name, row := range map[string]struct {
 		end     func(*activitiestest.Emptier, *watch.FakeWatcher)
 		message string

@@ -53,10 +53,10 @@ const (
 	OutcomeChanged  = "Changed"  // the blockers differ from those shown, or an operator changed the drain
 )
 
-// EvictPods removes the pods of a node by the given means. It returns when the node is empty, when its time is over, or when the
-// blockers have changed. Each attempt begins with a live list and continues with one watch. However late it begins, it tries all
-// pods once before it returns because its time is over. Its heartbeats hold the progress with which the next attempt continues.
-// Running it twice tries no pod again that is being deleted already.
+// EvictPods removes the pods of a node by the given means. It returns when the node is empty, when its time is over, or
+// when the blockers have changed. Each attempt begins with a live list and continues with one watch. However late it
+// begins, it tries all pods once before it returns because its time is over. Its heartbeats hold the progress with
+// which the next attempt continues. Running it twice tries no pod again that is being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
 	return Evict(ctx, a.place(in.Machine), in)
 }
@@ -96,7 +96,8 @@ func Evict(ctx context.Context, p Place, in Eviction) (Evicted, error) {
 // evictionLoop is one attempt to empty a node.
 type evictionLoop struct {
 	Place
-	clock  kube.Clock // all times of the loop are the server's: they are compared with those of the drain, of pods and of other workers
+	// all times of the loop are the server's: they are compared with those of the drain, of pods and of other workers
+	clock  kube.Clock
 	client kubernetes.Interface
 	in     Eviction
 	Progress
@@ -131,11 +132,16 @@ type spending struct {
 	next    time.Time // of the next probe
 }
 
-func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, notifications <-chan struct{}) (Evicted, error) {
+func (e *evictionLoop) run(
+	ctx context.Context,
+	changes <-chan watch.Event,
+	notifications <-chan struct{},
+) (Evicted, error) {
 	for {
 		d, err := e.act(ctx)
 		if err != nil && e.over() && ctx.Err() == nil { // a failing read does not delay the deadline
-			activity.GetLogger(ctx).Warn("the drain's facts cannot be read, and its deadline has passed", "node", e.in.NodeName, "error", err)
+			activity.GetLogger(ctx).
+				Warn("the drain's facts cannot be read, and its deadline has passed", "node", e.in.NodeName, "error", err)
 			return e.result(OutcomeDeadline, d), nil
 		}
 		if err != nil {
@@ -165,8 +171,8 @@ func (e *evictionLoop) run(ctx context.Context, changes <-chan watch.Event, noti
 	}
 }
 
-// givenUp reports whether the workflow has cancelled the activity. After a pause or a reset by an operator, another attempt
-// continues.
+// givenUp reports whether the workflow has cancelled the activity. After a pause or a reset by an operator, another
+// attempt continues.
 func givenUp(ctx context.Context) bool {
 	cause := context.Cause(ctx)
 	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) &&
@@ -217,8 +223,8 @@ type interest struct {
 	volumes    sets.Set[string] // attached to any node
 }
 
-// subscribe updates the filter to the namespaces and volumes of the current pods. Call it before reading the caches: a change
-// after the call arrives as an event, and a change before the call is in the caches.
+// subscribe updates the filter to the namespaces and volumes of the current pods. Call it before reading the caches: a
+// change after the call arrives as an event, and a change before the call is in the caches.
 func (e *evictionLoop) subscribe() {
 	of := &interest{namespaces: sets.New[string](), volumes: sets.New(e.volumeNames()...)}
 	for _, pod := range e.pods {

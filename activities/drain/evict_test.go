@@ -19,8 +19,19 @@ import (
 func staying() []runtime.Object {
 	skip := func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDrain: "skip"} }
 	return []runtime.Object{
-		activitiestest.Pod("mirror", activitiestest.Mirror), activitiestest.Pod("agent", activitiestest.OfDaemonSet), activitiestest.Pod("kept", skip), activitiestest.Pod("elsewhere", activitiestest.Elsewhere),
-		activitiestest.Pod("broken", activitiestest.Mirror, activitiestest.InPhase(corev1.PodFailed)), activitiestest.Pod("leaving", activitiestest.OfDaemonSet, activitiestest.Going[*corev1.Pod]),
+		activitiestest.Pod(
+			"mirror",
+			activitiestest.Mirror,
+		),
+		activitiestest.Pod("agent", activitiestest.OfDaemonSet),
+		activitiestest.Pod("kept", skip),
+		activitiestest.Pod("elsewhere", activitiestest.Elsewhere),
+		activitiestest.Pod(
+			"broken",
+			activitiestest.Mirror,
+			activitiestest.InPhase(corev1.PodFailed),
+		),
+		activitiestest.Pod("leaving", activitiestest.OfDaemonSet, activitiestest.Going[*corev1.Pod]),
 	}
 }
 
@@ -108,15 +119,19 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 		})
 	})
 	t.Run("by the next means, unless that kills", func(t *testing.T) {
-		evicting(t, []runtime.Object{activitiestest.Pod("a", activitiestest.Going[*corev1.Pod])}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			for means, want := range map[drain.Means][]activitiestest.Asked{drain.Evict: {}, drain.Delete: {}, drain.Kill: {killed("a")}} {
-				in.Means = means
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.ElementsMatch(t, want, d.Since(), means)
-				require.NoError(t, e.Quit())
-			}
-		})
+		evicting(
+			t,
+			[]runtime.Object{activitiestest.Pod("a", activitiestest.Going[*corev1.Pod])},
+			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				for means, want := range map[drain.Means][]activitiestest.Asked{drain.Evict: {}, drain.Delete: {}, drain.Kill: {killed("a")}} {
+					in.Means = means
+					e := d.Empty(in)
+					e.GoesOn(t)
+					assert.ElementsMatch(t, want, d.Since(), means)
+					require.NoError(t, e.Quit())
+				}
+			},
+		)
 	})
 	t.Run("nor is another one of its name", func(t *testing.T) {
 		evicting(t, pods("db-0"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {

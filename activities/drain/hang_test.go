@@ -21,7 +21,8 @@ import (
 	"millwright/activities/drain"
 )
 
-// heartbeatTimeout is after how long without a heartbeat another attempt begins. Source: draining in workflows/run/policies.go.
+// heartbeatTimeout is after how long without a heartbeat another attempt begins. Source: draining in
+// workflows/run/policies.go.
 const heartbeatTimeout = 10 * time.Second
 
 // pulse records when an activity sends heartbeats, also those that the SDK delays.
@@ -31,7 +32,10 @@ type pulse struct {
 	beats []time.Time
 }
 
-func (p *pulse) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+func (p *pulse) InterceptActivity(
+	_ context.Context,
+	next interceptor.ActivityInboundInterceptor,
+) interceptor.ActivityInboundInterceptor {
 	return &inbound{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
 }
 
@@ -82,13 +86,25 @@ func TestRequestsThatHangHoldUpNoHeartbeat(t *testing.T) {
 		})
 		p, begun := &pulse{}, time.Now()
 		in.Until = begun
-		e := activitiestest.AttemptTo[drain.Evicted](d.World, acts(d.Kube).EvictPods, in, func(env *testsuite.TestActivityEnvironment) {
-			env.SetWorkerOptions(worker.Options{BackgroundActivityContext: t.Context(), Interceptors: []interceptor.WorkerInterceptor{p}})
-		})
+		e := activitiestest.AttemptTo[drain.Evicted](
+			d.World,
+			acts(d.Kube).EvictPods,
+			in,
+			func(env *testsuite.TestActivityEnvironment) {
+				env.SetWorkerOptions(
+					worker.Options{BackgroundActivityContext: t.Context(), Interceptors: []interceptor.WorkerInterceptor{p}},
+				)
+			},
+		)
 		seen, _ := e.Ends(t)
 		assert.Equal(t, drain.OutcomeDeadline, seen.Outcome)
 		require.NotEmpty(t, p.beats)
-		assert.Less(t, p.pauses(begun)[0], heartbeatTimeout, "a drain whose attempts are given up never comes to its deadline")
+		assert.Less(
+			t,
+			p.pauses(begun)[0],
+			heartbeatTimeout,
+			"a drain whose attempts are given up never comes to its deadline",
+		)
 	})
 }
 
@@ -102,8 +118,18 @@ func TestEvictionsOfOneBudgetGoOneAfterTheOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ofWeb := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }
-			all := budget(4, func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = map[string]string{"app": "web"} })
-			objects := append(healthy("free"), all, activitiestest.Pod("a", isReady, ofWeb), activitiestest.Pod("b", isReady, ofWeb), activitiestest.Pod("c", isReady, ofWeb), activitiestest.Pod("d", isReady, ofWeb))
+			all := budget(
+				4,
+				func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = map[string]string{"app": "web"} },
+			)
+			objects := append(
+				healthy("free"),
+				all,
+				activitiestest.Pod("a", isReady, ofWeb),
+				activitiestest.Pod("b", isReady, ofWeb),
+				activitiestest.Pod("c", isReady, ofWeb),
+				activitiestest.Pod("d", isReady, ofWeb),
+			)
 			evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
 				var mu sync.Mutex
 				now, most, begun, sent := map[bool]int{}, map[bool]int{}, time.Now(), map[string]time.Duration{}

@@ -84,9 +84,14 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 		}
 	}
 	d := drain.Decide(drain.Observed{
-		Pods: slices.Collect(maps.Values(e.facts)), Departed: e.Departed, Means: e.in.Means, Settings: e.Kube.Draining, Now: e.clock.Now(), Gone: e.Gone,
-		Budgets: slices.Collect(maps.Values(budgets)),
-		Volumes: observedrain.VolumeFacts(e.Cluster, e.in.NodeName, e.volumeNames()),
+		Pods:     slices.Collect(maps.Values(e.facts)),
+		Departed: e.Departed,
+		Means:    e.in.Means,
+		Settings: e.Kube.Draining,
+		Now:      e.clock.Now(),
+		Gone:     e.Gone,
+		Budgets:  slices.Collect(maps.Values(budgets)),
+		Volumes:  observedrain.VolumeFacts(e.Cluster, e.in.NodeName, e.volumeNames()),
 	})
 	e.Departed = d.Departed
 	return d, nil
@@ -106,7 +111,8 @@ func (e *evictionLoop) look(ctx context.Context) error {
 	clear(e.facts)
 	for i, uid := range uids {
 		facts[i].Tries, facts[i].Volumes = e.tries[uid], e.volumes[uid]
-		facts[i].Returned = !e.in.Started.IsZero() && pods[i].CreationTimestamp.After(e.in.Started) && observedrain.ToleratesCordon(pods[i])
+		facts[i].Returned = !e.in.Started.IsZero() && pods[i].CreationTimestamp.After(e.in.Started) &&
+			observedrain.ToleratesCordon(pods[i])
 		for _, b := range e.budgets[uid] {
 			facts[i].Budgets = append(facts[i].Budgets, b.Namespace+"/"+b.Name)
 		}
@@ -129,8 +135,8 @@ func (e *evictionLoop) retryChanged() {
 	}
 }
 
-// record takes the answers to requests, and reports whether all were sent. The wait after a refusal gets up to 20 % longer at
-// random, because the drains of many nodes use the same budgets.
+// record takes the answers to requests, and reports whether all were sent. The wait after a refusal gets up to 20 %
+// longer at random, because the drains of many nodes use the same budgets.
 func (e *evictionLoop) record(answers []answer) (all bool) {
 	now := e.clock.Now()
 	all = true
@@ -196,9 +202,14 @@ func (e *evictionLoop) leave(pod *corev1.Pod) {
 	delete(e.asked, uid)
 }
 
-// wait returns when it is time to look again. After a change that is as soon as the limiter of looks allows it; the events of
-// pods that arrive until then are taken.
-func (e *evictionLoop) wait(ctx context.Context, look time.Time, changes <-chan watch.Event, notifications <-chan struct{}) error {
+// wait returns when it is time to look again. After a change that is as soon as the limiter of looks allows it; the
+// events of pods that arrive until then are taken.
+func (e *evictionLoop) wait(
+	ctx context.Context,
+	look time.Time,
+	changes <-chan watch.Event,
+	notifications <-chan struct{},
+) error {
 	next := kube.HeartbeatEvery
 	for _, at := range []time.Time{look, e.in.Until, e.due} {
 		if at.After(time.Unix(0, 0)) {
@@ -249,7 +260,10 @@ func (e *evictionLoop) take(ctx context.Context, change watch.Event, open bool) 
 	case !open:
 		return lookAgain(ctx, "the watch of pods of node "+e.in.NodeName+" has ended")
 	case change.Type == watch.Error:
-		return lookAgain(ctx, fmt.Sprintf("the watch of pods of node %s has failed: %v", e.in.NodeName, apierrors.FromObject(change.Object)))
+		return lookAgain(
+			ctx,
+			fmt.Sprintf("the watch of pods of node %s has failed: %v", e.in.NodeName, apierrors.FromObject(change.Object)),
+		)
 	case !isPod:
 	case change.Type == watch.Deleted:
 		e.leave(pod)

@@ -71,7 +71,11 @@ func TestWhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
 				w.Target.Resources = row.served
 				assert.Zero(t, discoveries(w), "nobody asks before the first drain")
-				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m)})
+				d := activitiestest.Twice[activities.Decision](
+					w,
+					acts(w.Kube).DecideDrain,
+					activities.Input{Read: activitiestest.Read(m)},
+				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Contains(t, d.Why, row.why)
 				assert.Equal(t, row.asked, discoveries(w), "the second decision asks nothing")
@@ -94,7 +98,11 @@ func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
 				w.Target.Resources = served(eviction("v1"), false)
 				decide := func() activities.Decision {
-					d, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m)})
+					d, err := activitiestest.Run[activities.Decision](
+						w,
+						acts(w.Kube).DecideDrain,
+						activities.Input{Read: activitiestest.Read(m)},
+					)
 					require.NoError(t, err)
 					return d
 				}
@@ -127,7 +135,11 @@ func TestWhereItMakesNoDifferenceNobodyAsks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.OnNode, row.machine)
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
-				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: activitiestest.Read(m), Grace: time.Hour})
+				d := activitiestest.Twice[activities.Decision](
+					w,
+					acts(w.Kube).DecideDrain,
+					activities.Input{Read: activitiestest.Read(m), Grace: time.Hour},
+				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Zero(t, discoveries(w))
 			})

@@ -24,7 +24,11 @@ func podsOn(node string) metav1.ListOptions {
 }
 
 // listPods returns the pods of a node, and the version to watch them from.
-func listPods(ctx context.Context, client kubernetes.Interface, node string) (pods []*corev1.Pod, version string, err error) {
+func listPods(
+	ctx context.Context,
+	client kubernetes.Interface,
+	node string,
+) (pods []*corev1.Pod, version string, err error) {
 	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOn(node))
 	if err != nil {
 		return nil, "", fmt.Errorf("list pods of node %s: %w", node, err)
@@ -35,10 +39,15 @@ func listPods(ctx context.Context, client kubernetes.Interface, node string) (po
 // namespaces holds the labels of the namespaces that were read.
 type namespaces map[string]map[string]string
 
-// podFacts returns the facts about pods, without their budgets, but with the drain rule of the machine that selects each.
-// Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an error as long
-// as pods go in order, because it may protect any pod; for other means it is ignored.
-func (p Place) podFacts(ctx context.Context, pods []*corev1.Pod, known namespaces, means drain.Means) ([]drain.Pod, error) {
+// podFacts returns the facts about pods, without their budgets, but with the drain rule of the machine that selects
+// each. Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an
+// error as long as pods go in order, because it may protect any pod; for other means it is ignored.
+func (p Place) podFacts(
+	ctx context.Context,
+	pods []*corev1.Pod,
+	known namespaces,
+	means drain.Means,
+) ([]drain.Pod, error) {
 	rules, err := p.Rules()
 	if err != nil && means.Ordered() {
 		return nil, err
@@ -69,9 +78,9 @@ func mustLeave(pod drain.Pod) bool { return drain.Treat(pod).Do != drain.Skip }
 // mostLookups is how often in a row a failing lookup of a pod's volumes is repeated. Source: MCM tries three times.
 const mostLookups = 3
 
-// findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that several
-// pods of the node share move with the last of them, and are not waited for. A pod whose volumes cannot be looked up is not
-// evicted until it has failed mostLookups times; then it is treated as one without volumes.
+// findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that
+// several pods of the node share move with the last of them, and are not waited for. A pod whose volumes cannot be
+// looked up is not evicted until it has failed mostLookups times; then it is treated as one without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if !e.in.Means.Ordered() {
 		return // the other means do not wait for volumes
@@ -87,7 +96,11 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 		}
 		names, err := volumesOf(ctx, e.client, pod)
 		if err != nil && e.tries[uid].Failures < mostLookups {
-			e.tries[uid] = drain.After(e.tries[uid], drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())}, e.clock.Now())
+			e.tries[uid] = drain.After(
+				e.tries[uid],
+				drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())},
+				e.clock.Now(),
+			)
 			continue
 		}
 		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached.Has(name) })
@@ -102,7 +115,8 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	}
 }
 
-// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has none.
+// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has
+// none.
 func volumesOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
 	var names []string
 	for _, claim := range observedrain.ClaimsOf(pod) {

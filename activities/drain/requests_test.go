@@ -26,12 +26,21 @@ func killed(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
 }
 
-// evicting runs a test with a machine that is being deleted, on the node n, and with these objects of its target. Its times are those
-// of a bubble.
-func evicting(t *testing.T, objects []runtime.Object, test func(*testing.T, *activitiestest.Desk, activities.Eviction)) {
+// evicting runs a test with a machine that is being deleted, on the node n, and with these objects of its target. Its
+// times are those of a bubble.
+func evicting(
+	t *testing.T,
+	objects []runtime.Object,
+	test func(*testing.T, *activitiestest.Desk, activities.Eviction),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OnNode,
+			activitiestest.Phase(v1alpha1.MachineTerminating),
+			activitiestest.Going[*v1alpha1.Machine],
+		)
 		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.Node()}, objects...)...)
 		w.Draining = drain.Settings{Attach: kube.DefaultAttachTimeout, Detach: kube.DefaultDetachTimeout}
 		w.ServePods()

@@ -13,9 +13,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// A pod that came to the cordoned node after the drain began, because it tolerates the cordon, would come again after each
-// eviction: it stays. All others leave: those that were there before, whatever they tolerate, and a late pod that does not tolerate
-// the cordon, which somebody placed on the node by name.
+// A pod that came to the cordoned node after the drain began, because it tolerates the cordon, would come again after
+// each eviction: it stays. All others leave: those that were there before, whatever they tolerate, and a late pod that
+// does not tolerate the cordon, which somebody placed on the node by name.
 func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
 	t.Parallel()
 	created := func(after time.Duration) func(*corev1.Pod) {

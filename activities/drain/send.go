@@ -18,8 +18,8 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// mostRequests is how many requests for pods of one node are sent at the same time. Source: a node has 110 pods by default,
-// and the API server serves 200 writes at once in all.
+// mostRequests is how many requests for pods of one node are sent at the same time. Source: a node has 110 pods by
+// default, and the API server serves 200 writes at once in all.
 const mostRequests = 20
 
 // answer is the API server's answer to one request.
@@ -28,8 +28,9 @@ type answer struct {
 	action drain.Action
 }
 
-// send sends the requests of actions, those of one budget one after the other, and returns the answers. It returns early
-// only when ctx ends. A request that was not sent, because ctx ended or its budget was in use for too long, has no answer.
+// send sends the requests of actions, those of one budget one after the other, and returns the answers. It returns
+// early only when ctx ends. A request that was not sent, because ctx ended or its budget was in use for too long, has
+// no answer.
 func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answer {
 	answers := make([]answer, len(actions))
 	var group sync.WaitGroup
@@ -59,12 +60,13 @@ func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answe
 }
 
 // lockBudget waits until no other eviction of this worker uses the budget of a pod. The API server makes concurrent
-// evictions of one budget collide and delays each collision by half a second, so many at once take longer than one after the
-// other. Pods selected by several budgets need no lock: the API server rejects them without touching a budget. Waiting ends
-// at the drain's deadline.
+// evictions of one budget collide and delays each collision by half a second, so many at once take longer than one
+// after the other. Pods selected by several budgets need no lock: the API server rejects them without touching a
+// budget. Waiting ends at the drain's deadline.
 func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
 	budgets := e.budgets[action.UID]
-	if action.Means != drain.Evict || len(budgets) != 1 || !observedrain.BudgetFacts(budgets[0]).Counts(e.facts[action.UID]) {
+	if action.Means != drain.Evict || len(budgets) != 1 ||
+		!observedrain.BudgetFacts(budgets[0]).Counts(e.facts[action.UID]) {
 		return func() {}, true
 	}
 	most := budgetLockTimeout
@@ -113,14 +115,16 @@ func classify(err error) drain.Answer {
 		a.Result = drain.Throttled
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		a.Result = drain.Going
-	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "": // several budgets select the pod
+	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "":
+		// several budgets select the pod
 		a.Result = drain.Several
 	}
 	return a
 }
 
-// namesObject reports whether an answer "not found" is about an object. Without the eviction subresource, an API server answers 404
-// too, and the pod is there.
+// namesObject reports whether an answer "not found" is about an object. Without the eviction subresource, an API server
+// answers 404 too, and the pod is there.
 func namesObject(s metav1.Status, err error) bool {
-	return s.Details != nil && s.Details.Name != "" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return s.Details != nil && s.Details.Name != "" &&
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

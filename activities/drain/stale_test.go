@@ -21,7 +21,14 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	t.Run("of a node that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
-		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+		activitiestest.Failing(
+			w.Target,
+			"patch",
+			"nodes",
+			1,
+			nil,
+			func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
+		)
 		load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
 		require.NoError(t, err)
 		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")

@@ -49,34 +49,49 @@ func TestABudgetIsHeardOfThatCameIntoConcern(t *testing.T) {
 	in := func(namespace string) func(*policyv1.PodDisruptionBudget) {
 		return func(b *policyv1.PodDisruptionBudget) { b.Namespace = namespace }
 	}
-	evicting(t, append(healthy("a"), budget(0), budget(0, in("db"))), func(t *testing.T, d *activitiestest.Desk, eviction activities.Eviction) {
-		eviction.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "db/all"}, {Kind: drain.BlockedByBudget, Name: "web/all"}}
-		e := d.Empty(eviction)
-		e.GoesOn(t)
-		late := healthy("late")[0].(*corev1.Pod)
-		late.Namespace = "db"
-		require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, late, "db"))
-		e.GoesOn(t)
-		assert.Empty(t, d.Since())
-		d.Answer(refusal("all"), "late")
-		_, err := d.Target.PolicyV1().PodDisruptionBudgets("db").UpdateStatus(t.Context(), budget(1, in("db")), metav1.UpdateOptions{})
-		require.NoError(t, err)
-		synctest.Wait()
-		assert.Equal(t, []activitiestest.Asked{evicted("late")}, d.Since(), "at once")
-		_ = e.Quit()
-	})
+	evicting(
+		t,
+		append(healthy("a"), budget(0), budget(0, in("db"))),
+		func(t *testing.T, d *activitiestest.Desk, eviction activities.Eviction) {
+			eviction.Shown = []drain.Blocker{
+				{Kind: drain.BlockedByBudget, Name: "db/all"},
+				{Kind: drain.BlockedByBudget, Name: "web/all"},
+			}
+			e := d.Empty(eviction)
+			e.GoesOn(t)
+			late := healthy("late")[0].(*corev1.Pod)
+			late.Namespace = "db"
+			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, late, "db"))
+			e.GoesOn(t)
+			assert.Empty(t, d.Since())
+			d.Answer(refusal("all"), "late")
+			_, err := d.Target.PolicyV1().
+				PodDisruptionBudgets("db").
+				UpdateStatus(t.Context(), budget(1, in("db")), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+			assert.Equal(t, []activitiestest.Asked{evicted("late")}, d.Since(), "at once")
+			_ = e.Quit()
+		},
+	)
 }
 
 // The blockers change faster than the debouncer reports: it reports after 30 s, and not each change.
 func TestBlockersThatFlapEndNoAttemptAtOnce(t *testing.T) {
 	t.Parallel()
-	job := activitiestest.Pod("job", func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} })
+	job := activitiestest.Pod(
+		"job",
+		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} },
+	)
 	evicting(t, []runtime.Object{job}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		begun := time.Now()
 		e := d.Empty(in)
 		for range 45 { // 29.7 s
 			activitiestest.After(330 * time.Millisecond)
-			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, activitiestest.Pod("a", protectedFor("true")), "web"))
+			require.NoError(
+				t,
+				d.Target.Tracker().Create(activitiestest.PodsResource, activitiestest.Pod("a", protectedFor("true")), "web"),
+			)
 			activitiestest.After(330 * time.Millisecond)
 			d.End("a")
 			e.GoesOn(t)

@@ -21,7 +21,14 @@ import (
 
 // claim is the claim c-<name> for the volume pv-<name>.
 func claim(name string) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "c-" + name, UID: types.UID("uid-c-" + name), ResourceVersion: "900"}}
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "web",
+			Name:            "c-" + name,
+			UID:             types.UID("uid-c-" + name),
+			ResourceVersion: "900",
+		},
+	}
 	c.Spec.VolumeName = "pv-" + name
 	return c
 }
@@ -39,7 +46,15 @@ func mounting(names ...string) func(*corev1.Pod) {
 
 // withVolumes are two pods with one attached volume each.
 func withVolumes(more ...runtime.Object) []runtime.Object {
-	return append(more, activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"))
+	return append(
+		more,
+		activitiestest.Pod("a", mounting("a")),
+		activitiestest.Pod("b", mounting("b")),
+		claim("a"),
+		claim("b"),
+		activitiestest.Attached("a", "n"),
+		activitiestest.Attached("b", "n"),
+	)
 }
 
 func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
@@ -72,26 +87,30 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 
 func TestWithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	evicting(t, withVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", protectedFor("true"))), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Means = drain.DeleteInOrder
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{deleted("a"), deleted("c")}, d.Since(), "those without volumes do not wait")
-		d.End("a", "c")
-		d.Detach("a")
-		e.GoesOn(t)
-		assert.Empty(t, d.Since(), "its volume is attached nowhere")
-		d.Attach("a")
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{deleted("b")}, d.Since())
-		d.End("b")
-		d.Detach("b")
-		d.Attach("b")
-		seen, _ := e.Ends(t)
-		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
-		assert.Equal(t, []string{"web/kept"}, seen.Left, "its protection ends with the deadline")
-		assert.Empty(t, d.Since())
-	})
+	evicting(
+		t,
+		withVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", protectedFor("true"))),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Means = drain.DeleteInOrder
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{deleted("a"), deleted("c")}, d.Since(), "those without volumes do not wait")
+			d.End("a", "c")
+			d.Detach("a")
+			e.GoesOn(t)
+			assert.Empty(t, d.Since(), "its volume is attached nowhere")
+			d.Attach("a")
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{deleted("b")}, d.Since())
+			d.End("b")
+			d.Detach("b")
+			d.Attach("b")
+			seen, _ := e.Ends(t)
+			assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+			assert.Equal(t, []string{"web/kept"}, seen.Left, "its protection ends with the deadline")
+			assert.Empty(t, d.Since())
+		},
+	)
 }
 
 func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
@@ -161,10 +180,14 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
 	ephemeral := activitiestest.Pod("b", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		}
 	})
 	local := activitiestest.Pod("b", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		}
 	})
 	unbound := claim("b")
 	unbound.Spec.VolumeName = ""
@@ -189,7 +212,17 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 	}
 	t.Run("two volumes in one pod, of which one is shared: the other one counts", func(t *testing.T) {
 		objects := []runtime.Object{
-			activitiestest.Pod("a", mounting("a", "x")), activitiestest.Pod("b", mounting("b", "x")), claim("a"), claim("b"), claim("x"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n"), activitiestest.Attached("x", "n"),
+			activitiestest.Pod(
+				"a",
+				mounting("a", "x"),
+			),
+			activitiestest.Pod("b", mounting("b", "x")),
+			claim("a"),
+			claim("b"),
+			claim("x"),
+			activitiestest.Attached("a", "n"),
+			activitiestest.Attached("b", "n"),
+			activitiestest.Attached("x", "n"),
 		}
 		evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			e := d.Empty(in)
@@ -210,7 +243,8 @@ func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
 	t.Parallel()
 	t.Run("waits, and is looked up again", func(t *testing.T) {
 		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil) // for each of both
+			// for each of both
+			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil)
 			e := d.Empty(in)
 			e.GoesOn(t)
 			assert.Empty(t, d.Since())

@@ -15,7 +15,11 @@ import (
 )
 
 // onWrongClocks runs a test in a bubble for each clock of the worker. Server is the time of the servers.
-func onWrongClocks(t *testing.T, objects []runtime.Object, test func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time)) {
+func onWrongClocks(
+	t *testing.T,
+	objects []runtime.Object,
+	test func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time),
+) {
 	t.Helper()
 	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -30,28 +34,36 @@ func onWrongClocks(t *testing.T, objects []runtime.Object, test func(t *testing.
 // A wait for volumes that ends early lets the cloud detach volumes that are in use.
 func TestTheClockOfAWorkerDoesNotMoveTheEndOfADetach(t *testing.T) {
 	t.Parallel()
-	onWrongClocks(t, []runtime.Object{activitiestest.Attached("a", "n")}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
-		got, took := d.AwaitDetach(activities.Detaching{Machine: in.Machine, NodeName: "n", Since: server}).Ends(t)
-		assert.Equal(t, []string{"pv-a"}, got.Left)
-		assert.Equal(t, d.Draining.Detach, took)
-	})
+	onWrongClocks(
+		t,
+		[]runtime.Object{activitiestest.Attached("a", "n")},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
+			got, took := d.AwaitDetach(activities.Detaching{Machine: in.Machine, NodeName: "n", Since: server}).Ends(t)
+			assert.Equal(t, []string{"pv-a"}, got.Left)
+			assert.Equal(t, d.Draining.Detach, took)
+		},
+	)
 }
 
-// Pods are deleted no earlier because the clock of a worker is ahead, and no later because it is behind. The annotation do-not-disrupt
-// protects a pod for a time since its start.
+// Pods are deleted no earlier because the clock of a worker is ahead, and no later because it is behind. The annotation
+// do-not-disrupt protects a pod for a time since its start.
 func TestTheClockOfAWorkerEndsNoEvictions(t *testing.T) {
 	t.Parallel()
 	young := activitiestest.Pod("a", protectedFor("1h"))
-	onWrongClocks(t, []runtime.Object{young}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
-		pod := young.DeepCopy()
-		pod.Status.StartTime = new(metav1.NewTime(server.Add(-55 * time.Minute)))
-		_, err := d.Target.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		in.Until = server.Add(4 * time.Minute)
-		in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-		seen, took := d.Empty(in).Ends(t)
-		assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-		assert.Equal(t, 4*time.Minute, took)
-		assert.Zero(t, seen.Accepted)
-	})
+	onWrongClocks(
+		t,
+		[]runtime.Object{young},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
+			pod := young.DeepCopy()
+			pod.Status.StartTime = new(metav1.NewTime(server.Add(-55 * time.Minute)))
+			_, err := d.Target.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			in.Until = server.Add(4 * time.Minute)
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
+			seen, took := d.Empty(in).Ends(t)
+			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+			assert.Equal(t, 4*time.Minute, took)
+			assert.Zero(t, seen.Accepted)
+		},
+	)
 }

@@ -49,7 +49,8 @@ func Conflict(ref Ref) error {
 // ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token cannot be used any more.
 const ReasonTokenGone = TypeTokenGone
 
-// TokenNeeded is the failure of a creation without a bootstrap token whose user data has a place for one by now: decide again.
+// TokenNeeded is the failure of a creation without a bootstrap token whose user data has a place for one by now: decide
+// again.
 func TokenNeeded(class string) error {
 	return benign(TypeConflict, "the user data of MachineClass "+class+" has a place for a bootstrap token by now", true)
 }
@@ -57,19 +58,27 @@ func TokenNeeded(class string) error {
 // TokenGone is the failure of a creation whose bootstrap token cannot be used any more.
 func TokenGone(message string) error { return benign(TypeTokenGone, message, true) }
 
-// MaxConflicts is how often one attempt of an activity reads again because another writer was faster. After that the retry
-// policy waits, so that an object that is written all the time does not cause requests without end.
+// MaxConflicts is how often one attempt of an activity reads again because another writer was faster. After that the
+// retry policy waits, so that an object that is written all the time does not cause requests without end.
 const MaxConflicts = 3
 
-// Contended is the failure of an attempt that met a faster writer each time. Unlike Conflict it does not doubt the decision:
-// the same activity is retried.
+// Contended is the failure of an attempt that met a faster writer each time. Unlike Conflict it does not doubt the
+// decision: the same activity is retried.
 func Contended(ref Ref) error {
-	return benign(TypeConflict, fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflicts), false)
+	return benign(
+		TypeConflict,
+		fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflicts),
+		false,
+	)
 }
 
 // Refused is the failure of a request that an API server rejects, now and later.
 func Refused(message string) error {
-	return temporal.NewApplicationErrorWithOptions(Brief(message), TypeRefused, temporal.ApplicationErrorOptions{NonRetryable: true})
+	return temporal.NewApplicationErrorWithOptions(
+		Brief(message),
+		TypeRefused,
+		temporal.ApplicationErrorOptions{NonRetryable: true},
+	)
 }
 
 // Failure returns the failure of an activity if it has this type.
@@ -98,8 +107,8 @@ func WriteError(ref Ref, err error) error {
 	}
 }
 
-// RefusedWrite returns the words of the API server for a write that it rejected; empty for an error that may pass or needs a
-// new decision.
+// RefusedWrite returns the words of the API server for a write that it rejected; empty for an error that may pass or
+// needs a new decision.
 func RefusedWrite(err error) string {
 	var status apierrors.APIStatus
 	switch {
@@ -111,8 +120,8 @@ func RefusedWrite(err error) string {
 	}
 }
 
-// isTooLarge reports whether an object is larger than the API server or etcd accepts. The API server passes etcd's answer, and that
-// of its own client, on as an internal error.
+// isTooLarge reports whether an object is larger than the API server or etcd accepts. The API server passes etcd's
+// answer, and that of its own client, on as an internal error.
 func isTooLarge(err error) bool {
 	return apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInternalError(err) &&
 		(strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
@@ -124,8 +133,8 @@ func Unanswered(err error) bool {
 	return err != nil && !errors.As(err, &status)
 }
 
-// WithoutWords returns the error of a request about a Secret without the words of the API server, keeping its code and reason: an
-// admission webhook has seen the Secret, and may quote it.
+// WithoutWords returns the error of a request about a Secret without the words of the API server, keeping its code and
+// reason: an admission webhook has seen the Secret, and may quote it.
 func WithoutWords(doing string, err error) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -156,7 +165,12 @@ func ClassNotFound(namespace, name string) *Problem {
 
 // NoAnswer is the problem of a provider that has not answered in time, or whose task queue no worker serves.
 func NoAnswer(message string) *Problem {
-	return &Problem{Reason: provider.DeadlineExceeded.String(), Message: message, React: ReactionTo(provider.DeadlineExceeded), Failures: 1}
+	return &Problem{
+		Reason:   provider.DeadlineExceeded.String(),
+		Message:  message,
+		React:    ReactionTo(provider.DeadlineExceeded),
+		Failures: 1,
+	}
 }
 
 // Reaction is what Millwright does about an error code of a provider.
@@ -175,18 +189,23 @@ func ReactionTo(code provider.Code) Reaction {
 	switch code {
 	case provider.ResourceExhausted:
 		return RetryLong
-	case provider.InvalidArgument, provider.FailedPrecondition, provider.OutOfRange, provider.Unimplemented, provider.AlreadyExists:
+	case provider.InvalidArgument,
+		provider.FailedPrecondition,
+		provider.OutOfRange,
+		provider.Unimplemented,
+		provider.AlreadyExists:
 		return UntilSpec
 	case provider.PermissionDenied, provider.Unauthenticated:
 		return UntilCredential
 	case provider.OK, provider.Canceled, provider.Unknown, provider.DeadlineExceeded, provider.NotFound, provider.Aborted,
-		provider.Internal, provider.Unavailable, provider.DataLoss, provider.NotInitialized: // these may pass, as any unknown code
+		// these may pass, as any unknown code
+		provider.Internal, provider.Unavailable, provider.DataLoss, provider.NotInitialized:
 	}
 	return Retry
 }
 
-// Beat sends a heartbeat every HeartbeatEvery until stop is called, so that a long call can be cancelled and a dead worker
-// is noticed.
+// Beat sends a heartbeat every HeartbeatEvery until stop is called, so that a long call can be cancelled and a dead
+// worker is noticed.
 func Beat(ctx context.Context, details ...any) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {

@@ -20,6 +20,9 @@ func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
 		_, refused := kube.Failure(kube.WriteError(kube.Ref{Namespace: "shop", Name: "s"}, err), kube.TypeRefused)
 		assert.True(t, refused, name)
 	}
-	_, refused := kube.Failure(kube.WriteError(kube.Ref{}, apierrors.NewInternalError(errors.New("away"))), kube.TypeRefused)
+	_, refused := kube.Failure(
+		kube.WriteError(kube.Ref{}, apierrors.NewInternalError(errors.New("away"))),
+		kube.TypeRefused,
+	)
 	assert.False(t, refused, "what may pass is retried")
 }

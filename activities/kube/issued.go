@@ -7,12 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// issuedFor is how long a bootstrap token is kept for the call of the cloud that needs it. Source: that call follows within seconds unless
-// it waits for a slot; then one read of the Secret does not matter.
+// issuedFor is how long a bootstrap token is kept for the call of the cloud that needs it. Source: that call follows
+// within seconds unless it waits for a slot; then one read of the Secret does not matter.
 const issuedFor = time.Minute
 
-// Issued keeps the bootstrap tokens that this process has just made, so that the call of the cloud need not read them. Each is taken at
-// most once and forgotten after a minute. The zero value is ready; a nil one keeps nothing. It is safe for concurrent use.
+// Issued keeps the bootstrap tokens that this process has just made, so that the call of the cloud need not read them.
+// Each is taken at most once and forgotten after a minute. The zero value is ready; a nil one keeps nothing. It is safe
+// for concurrent use.
 type Issued struct {
 	mu     sync.Mutex
 	tokens map[TokenRef]*corev1.Secret

@@ -18,8 +18,8 @@ type queue struct {
 	callers int           // that hold the key or wait for it
 }
 
-// Lock waits for a key, for most at the longest, and returns the function that unlocks it. When that time is over or ctx
-// ends, locked is false, and unlock does nothing.
+// Lock waits for a key, for most at the longest, and returns the function that unlocks it. When that time is over or
+// ctx ends, locked is false, and unlock does nothing.
 func (t *keyedMutex) Lock(ctx context.Context, key string, most time.Duration) (unlock func(), locked bool) {
 	q := t.join(key)
 	ctx, cancel := context.WithTimeout(ctx, most)

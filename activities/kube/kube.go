@@ -1,5 +1,5 @@
-// Package kube holds what all activities on clusters share: the clients, the freshness of a decision's facts, writes with
-// preconditions, errors and policies.
+// Package kube holds what all activities on clusters share: the clients, the freshness of a decision's facts, writes
+// with preconditions, errors and policies.
 package kube
 
 import (
@@ -39,8 +39,8 @@ const (
 	NodesResource       = cache.Nodes
 )
 
-// Kube holds the clients and settings of the activities on clusters, which run on the task queues machines, kubernetes and
-// drains.
+// Kube holds the clients and settings of the activities on clusters, which run on the task queues machines, kubernetes
+// and drains.
 type Kube struct {
 	Cluster     *cache.Cluster
 	Recorder    record.EventRecorder
@@ -48,7 +48,8 @@ type Kube struct {
 	Draining    drain.Settings
 	Metrics     Metrics
 	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: all
-	FairCalls   int // when so many machines of a set call the cloud, its further machines yield to other sets; zero: none yields
+	// when so many machines of a set call the cloud, its further machines yield to other sets; zero: none yields
+	FairCalls int
 
 	// Pollers returns how many workers serve a provider; nil: nobody is asked.
 	Pollers func(ctx context.Context, provider string) (int, error)
@@ -67,7 +68,8 @@ var ObjectIsGone = attention.Decision{Why: "the object is gone"}
 type Read struct {
 	Ref      Ref
 	Versions MinVersions
-	Live     bool // read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
+	// read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
+	Live bool
 
 	// At is the workflow's time, which comes from the server of Temporal; see Time and Stamp.
 	At time.Time
@@ -91,9 +93,9 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// Fresh reports whether the facts must be read live. A local activity that finds the caches behind fails with CacheBehind,
-// so that the workflow runs it again as a regular activity, which waits longer and then reads live. It fails with Rewound if the
-// caches are behind because an API server was restored to a former state.
+// Fresh reports whether the facts must be read live. A local activity that finds the caches behind fails with
+// CacheBehind, so that the workflow runs it again as a regular activity, which waits longer and then reads live. It
+// fails with Rewound if the caches are behind because an API server was restored to a former state.
 func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	if in.Live {
 		a.Metrics.read("live")
@@ -114,7 +116,11 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	rewound, err := a.Cluster.Rewound(ctx, in.Versions)
 	if err == nil && rewound {
 		a.Metrics.read("rewound")
-		return true, benign(TypeRewound, "the API server was restored to a state older than the versions that were seen", true)
+		return true, benign(
+			TypeRewound,
+			"the API server was restored to a state older than the versions that were seen",
+			true,
+		)
 	}
 	a.Metrics.read("late")
 	return true, err
@@ -179,8 +185,8 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 	return m, false, nil
 }
 
-// Node returns the node of a machine as fresh as asked for; nil when there is none. For a machine that is being deleted, a
-// target cluster that does not answer within TargetReadTimeout is replaced by the cache.
+// Node returns the node of a machine as fresh as asked for; nil when there is none. For a machine that is being
+// deleted, a target cluster that does not answer within TargetReadTimeout is replaced by the cache.
 func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	if !live {
 		return a.Cluster.NodeOf(m), nil
@@ -192,8 +198,9 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 	return node, err
 }
 
-// ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a moment ago,
-// so the API server of the target is asked about a node that the cache lacks. If it does not answer, that is an error.
+// ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a
+// moment ago, so the API server of the target is asked about a node that the cache lacks. If it does not answer, that
+// is an error.
 func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	name, target, cached := cache.NodeNameOf(m), a.Cluster.Target(m.Namespace), a.Cluster.NodeOf(m)
 	if name == "" || target == nil || cached != nil && !live {
@@ -217,18 +224,20 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return node, nil
 }
 
-// Own returns the node of a machine that is being deleted; nil when the node belongs to another instance, or another machine
-// that stays names it too.
+// Own returns the node of a machine that is being deleted; nil when the node belongs to another instance, or another
+// machine that stays names it too.
 func (a *Kube) Own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
 	if node == nil || a.Claimed(string(m.UID), cache.NodeNameOf(m)) ||
-		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
+		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" &&
+			!cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
 		return nil
 	}
 	return node
 }
 
-// Claimed reports whether another machine that is not being deleted names the node as its own. Provider IDs do not always
-// tell: a node that has just joined may not have one yet, and that of a deleted instance may never have been known.
+// Claimed reports whether another machine that is not being deleted names the node as its own. Provider IDs do not
+// always tell: a node that has just joined may not have one yet, and that of a deleted instance may never have been
+// known.
 func (a *Kube) Claimed(machineUID, node string) bool {
 	return slices.ContainsFunc(a.Cluster.MachinesOfNode(node), func(m *v1alpha1.Machine) bool {
 		return string(m.UID) != machineUID && m.DeletionTimestamp == nil

@@ -28,10 +28,12 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 		}, []string{"freshness"}),
 		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millwright_drain_duration_seconds", Help: "Duration of drains, by result.",
-			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400}, // from an empty node to twice the default timeout
+			// from an empty node to twice the default timeout
+			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400},
 		}, []string{"result"}),
 		blocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "millwright_drain_blocked_pods", Help: "Pods that cannot leave the nodes that this worker drains now, by kind of blocker.",
+			Name: "millwright_drain_blocked_pods",
+			Help: "Pods that cannot leave the nodes that this worker drains now, by kind of blocker.",
 		}, []string{"reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_drain_requests_total", Help: "Requests to evict or delete a pod, by means and by result.",

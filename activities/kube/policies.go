@@ -6,32 +6,35 @@ import (
 	"time"
 )
 
-// This file holds the timeouts, back-offs and intervals that packages of activities share. Timeouts and retries of whole
-// activities are in workflows/run/policies.go.
+// This file holds the timeouts, back-offs and intervals that packages of activities share. Timeouts and retries of
+// whole activities are in workflows/run/policies.go.
 
-// How long a decision waits for its caches to reach the versions that it needs, before it reads live: half a second in a local
-// activity, which is many times the delay of an event, and two seconds in all, which people notice. Source: ADR 0004.
+// How long a decision waits for its caches to reach the versions that it needs, before it reads live: half a second in
+// a local activity, which is many times the delay of an event, and two seconds in all, which people notice. Source: ADR
+// 0004.
 const (
 	cacheWaitLocal   = 500 * time.Millisecond
 	cacheWaitRegular = 1500 * time.Millisecond
 )
 
-// TargetReadTimeout bounds a live read of a target cluster. After it, a decision uses the cache, which does not prove that a node
-// does not exist. Source: half of the two seconds of a decision.
+// TargetReadTimeout bounds a live read of a target cluster. After it, a decision uses the cache, which does not prove
+// that a node does not exist. Source: half of the two seconds of a decision.
 const TargetReadTimeout = time.Second
 
 // Calls of a cloud.
 const (
-	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default, --resource-exhausted-retry.
+	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default,
+	// --resource-exhausted-retry.
 	DefaultExhaustedRetry = 10 * time.Minute
 
-	shortRetry      = 2 * time.Second  // first back-off after a failure that may pass; it doubles with each failure
-	shortRetryMost  = 2 * time.Minute  // longest back-off after such a failure
-	longRetry       = 30 * time.Second // first back-off after ResourceExhausted: capacity does not come back within seconds
-	jitter          = 0.2              // share of a back-off or poll interval that is added or taken off at random
-	FirstCallWithin = 5 * time.Second  // a first attempt that starts later than this may be one that an operator has reset
-	NewMachineFor   = 2 * time.Minute  // that a machine older than this was never tried is not believed. Source: ADR 0053
-	HeartbeatEvery  = 3 * time.Second  // a third of the heartbeat timeout in workflows/run/policies.go
+	shortRetry     = 2 * time.Second // first back-off after a failure that may pass; it doubles with each failure
+	shortRetryMost = 2 * time.Minute // longest back-off after such a failure
+	// first back-off after ResourceExhausted: capacity does not come back within seconds
+	longRetry       = 30 * time.Second
+	jitter          = 0.2             // share of a back-off or poll interval that is added or taken off at random
+	FirstCallWithin = 5 * time.Second // a first attempt that starts later than this may be one that an operator has reset
+	NewMachineFor   = 2 * time.Minute // that a machine older than this was never tried is not believed. Source: ADR 0053
+	HeartbeatEvery  = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
 // Intervals at which a deleted instance is polled. Source: ADR 0021.
@@ -48,8 +51,8 @@ const (
 	DefaultAttachTimeout = 90 * time.Second
 )
 
-// BackOffFor returns how long to wait after a problem: as long as the cloud asked for, else twice as long after each failure
-// in a row.
+// BackOffFor returns how long to wait after a problem: as long as the cloud asked for, else twice as long after each
+// failure in a row.
 func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 	if known.After > 0 {
 		return known.After

@@ -65,8 +65,12 @@ func Operation(s *Step) *v1alpha1.Operation {
 		return nil
 	}
 	o := &v1alpha1.Operation{
-		WorkflowID: s.WorkflowID, RolloutOf: types.UID(s.RolloutOf), Step: s.Name, Since: metav1.NewTime(s.Since).Rfc3339Copy(), BlockedBy: s.BlockedBy,
-		Cause: phrase.Cut(s.Cause, longestCause),
+		WorkflowID: s.WorkflowID,
+		RolloutOf:  types.UID(s.RolloutOf),
+		Step:       s.Name,
+		Since:      metav1.NewTime(s.Since).Rfc3339Copy(),
+		BlockedBy:  s.BlockedBy,
+		Cause:      phrase.Cut(s.Cause, longestCause),
 	}
 	if !s.Deadline.IsZero() {
 		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
@@ -74,8 +78,8 @@ func Operation(s *Step) *v1alpha1.Operation {
 	return o
 }
 
-// Explained adds to the current operation of a set or a deployment what blocks it. A calm object with a machine that stands still has an
-// operation, too, without a step.
+// Explained adds to the current operation of a set or a deployment what blocks it. A calm object with a machine that
+// stands still has an operation, too, without a step.
 func Explained(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operation {
 	switch {
 	case blocked.Blocked():
@@ -107,15 +111,20 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 // longestKind bounds the kind of a class in messages, in bytes. Source: the longest name of a kind in the API.
 const longestKind = 63
 
-// IgnoredKind says that the kind of a reference to a class has no effect, because a class is found by its name; empty if it is the
-// kind of a class.
+// IgnoredKind says that the kind of a reference to a class has no effect, because a class is found by its name; empty
+// if it is the kind of a class.
 func IgnoredKind(class v1alpha1.ClassSpec) string {
-	return phrase.If(class.Kind != cache.KindClass, "class.kind %q has no effect: the only kind is %s, and the one named %s is used",
-		phrase.Cut(class.Kind, longestKind), cache.KindClass, class.Name)
+	return phrase.If(
+		class.Kind != cache.KindClass,
+		"class.kind %q has no effect: the only kind is %s, and the one named %s is used",
+		phrase.Cut(class.Kind, longestKind),
+		cache.KindClass,
+		class.Name,
+	)
 }
 
-// longestSummary bounds the description of a machine in the status of its set or deployment, in bytes. Source: one line of text;
-// the machine's own status has the whole description.
+// longestSummary bounds the description of a machine in the status of its set or deployment, in bytes. Source: one line
+// of text; the machine's own status has the whole description.
 const longestSummary = 200
 
 // Summary lists the machines with these names, sorted by name, as MCM's dashboards expect it.
@@ -123,7 +132,11 @@ func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSum
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {
 		if slices.Contains(names, m.Name) {
-			summary := v1alpha1.MachineSummary{Name: m.Name, ProviderID: m.Spec.ProviderID, LastOperation: m.Status.LastOperation}
+			summary := v1alpha1.MachineSummary{
+				Name:          m.Name,
+				ProviderID:    m.Spec.ProviderID,
+				LastOperation: m.Status.LastOperation,
+			}
 			summary.LastOperation.Description = phrase.Cut(summary.LastOperation.Description, longestSummary)
 			if owner := metav1.GetControllerOf(m); owner != nil {
 				summary.OwnerRef = owner.Name

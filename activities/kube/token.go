@@ -7,16 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TokenRef names the Secret of a bootstrap token in the target cluster. It holds no secret data. The zero value means that
-// the machine needs no token.
+// TokenRef names the Secret of a bootstrap token in the target cluster. It holds no secret data. The zero value means
+// that the machine needs no token.
 type TokenRef struct {
 	Namespace string
 	Name      string
 }
 
-// Tokenless knows the classes whose user data has no place for a bootstrap token, at one version each: the provider's worker alone reads user
-// data, and says so with the answer to a create call. What is not known here gets a token. The zero value is ready. It is safe for concurrent
-// use.
+// Tokenless knows the classes whose user data has no place for a bootstrap token, at one version each: the provider's
+// worker alone reads user data, and says so with the answer to a create call. What is not known here gets a token. The
+// zero value is ready. It is safe for concurrent use.
 type Tokenless struct {
 	mu      sync.Mutex
 	classes map[string]string // by namespace/name: the versions of the class and its Secrets
@@ -32,7 +32,8 @@ func (t *Tokenless) Learn(namespace, class, versions string) {
 	t.classes[namespace+"/"+class] = versions
 }
 
-// Knows reports whether the user data of a class with these versions has no place for a token. Empty versions are not known.
+// Knows reports whether the user data of a class with these versions has no place for a token. Empty versions are not
+// known.
 func (t *Tokenless) Knows(namespace, class, versions string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,8 +54,8 @@ const (
 	TokenSigningKey     = "usage-bootstrap-signing"
 )
 
-// ReadToken returns the token in a Secret, in the form that an instance presents, and when it expires. A token is not usable
-// when it has expired, never expires, or is being deleted, or the Secret is no bootstrap token.
+// ReadToken returns the token in a Secret, in the form that an instance presents, and when it expires. A token is not
+// usable when it has expired, never expires, or is being deleted, or the Secret is no bootstrap token.
 func ReadToken(secret *corev1.Secret, now time.Time) (token string, expires time.Time, usable bool) {
 	id, half := string(secret.Data[TokenIDKey]), string(secret.Data[TokenSecretKey])
 	expires, err := time.Parse(time.RFC3339, string(secret.Data[TokenExpirationKey]))

@@ -23,8 +23,15 @@ type patcher[O any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
-// Patch writes a merge patch on an object. It succeeds only if the object has still the UID and resource version of seen.
-func Patch[O object](ctx context.Context, client patcher[O], seen metav1.Object, patch map[string]any, subresources ...string) (O, error) {
+// Patch writes a merge patch on an object. It succeeds only if the object has still the UID and resource version of
+// seen.
+func Patch[O object](
+	ctx context.Context,
+	client patcher[O],
+	seen metav1.Object,
+	patch map[string]any,
+	subresources ...string,
+) (O, error) {
 	metadata, _ := patch["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -39,10 +46,16 @@ func Patch[O object](ctx context.Context, client patcher[O], seen metav1.Object,
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 }
 
-// PatchAnyVersion writes a strategic merge patch on the object with this UID, whatever version it has now: lists that Kubernetes merges,
-// such as finalizers, keep the entries of others. It is for changes that are right beside anything that another writer has written meanwhile.
-// An object with another UID is an Invalid error of the API server.
-func PatchAnyVersion[O object](ctx context.Context, client patcher[O], uid types.UID, name string, metadata map[string]any) (O, error) {
+// PatchAnyVersion writes a strategic merge patch on the object with this UID, whatever version it has now: lists that
+// Kubernetes merges, such as finalizers, keep the entries of others. It is for changes that are right beside anything
+// that another writer has written meanwhile. An object with another UID is an Invalid error of the API server.
+func PatchAnyVersion[O object](
+	ctx context.Context,
+	client patcher[O],
+	uid types.UID,
+	name string,
+	metadata map[string]any,
+) (O, error) {
 	metadata["uid"] = uid
 	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -52,8 +65,8 @@ func PatchAnyVersion[O object](ctx context.Context, client patcher[O], uid types
 	return client.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 }
 
-// difference returns the JSON merge patch (RFC 7396) between two states of an object; empty when they are equal. Lists are
-// replaced as a whole.
+// difference returns the JSON merge patch (RFC 7396) between two states of an object; empty when they are equal. Lists
+// are replaced as a whole.
 func difference(before, after metav1.Object) (patch map[string]any, err error) {
 	was, err := json.Marshal(before)
 	if err != nil {
@@ -74,9 +87,14 @@ func difference(before, after metav1.Object) (patch map[string]any, err error) {
 }
 
 // PatchSeen patches an object with the patch that look returns beside it. An empty patch means that there is nothing to
-// write, and no object that it is gone. When another writer was faster, look is called again. It returns the version that
-// the object has now, or ObjectGone.
-func PatchSeen[O object](ctx context.Context, ref Ref, client patcher[O], look func() (O, map[string]any, error)) (string, error) {
+// write, and no object that it is gone. When another writer was faster, look is called again. It returns the version
+// that the object has now, or ObjectGone.
+func PatchSeen[O object](
+	ctx context.Context,
+	ref Ref,
+	client patcher[O],
+	look func() (O, map[string]any, error),
+) (string, error) {
 	var none O
 	for range MaxConflicts {
 		o, patch, err := look()
@@ -104,9 +122,9 @@ type statusWriter[O any] interface {
 	UpdateStatus(context.Context, O, metav1.UpdateOptions) (O, error)
 }
 
-// WriteStatus writes the status of after, which look returns beside the object as it was read; the same object twice means that
-// there is nothing to write, and no object that it is gone. When another writer was faster, look is called again, to read live.
-// It returns the object as it was read last and as it is now, or ObjectGone.
+// WriteStatus writes the status of after, which look returns beside the object as it was read; the same object twice
+// means that there is nothing to write, and no object that it is gone. When another writer was faster, look is called
+// again, to read live. It returns the object as it was read last and as it is now, or ObjectGone.
 func WriteStatus[O object](
 	ctx context.Context, in Read, client statusWriter[O], look func(Read) (before, after O, err error),
 ) (before, after O, err error) {
@@ -133,8 +151,8 @@ func WriteStatus[O object](
 	return none, none, Contended(in.Ref)
 }
 
-// Thaw removes the label freeze and the annotation unfreeze from a set or deployment that still has the version of o. It returns
-// the version to wait for, or Conflict.
+// Thaw removes the label freeze and the annotation unfreeze from a set or deployment that still has the version of o.
+// It returns the version to wait for, or Conflict.
 func Thaw[O object](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
 	written, err := Patch(ctx, client, o, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
@@ -161,9 +179,15 @@ func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1
 	})
 }
 
-// ChangeMember writes one machine that still has the version that the decision saw, unless change returns false. It returns
-// the version that the machine has now, empty when it is gone, and whether it wrote. A machine that changed is a Conflict.
-func (a *Kube) ChangeMember(ctx context.Context, ref Ref, seen string, change func(*v1alpha1.Machine) bool) (version string, changed bool, err error) {
+// ChangeMember writes one machine that still has the version that the decision saw, unless change returns false. It
+// returns the version that the machine has now, empty when it is gone, and whether it wrote. A machine that changed is
+// a Conflict.
+func (a *Kube) ChangeMember(
+	ctx context.Context,
+	ref Ref,
+	seen string,
+	change func(*v1alpha1.Machine) bool,
+) (version string, changed bool, err error) {
 	machines := a.Machines(ref.Namespace)
 	m, err := Live(ctx, machines, "machine", ref)
 	switch {
@@ -193,10 +217,16 @@ func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, err
 	})
 }
 
-// ChangeNode writes the node of a machine as change leaves it. Unless live is set, it first tries with the node from the
-// cache. It returns the version that the node has now. The map is empty when there is no node, or another machine names it
-// too: such a node is not written.
-func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*v1alpha1.Machine, *corev1.Node), subresources ...string) (MinVersions, error) {
+// ChangeNode writes the node of a machine as change leaves it. Unless live is set, it first tries with the node from
+// the cache. It returns the version that the node has now. The map is empty when there is no node, or another machine
+// names it too: such a node is not written.
+func (a *Kube) ChangeNode(
+	ctx context.Context,
+	in Read,
+	live bool,
+	change func(*v1alpha1.Machine, *corev1.Node),
+	subresources ...string,
+) (MinVersions, error) {
 	versions := MinVersions{}
 	m, _, err := a.Machine(ctx, in)
 	if err != nil {
@@ -229,13 +259,13 @@ func (a *Kube) ChangeNode(ctx context.Context, in Read, live bool, change func(*
 	return nil, Contended(in.Ref)
 }
 
-// parallelWrites is how many objects of one batch are written at a time. Source: MCM starts 100 at once; API servers give a
-// priority level about 16 seats for one user before they queue.
+// parallelWrites is how many objects of one batch are written at a time. Source: MCM starts 100 at once; API servers
+// give a priority level about 16 seats for one user before they queue.
 const parallelWrites = 16
 
-// InParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the first
-// error. A failure stops no other write: all must end before the next read. A write that returns no version has nothing to
-// wait for.
+// InParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the
+// first error. A failure stops no other write: all must end before the next read. A write that returns no version has
+// nothing to wait for.
 func InParallel(resource cache.Resource, n int, write func(i int) (version string, err error)) (MinVersions, error) {
 	var group errgroup.Group
 	group.SetLimit(parallelWrites)
@@ -254,8 +284,8 @@ func InParallel(resource cache.Resource, n int, write func(i int) (version strin
 	return written, err
 }
 
-// Finalize adds our finalizer to an object that is not being deleted, and removes it from one that is being deleted and is
-// empty. It returns the version that the object has now, or ObjectGone for a nil object.
+// Finalize adds our finalizer to an object that is not being deleted, and removes it from one that is being deleted and
+// is empty. It returns the version that the object has now, or ObjectGone for a nil object.
 func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, empty bool) (string, error) {
 	var none O
 	if o == none {
@@ -280,7 +310,10 @@ func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, em
 
 // SetController makes an object of this kind the controller of another one, in place of the present controller.
 func SetController(o, controller metav1.Object, kind string) {
-	refs := slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return ref.Controller != nil && *ref.Controller })
+	refs := slices.DeleteFunc(
+		slices.Clone(o.GetOwnerReferences()),
+		func(ref metav1.OwnerReference) bool { return ref.Controller != nil && *ref.Controller },
+	)
 	o.SetOwnerReferences(append(refs, *metav1.NewControllerRef(controller, v1alpha1.SchemeGroupVersion.WithKind(kind))))
 }
 

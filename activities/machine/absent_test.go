@@ -26,11 +26,14 @@ func behind(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activit
 	return w
 }
 
-// A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node must be drained nevertheless.
+// A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node must be drained
+// nevertheless.
 func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	t.Parallel()
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-		return activitiestest.Machine("m", append(change, activitiestest.OnNode, activitiestest.Tried, activitiestest.Going[*v1alpha1.Machine])...)
+		return activitiestest.Machine(
+			"m",
+			append(change, activitiestest.OnNode, activitiestest.Tried, activitiestest.Going[*v1alpha1.Machine])...)
 	}
 	for name, row := range map[string]struct {
 		there   []runtime.Object
@@ -94,7 +97,8 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// If all nodes are gone at once, somebody made a mistake, or the API server of the target was restored to a former state.
+// If all nodes are gone at once, somebody made a mistake, or the API server of the target was restored to a former
+// state.
 func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -108,13 +112,21 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := activitiestest.Dead(row.gone, row.well)
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sickSince(time.Now().Add(-time.Minute)))
+			m := activitiestest.Machine(
+				"m",
+				activitiestest.OnNode,
+				activitiestest.Tried,
+				sickSince(time.Now().Add(-time.Minute)),
+			)
 			if row.going {
 				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} }
 				objects = append(objects, activitiestest.Node(activitiestest.Going[*corev1.Node], dying))
 				for _, o := range objects[:row.gone] {
 					name := o.(*v1alpha1.Machine).Name
-					objects = append(objects, activitiestest.Node(activitiestest.Going[*corev1.Node], dying, func(n *corev1.Node) { n.Name = name }))
+					objects = append(
+						objects,
+						activitiestest.Node(activitiestest.Going[*corev1.Node], dying, func(n *corev1.Node) { n.Name = name }),
+					)
 				}
 			}
 			w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Class())...)

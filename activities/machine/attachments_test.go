@@ -21,7 +21,15 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
 	objects := func(more ...runtime.Object) []runtime.Object {
-		return append(more, m, activitiestest.Node(), activitiestest.Attached("a", "n"), activitiestest.Attached("gone", "n", activitiestest.Detaching), activitiestest.Attached("b", "other"), activitiestest.Attached("", "n"))
+		return append(
+			more,
+			m,
+			activitiestest.Node(),
+			activitiestest.Attached("a", "n"),
+			activitiestest.Attached("gone", "n", activitiestest.Detaching),
+			activitiestest.Attached("b", "other"),
+			activitiestest.Attached("", "n"),
+		)
 	}
 	t.Run("are released, with the node", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
@@ -39,7 +47,12 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 				uids[a.Name] = string(*a.DeleteOptions.Preconditions.UID)
 			}
 		}
-		assert.Equal(t, map[string]string{"a-on-n": "uid-a-n", "-on-n": "uid--n"}, uids, "those that live, once each, and no other of their names")
+		assert.Equal(
+			t,
+			map[string]string{"a-on-n": "uid-a-n", "-on-n": "uid--n"},
+			uids,
+			"those that live, once each, and no other of their names",
+		)
 		assert.Equal(t, "delete nodes", w.Writes()[2], "before the node")
 	})
 	t.Run("those of an instance that may still run stay, because its volumes are in use", func(t *testing.T) {

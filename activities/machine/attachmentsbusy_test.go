@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// An attachment that an API server was too busy to delete is deleted later, and the node waits for that: without its node, the
-// attachment would keep its volume from other nodes for six minutes, or for ever.
+// An attachment that an API server was too busy to delete is deleted later, and the node waits for that: without its
+// node, the attachment would keep its volume from other nodes for six minutes, or for ever.
 func TestAnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])

@@ -44,14 +44,28 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	})
 	t.Run("or that the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewNotFound(v1alpha1.Resource("machines"), "m"), nil)
+		activitiestest.Failing(
+			w.Machines,
+			"get",
+			"machines",
+			1,
+			apierrors.NewNotFound(v1alpha1.Resource("machines"), "m"),
+			nil,
+		)
 		assert.True(t, decide(t, w, activitiestest.Read(m)).Gone)
 	})
 	t.Run("or that another machine has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Impostor("m")
-		assert.Equal(t, machine.Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}}}, decide(t, w, activitiestest.Read(m)))
+		assert.Equal(
+			t,
+			machine.Decision{
+				Gone:        true,
+				MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}},
+			},
+			decide(t, w, activitiestest.Read(m)),
+		)
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)

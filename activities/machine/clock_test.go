@@ -20,7 +20,11 @@ import (
 func TestReportOfTheHealthClock(t *testing.T) {
 	t.Parallel()
 	hour := func(n int) time.Time { return activitiestest.LongAgo.Add(time.Duration(n) * time.Hour) }
-	old := v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(1)), RecoveredAt: new(metav1.NewTime(hour(2))), InstanceGoneAt: new(metav1.NewTime(hour(3)))}
+	old := v1alpha1.MachineHealth{
+		UnhealthySince: metav1.NewTime(hour(1)),
+		RecoveredAt:    new(metav1.NewTime(hour(2))),
+		InstanceGoneAt: new(metav1.NewTime(hour(3))),
+	}
 	for name, row := range map[string]struct {
 		was    *v1alpha1.MachineHealth
 		report machine.Report
@@ -68,7 +72,10 @@ func TestReportOfTheHealthClock(t *testing.T) {
 	t.Run("that the instance is gone leaves the clock as it is", func(t *testing.T) {
 		m := inUse()
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
-		got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), InstanceGone: true}).Health
+		got := reportMachine(
+			activitiestest.NewWorld(t, m),
+			machine.Report{Read: activitiestest.Read(m), InstanceGone: true},
+		).Health
 		assert.True(t, got.UnhealthySince.Equal(&activitiestest.LongAgo))
 		require.NotNil(t, got.InstanceGoneAt)
 		assert.True(t, got.InstanceGoneAt.After(activitiestest.LongAgo.Time))
@@ -77,7 +84,8 @@ func TestReportOfTheHealthClock(t *testing.T) {
 
 func TestReportOfACreationThatStandsStill(t *testing.T) {
 	t.Parallel()
-	since, ahead := metav1.NewTime(activitiestest.Bubble.Add(-time.Hour)), metav1.NewTime(activitiestest.Bubble.Add(time.Hour))
+	since := metav1.NewTime(activitiestest.Bubble.Add(-time.Hour))
+	ahead := metav1.NewTime(activitiestest.Bubble.Add(time.Hour))
 	stopped := func(since *metav1.Time, total time.Duration) *v1alpha1.CreationStopped {
 		return &v1alpha1.CreationStopped{Since: since, Total: *activitiestest.Duration(total)}
 	}
@@ -100,7 +108,10 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := inUse()
 				m.Status.CreationStopped = row.was
-				got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Stopped: row.stop}).CreationStopped
+				got := reportMachine(
+					activitiestest.NewWorld(t, m),
+					machine.Report{Read: activitiestest.Read(m), Stopped: row.stop},
+				).CreationStopped
 				if row.was == nil && !row.stop {
 					assert.Nil(t, got)
 					return
@@ -121,7 +132,11 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 			w := activitiestest.NewWorld(t, m)
 			w.Hold()
 			for range 2 {
-				_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
+				_, err := activitiestest.Run[kube.Reported](
+					w,
+					acts(w.Kube).ReportMachine,
+					machine.Report{Read: activitiestest.Read(m)},
+				)
 				require.NoError(t, err)
 				assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, time.Hour+2*activitiestest.Rounding)
 			}
@@ -159,7 +174,10 @@ func TestReportOfAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := inUse()
 			m.Status.Addresses = []corev1.NodeAddress{ip("10.0.0.9")}
-			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Addresses: row.told})
+			status := reportMachine(
+				activitiestest.NewWorld(t, m),
+				machine.Report{Read: activitiestest.Read(m), Addresses: row.told},
+			)
 			assert.Equal(t, row.want, status.Addresses)
 		})
 	}
@@ -175,7 +193,11 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 	since := status.Conditions[1].LastTransitionTime
 	assert.Equal(t, v1alpha1.MachineReplacementDue, status.Conditions[1].Type)
 	assert.Equal(t, corev1.ConditionTrue, status.Conditions[1].Status)
-	assert.Equal(t, []string{"HealthTimeout", "waits for its budget"}, []string{status.Conditions[1].Reason, status.Conditions[1].Message})
+	assert.Equal(
+		t,
+		[]string{"HealthTimeout", "waits for its budget"},
+		[]string{status.Conditions[1].Reason, status.Conditions[1].Message},
+	)
 
 	t.Run("since when does not move with what it waits for", func(t *testing.T) {
 		old := w.Machine("m")
@@ -196,7 +218,8 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 	})
 	t.Run("until it recovers", func(t *testing.T) {
 		status := reportMachine(w, machine.Report{
-			Read: activitiestest.Read(m), Conditions: []machine.Condition{{Type: "ReplacementDue", Reason: "Recovered", Message: "well again"}},
+			Read:       activitiestest.Read(m),
+			Conditions: []machine.Condition{{Type: "ReplacementDue", Reason: "Recovered", Message: "well again"}},
 		})
 		assert.Equal(t, corev1.ConditionFalse, status.Conditions[2].Status)
 		assert.False(t, status.Conditions[2].LastTransitionTime.Time.Before(since.Time))

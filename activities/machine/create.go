@@ -30,19 +30,21 @@ type Recorded struct {
 	Read       kube.Read
 	ProviderID string
 	NodeName   string // of the target cluster; empty where there is none
-	Tokenless  string `json:",omitzero"` // versions of the class whose user data has no place for a bootstrap token; empty: not known
+	// versions of the class whose user data has no place for a bootstrap token; empty: not known
+	Tokenless string `json:",omitzero"`
 }
 
 // Record is the result of RecordInstance.
 type Record struct {
 	Version string // to wait for
-	Stale   string // why the instance cannot be used: the node of that name belongs to another instance; then nothing was written
+	// why the instance cannot be used: the node of that name belongs to another instance; then nothing was written
+	Stale string
 }
 
-// RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default deletion
-// priority if there is none. A node name that is no value of a label goes into the status at once; all others get there with the
-// next report. It does not record an instance whose node name belongs to the node of another instance, because
-// the kubelet would take over that node.
+// RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default
+// deletion priority if there is none. A node name that is no value of a label goes into the status at once; all others
+// get there with the next report. It does not record an instance whose node name belongs to the node of another
+// instance, because the kubelet would take over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
@@ -75,24 +77,29 @@ func isLabelValue(name string) bool { return len(validation.IsValidLabelValue(na
 // recordNodeName writes the name of a machine's node into its status. It returns the version to wait for.
 func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, error) {
 	in.Read.Live = true // the caches may not have the write before yet
-	_, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Machines(in.Read.Ref.Namespace), func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
-		m, _, err = a.Kube.Machine(ctx, read)
-		if err != nil || m == nil || m.Status.NodeName == in.NodeName {
-			return m, m, err
-		}
-		changed = m.DeepCopy()
-		changed.Status.NodeName = in.NodeName
-		return m, changed, nil
-	})
+	_, after, err := kube.WriteStatus(
+		ctx,
+		in.Read,
+		a.Kube.Machines(in.Read.Ref.Namespace),
+		func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
+			m, _, err = a.Kube.Machine(ctx, read)
+			if err != nil || m == nil || m.Status.NodeName == in.NodeName {
+				return m, m, err
+			}
+			changed = m.DeepCopy()
+			changed.Status.NodeName = in.NodeName
+			return m, changed, nil
+		},
+	)
 	if err != nil {
 		return "", err
 	}
 	return after.ResourceVersion, nil
 }
 
-// stale returns why the node name of a new instance belongs to another instance; empty when it does not. The provider ID of
-// the node decides. A node without one belongs to the machine if it has its name or is no older than the machine, because a
-// cloud may answer after the node has joined.
+// stale returns why the node name of a new instance belongs to another instance; empty when it does not. The provider
+// ID of the node decides. A node without one belongs to the machine if it has its name or is no older than the machine,
+// because a cloud may answer after the node has joined.
 func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
 	switch {
@@ -107,8 +114,8 @@ func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	}
 }
 
-// FinishJoin deletes the bootstrap tokens of a machine whose node has joined, or whose creation has failed, unless the machine needed none. It
-// returns the version of the machine that it read, or ObjectGone. Running it twice is harmless.
+// FinishJoin deletes the bootstrap tokens of a machine whose node has joined, or whose creation has failed, unless the
+// machine needed none. It returns the version of the machine that it read, or ObjectGone. Running it twice is harmless.
 func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil {
@@ -136,8 +143,8 @@ type Releasing struct {
 	Hurry bool // a person wants it, whether the target cluster answers or not
 }
 
-// ReleaseMachine removes our finalizer from a machine that is being deleted: the last step of its life. It also deletes the
-// bootstrap tokens of a machine that never joined. In a hurry, tokens that cannot be deleted are left to expire.
+// ReleaseMachine removes our finalizer from a machine that is being deleted: the last step of its life. It also deletes
+// the bootstrap tokens of a machine that never joined. In a hurry, tokens that cannot be deleted are left to expire.
 func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -176,10 +183,10 @@ type Begun struct {
 	Reported   kube.Reported `json:",omitzero"` // what the status says now
 }
 
-// RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries the
-// version that was read, so that NeverTried is true for one caller only, however old the caches are. Run again, it returns
-// false, the safe answer. So it does for a machine that is not new: an API server that was restored to an older state may have
-// forgotten the record of a create call.
+// RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries
+// the version that was read, so that NeverTried is true for one caller only, however old the caches are. Run again, it
+// returns false, the safe answer. So it does for a machine that is not new: an API server that was restored to an older
+// state may have forgotten the record of a create call.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, error) {
 	in.run = activity.GetInfo(ctx).WorkflowExecution.RunID
 	before, after, err := a.report(ctx, in)
@@ -187,5 +194,10 @@ func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, 
 		return Begun{}, err
 	}
 	isNew := in.Read.Stamp(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
-	return Begun{Version: after.ResourceVersion, NeverTried: neverTried(before) && isNew, RunID: in.run, Reported: reported(after)}, nil
+	return Begun{
+		Version:    after.ResourceVersion,
+		NeverTried: neverTried(before) && isNew,
+		RunID:      in.run,
+		Reported:   reported(after),
+	}, nil
 }

@@ -69,15 +69,29 @@ func TestADeadlineHasComeByTheClockOfTemporal(t *testing.T) {
 	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", aged(time.Hour))
 	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
 	assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(young))))
-	assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(young, young.CreationTimestamp.Add(20*time.Minute)))), "the worker's clock is behind")
-	assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(old))), "the workflow does not say")
-	assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(old, old.CreationTimestamp.Time))), "the worker's clock is ahead")
+	assert.True(
+		t,
+		activitiestest.Failed(activitiestest.DecideMachine(w, at(young, young.CreationTimestamp.Add(20*time.Minute)))),
+		"the worker's clock is behind",
+	)
+	assert.True(
+		t,
+		activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(old))),
+		"the workflow does not say",
+	)
+	assert.False(
+		t,
+		activitiestest.Failed(activitiestest.DecideMachine(w, at(old, old.CreationTimestamp.Time))),
+		"the worker's clock is ahead",
+	)
 }
 
 func TestEffectiveCreationTimeout(t *testing.T) {
 	t.Parallel()
 	patient := func(m *v1alpha1.Machine) {
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: activitiestest.Duration(time.Hour)}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineCreationTimeout: activitiestest.Duration(time.Hour),
+		}
 	}
 	for name, row := range map[string]struct {
 		change     func(*v1alpha1.Machine)
@@ -150,7 +164,12 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 		})
 	}
 	t.Run("one whose instance is there does not wait for its class", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), aged(100*time.Hour))
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OnNode,
+			activitiestest.Phase(v1alpha1.MachinePending),
+			aged(100*time.Hour),
+		)
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
 		assert.NotNil(t, d.Problem)
 		assert.True(t, activitiestest.Failed(d))

@@ -41,9 +41,10 @@ type Decision struct {
 	NodeFound      string `json:",omitzero"` // with the need Name
 	LastKnownState string
 
-	Prepare    bool      // our finalizer is missing
-	Target     bool      // its node joins a cluster
-	Token      bool      // its instance boots with user data: it needs a bootstrap token to join, unless it is known to need none
+	Prepare bool // our finalizer is missing
+	Target  bool // its node joins a cluster
+	// its instance boots with user data: it needs a bootstrap token to join, unless it is known to need none
+	Token      bool
 	NeverTried bool      // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time // when the creation timeout ends; never zero
 
@@ -67,8 +68,8 @@ func (a *Activities) DecideMachine(ctx context.Context, in kube.Read) (Decision,
 	return a.decideMachine(ctx, in, m, live, nil)
 }
 
-// DecideAfterCreate returns what a machine needs next after a report that its instance exists. If its node has joined already,
-// one report can say both.
+// DecideAfterCreate returns what a machine needs next after a report that its instance exists. If its node has joined
+// already, one report can say both.
 func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -81,7 +82,13 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 }
 
 // decideMachine decides about a machine that was read, as it will be after a report, if that is not nil.
-func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha1.Machine, live bool, report *Report) (Decision, error) {
+func (a *Activities) decideMachine(
+	ctx context.Context,
+	in kube.Read,
+	m *v1alpha1.Machine,
+	live bool,
+	report *Report,
+) (Decision, error) {
 	around, err := a.around(ctx, m, live)
 	if err != nil {
 		return Decision{}, err
@@ -137,10 +144,11 @@ func (a *Activities) decideMachine(ctx context.Context, in kube.Read, m *v1alpha
 	return a.confirmNeverTried(ctx, m, live, decision)
 }
 
-// needsToken reports whether an instance of a class needs a bootstrap token, as far as is known. A live decision may follow a call that
-// needed one although none was expected.
+// needsToken reports whether an instance of a class needs a bootstrap token, as far as is known. A live decision may
+// follow a call that needed one although none was expected.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
-	return class != nil && class.SecretRef != nil && (live || !a.Kube.Tokenless.Knows(class.Namespace, class.Name, versions))
+	return class != nil && class.SecretRef != nil &&
+		(live || !a.Kube.Tokenless.Knows(class.Namespace, class.Name, versions))
 }
 
 // gone returns the decision about an object that does not exist any more.
@@ -148,9 +156,14 @@ func gone() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
 }
 
-// confirmNeverTried checks live that no create call was begun for a machine that is being deleted. Then it needs neither class nor
-// Secret, because its provider has nothing to delete. A cached read is not enough to conclude that.
-func (a *Activities) confirmNeverTried(ctx context.Context, m *v1alpha1.Machine, live bool, d Decision) (Decision, error) {
+// confirmNeverTried checks live that no create call was begun for a machine that is being deleted. Then it needs
+// neither class nor Secret, because its provider has nothing to delete. A cached read is not enough to conclude that.
+func (a *Activities) confirmNeverTried(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	live bool,
+	d Decision,
+) (Decision, error) {
 	if !d.NeverTried || live {
 		return d, nil
 	}
@@ -181,7 +194,10 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 	if !live {
 		return around, nil
 	}
-	around.Class, err = a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
+	around.Class, err = a.Kube.Cluster.Client().
+		MachineV1alpha1().
+		MachineClasses(m.Namespace).
+		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		around.Class = nil
@@ -203,8 +219,8 @@ func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kub
 	return class.ProviderName(), nil
 }
 
-// neverTried reports whether no create call can have been begun for a machine: neither RecordCreateIntent has run for it, nor
-// another controller, nor does it name an instance or a node. A cached machine may be out of date.
+// neverTried reports whether no create call can have been begun for a machine: neither RecordCreateIntent has run for
+// it, nor another controller, nor does it name an instance or a node. A cached machine may be out of date.
 func neverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
 	case m.Spec.ProviderID != "" || cache.NodeNameOf(m) != "": // also without a status, when it comes from a backup

@@ -43,7 +43,11 @@ func TestAddFinalizer(t *testing.T) {
 	})
 	t.Run("an object of the same name is not the machine", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.Bare))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).AddFinalizer, kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))})
+		_, err := activitiestest.Run[string](
+			w,
+			acts(w.Kube).AddFinalizer,
+			kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))},
+		)
 		machinesGone(t, err)
 		assert.Empty(t, w.Machine("m").Finalizers)
 	})
@@ -91,7 +95,10 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 }
 
 func begin(m *v1alpha1.Machine) machine.Report {
-	return machine.Report{Read: activitiestest.Read(m), Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"}}
+	return machine.Report{
+		Read:      activitiestest.Read(m),
+		Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"},
+	}
 }
 
 func TestRecordCreateIntent(t *testing.T) {
@@ -102,7 +109,16 @@ func TestRecordCreateIntent(t *testing.T) {
 		first, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
 		require.NoError(t, err)
 		version := w.Machine("m").ResourceVersion
-		assert.Equal(t, machine.Begun{Version: version, NeverTried: true, RunID: "default-test-run-id", Reported: kube.Reported{Version: version}}, first)
+		assert.Equal(
+			t,
+			machine.Begun{
+				Version:    version,
+				NeverTried: true,
+				RunID:      "default-test-run-id",
+				Reported:   kube.Reported{Version: version},
+			},
+			first,
+		)
 		assert.Equal(t, v1alpha1.MachineOperationCreate, w.Machine("m").Status.LastOperation.Type)
 		assert.Equal(t, "default-test-run-id", w.Machine("m").Status.CreationIntent.RunID)
 		assert.NotNil(t, w.Machine("m").Status.CreationIntent.Time)
@@ -134,7 +150,11 @@ func TestRecordCreateIntent(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		for _, never := range []bool{true, false} {
-			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})
+			begun, err := activitiestest.Run[machine.Begun](
+				w,
+				acts(w.Kube).RecordCreateIntent,
+				machine.Report{Read: activitiestest.Live(m)},
+			)
 			require.NoError(t, err)
 			assert.Equal(t, never, begun.NeverTried)
 		}

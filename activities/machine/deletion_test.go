@@ -33,7 +33,11 @@ func terminating(n *corev1.Node) *corev1.NodeCondition {
 func saysTerminating(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-			Type: v1alpha1.NodeTerminating, Status: status, Reason: reason, Message: "so be it", LastTransitionTime: activitiestest.LongAgo,
+			Type:               v1alpha1.NodeTerminating,
+			Status:             status,
+			Reason:             reason,
+			Message:            "so be it",
+			LastTransitionTime: activitiestest.LongAgo,
 		})
 	}
 }
@@ -62,8 +66,14 @@ func TestAnnounceTermination(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
-				w := activitiestest.NewWorld(t, m, activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...))
+				m := activitiestest.Machine(
+					"m",
+					append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
+				w := activitiestest.NewWorld(
+					t,
+					m,
+					activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...),
+				)
 				before := w.Node()
 				versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, activitiestest.Read(m))
 				assert.Equal(t, w.Current(), versions)
@@ -87,7 +97,8 @@ func TestAnnounceTermination(t *testing.T) {
 
 func TestNoTerminationIsAnnounced(t *testing.T) {
 	t.Parallel()
-	m, early := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine]), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	early := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 	stays := activitiestest.Machine("m", activitiestest.OnNode)
 	for name, row := range map[string]struct {
 		in     kube.Read
@@ -120,20 +131,42 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 
 func TestReportOfTheStageOfADeletion(t *testing.T) {
 	t.Parallel()
-	all := []deletion.Stage{"", deletion.PreDrainHooks, deletion.Drain, deletion.Detach, deletion.PreTerminateHooks, deletion.Instance, deletion.Node, deletion.Release}
+	all := []deletion.Stage{
+		"",
+		deletion.PreDrainHooks,
+		deletion.Drain,
+		deletion.Detach,
+		deletion.PreTerminateHooks,
+		deletion.Instance,
+		deletion.Node,
+		deletion.Release,
+	}
 	for i, recorded := range all {
 		for j, told := range all {
 			m := inUse()
 			if recorded != "" {
-				m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionStage(recorded), Since: activitiestest.LongAgo}
+				m.Status.Deletion = &v1alpha1.MachineDeletion{
+					Stage: v1alpha1.MachineDeletionStage(recorded),
+					Since: activitiestest.LongAgo,
+				}
 			}
-			got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: told}}).Deletion
+			got := reportMachine(
+				activitiestest.NewWorld(t, m),
+				machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: told}},
+			).Deletion
 			if i+j == 0 {
 				continue
 			}
 			require.NotNil(t, got, "%s, told %s", recorded, told)
 			assert.Equal(t, string(all[max(i, j)]), string(got.Stage), "%s, told %s: it never goes back", recorded, told)
-			assert.Equal(t, j <= i, got.Since.Equal(&activitiestest.LongAgo), "%s, told %s: its time moves with it", recorded, told)
+			assert.Equal(
+				t,
+				j <= i,
+				got.Since.Equal(&activitiestest.LongAgo),
+				"%s, told %s: its time moves with it",
+				recorded,
+				told,
+			)
 			assert.Nil(t, got.Drain)
 		}
 	}
@@ -142,9 +175,19 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 		activitiestest.Draining(time.Hour, drain.Delete)(m)
 		m.DeletionTimestamp = nil
 		w := activitiestest.NewWorld(t, m)
-		assert.Equal(t, m.Status.Deletion, reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"}).Deletion)
+		assert.Equal(
+			t,
+			m.Status.Deletion,
+			reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"}).Deletion,
+		)
 		m.Status.Deletion = nil
-		assert.Nil(t, reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Phase: "Unknown"}).Deletion)
+		assert.Nil(
+			t,
+			reportMachine(
+				activitiestest.NewWorld(t, m),
+				machine.Report{Read: activitiestest.Read(m), Phase: "Unknown"},
+			).Deletion,
+		)
 	})
 }
 
@@ -184,7 +227,10 @@ func TestReportOfADrain(t *testing.T) {
 		check(got, "its end")
 		check(report(machine.DeletionProgress{Result: "Drained"}), "what ended stays ended")
 		check(report(machine.DeletionProgress{Means: "Evict"}), "and does not begin anew")
-		check(report(machine.DeletionProgress{Result: "Skipped", LeftBehind: []string{"web/b"}}), "nor is it skipped afterwards")
+		check(
+			report(machine.DeletionProgress{Result: "Skipped", LeftBehind: []string{"web/b"}}),
+			"nor is it skipped afterwards",
+		)
 
 		got = report(machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"})
 		want.Stage, want.Since = v1alpha1.MachineDeletionInstance, clock()
@@ -192,7 +238,13 @@ func TestReportOfADrain(t *testing.T) {
 	})
 	t.Run("one that is skipped says so with the stage", func(t *testing.T) {
 		m := inUse()
-		got := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"}}).Deletion
+		got := reportMachine(
+			activitiestest.NewWorld(t, m),
+			machine.Report{
+				Read:     activitiestest.Read(m),
+				Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"},
+			},
+		).Deletion
 		assert.Equal(t, v1alpha1.MachineDeletionInstance, got.Stage)
 		require.NotNil(t, got.Drain)
 		assert.Equal(t, []string{"", "Skipped"}, []string{got.Drain.Means, got.Drain.Result})

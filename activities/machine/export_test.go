@@ -11,7 +11,13 @@ import (
 )
 
 // IssueToken is the step of the activity of that name.
-func IssueToken(ctx context.Context, a *Activities, m *v1alpha1.Machine, attempt string, expires time.Time) (kube.TokenRef, error) {
+func IssueToken(
+	ctx context.Context,
+	a *Activities,
+	m *v1alpha1.Machine,
+	attempt string,
+	expires time.Time,
+) (kube.TokenRef, error) {
 	return a.issueToken(ctx, m, attempt, expires, time.Now())
 }
 

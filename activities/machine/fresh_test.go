@@ -37,8 +37,20 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	assert.Empty(t, w.Requests(), "all of it is in the caches")
 
 	t.Run("needs a bootstrap token when its class says what it boots with", func(t *testing.T) {
-		assert.True(t, activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "")), activitiestest.Read(m)).Token)
-		assert.False(t, activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.WithSecrets("", "a")), activitiestest.Read(m)).Token)
+		assert.True(
+			t,
+			activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "")),
+				activitiestest.Read(m),
+			).Token,
+		)
+		assert.False(
+			t,
+			activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, m, activitiestest.WithSecrets("", "a")),
+				activitiestest.Read(m),
+			).Token,
+		)
 	})
 }
 
@@ -50,10 +62,18 @@ func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Bare, activitiestest.OwnedBy[*v1alpha1.Machine](set))
 		objects := []runtime.Object{activitiestest.Class(), huge, small, m}
 		for i := range others {
-			objects = append(objects, activitiestest.Machine(fmt.Sprint("m-", i), activitiestest.OwnedBy[*v1alpha1.Machine](huge), func(m *v1alpha1.Machine) {
-				m.Spec.ProviderID = ""
-				m.Status.LastOperation.Type, m.Status.LastOperation.State = v1alpha1.MachineOperationCreate, v1alpha1.MachineStateProcessing
-			}))
+			objects = append(
+				objects,
+				activitiestest.Machine(
+					fmt.Sprint("m-", i),
+					activitiestest.OwnedBy[*v1alpha1.Machine](huge),
+					func(m *v1alpha1.Machine) {
+						m.Spec.ProviderID = ""
+						m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
+						m.Status.LastOperation.State = v1alpha1.MachineStateProcessing
+					},
+				),
+			)
 		}
 		w := activitiestest.NewWorld(t, objects...)
 		w.FairCalls = 50
@@ -67,7 +87,11 @@ func calm(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activit
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
 	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
-	activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Running"})
+	activitiestest.Twice[kube.Reported](
+		w,
+		acts(w.Kube).ReportMachine,
+		machine.Report{Read: activitiestest.Read(m), Phase: "Running"},
+	)
 	w.Forget()
 	return w
 }
@@ -97,7 +121,14 @@ func TestDecideMachineGone(t *testing.T) {
 		"another object has its name, read live": {Ref: activitiestest.Stranger(m), Live: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, machine.Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}}}, activitiestest.DecideMachine(w, in))
+			assert.Equal(
+				t,
+				machine.Decision{
+					Gone:        true,
+					MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}},
+				},
+				activitiestest.DecideMachine(w, in),
+			)
 		})
 	}
 }
@@ -150,7 +181,11 @@ func TestCachesThatAreBehind(t *testing.T) {
 				w.Metrics = kube.NewMetrics(registry)
 				w.Hold()
 				w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-				in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}, Live: row.live}
+				in := kube.Read{
+					Ref:      activitiestest.Ref(m),
+					Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
+					Live:     row.live,
+				}
 				begun := time.Now()
 				d, err := row.how(w, acts(w.Kube).DecideMachine, in)
 				assert.Equal(t, map[string]float64{row.read: 1}, reads(t, registry))
@@ -220,7 +255,10 @@ func TestAReadWaitsForWhatWokeIt(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		release := w.Hold()
 		w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-		in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion}}
+		in := kube.Read{
+			Ref:      activitiestest.Ref(m),
+			Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
+		}
 		w.Forget()
 		time.AfterFunc(20*time.Millisecond, release)
 		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)

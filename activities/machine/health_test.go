@@ -45,10 +45,15 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	t.Parallel()
 	turned := time.Now().Add(-30 * time.Second).Truncate(time.Second)
 	held := func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect}}
+		n.Spec.Taints = []corev1.Taint{
+			{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect},
+		}
 	}
 	full := func(n *corev1.Node) {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "DiskPressure", Status: "True", Reason: "Full"})
+		n.Status.Conditions = append(
+			n.Status.Conditions,
+			corev1.NodeCondition{Type: "DiskPressure", Status: "True", Reason: "Full"},
+		)
 	}
 	for name, row := range map[string]struct {
 		phase    v1alpha1.MachinePhase
@@ -71,7 +76,8 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
-			n := activitiestest.Node(append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
+			n := activitiestest.Node(
+				append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
 			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, n, activitiestest.Class()), activitiestest.Read(m))
 			if row.to == "" {
 				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
@@ -84,7 +90,10 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		})
 	}
 	t.Run("a node that is there before its machine is Pending", func(t *testing.T) {
-		made := machine.Report{Phase: "Pending", Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}}}
+		made := machine.Report{
+			Phase:      "Pending",
+			Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
+		}
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(""))
 		m.Status.Conditions = nil
 		made.Read = activitiestest.Read(m)
@@ -122,7 +131,10 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	})
 	t.Run("the clock starts when the node says that it turned bad", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(ready("False", turned))), activitiestest.Read(m))
+		d := activitiestest.DecideMachine(
+			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(ready("False", turned))),
+			activitiestest.Read(m),
+		)
 		require.NotNil(t, d.Health.Clock)
 		assert.WithinDuration(t, turned, d.Health.Clock.UnhealthySince, 0)
 	})
@@ -157,8 +169,13 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){member, sickSince(now.Add(-row.sick))}, row.change...)...)
-			decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.Class())...), at(m, now))
+			m := activitiestest.Machine(
+				"m",
+				append([]func(*v1alpha1.Machine){member, sickSince(now.Add(-row.sick))}, row.change...)...)
+			decision := activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.Class())...),
+				at(m, now),
+			)
 			require.NotNil(t, decision.Health)
 			v := *decision.Health
 			assert.Nil(t, v.Change, "a machine of a deployment fails when its replacement is granted")
@@ -193,10 +210,14 @@ func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 		"that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.OwnedBy[*v1alpha1.Machine](lone)}, true},
 		"nor does one without a set":                  {nil, true},
 	} {
-		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} { // whether that is recorded already
+		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} {
+			// whether that is recorded already
 			t.Run(name, func(t *testing.T) {
 				m := activitiestest.Machine("m", append(row.owner, sickSince(now.Add(-time.Hour)), change)...)
-				decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()), activitiestest.Read(m))
+				decision := activitiestest.DecideMachine(
+					activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()),
+					activitiestest.Read(m),
+				)
 				assert.Equal(t, row.fails, activitiestest.Failed(decision))
 			})
 		}
@@ -217,16 +238,23 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		"too few to judge from": {1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone, belongs := activitiestest.Machine("m", sickSince(now.Add(-time.Hour))), activitiestest.Machine("m", member, sickSince(now.Add(-time.Hour)))
+			alone := activitiestest.Machine("m", sickSince(now.Add(-time.Hour)))
+			belongs := activitiestest.Machine("m", member, sickSince(now.Add(-time.Hour)))
 			objects := append(activitiestest.Dead(row.gone, row.well), activitiestest.Class())
-			decision := activitiestest.DecideMachine(activitiestest.NewWorld(t, append(objects, alone)...), activitiestest.Read(alone))
+			decision := activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, append(objects, alone)...),
+				activitiestest.Read(alone),
+			)
 			assert.Equal(t, !row.holds, activitiestest.Failed(decision))
 			require.NotNil(t, decision.Health.Due, "what is held is said")
 			assert.Equal(t, row.holds, decision.Health.Change == nil)
 			if row.holds {
 				assert.Contains(t, decision.Health.Due.Message, "look dead at once")
 			}
-			decision = activitiestest.DecideMachine(activitiestest.NewWorld(t, append(objects, belongs, s)...), activitiestest.Read(belongs))
+			decision = activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, append(objects, belongs, s)...),
+				activitiestest.Read(belongs),
+			)
 			assert.False(t, activitiestest.Failed(decision))
 			if row.holds {
 				assert.Contains(t, decision.Health.Due.Message, "look dead at once")
@@ -236,8 +264,21 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		})
 	}
 	t.Run("a creation that took too long is no sign of that", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), aged(time.Hour))
-		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(activitiestest.NewWorld(t, append(activitiestest.Dead(5, 0), m, activitiestest.Class())...), activitiestest.Read(m))))
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OnNode,
+			activitiestest.Phase(v1alpha1.MachinePending),
+			aged(time.Hour),
+		)
+		assert.True(
+			t,
+			activitiestest.Failed(
+				activitiestest.DecideMachine(
+					activitiestest.NewWorld(t, append(activitiestest.Dead(5, 0), m, activitiestest.Class())...),
+					activitiestest.Read(m),
+				),
+			),
+		)
 	})
 }
 
@@ -246,7 +287,10 @@ func TestARecoveryIsRecorded(t *testing.T) {
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)
 	now := since.Add(2 * time.Hour)
 	m := activitiestest.Machine("m", sickSince(since), activitiestest.DueFor("HealthTimeout"))
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class()), at(m, now))
+	d := activitiestest.DecideMachine(
+		activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class()),
+		at(m, now),
+	)
 	require.NotNil(t, d.Health.Change)
 	assert.Equal(t, "Running", d.Health.Change.Phase)
 	assert.WithinDuration(t, since, d.Health.Clock.UnhealthySince, 0)

@@ -50,7 +50,11 @@ func TestMarkInPlace(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
 				before := w.Node()
-				versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(activitiestest.Read(m), row.reason))
+				versions := activitiestest.Twice[kube.MinVersions](
+					w,
+					acts(w.Kube).MarkInPlace,
+					mark(activitiestest.Read(m), row.reason),
+				)
 				n := w.Node()
 				assert.Equal(t, w.Current(), versions)
 				if !row.writes {
@@ -64,7 +68,12 @@ func TestMarkInPlace(t *testing.T) {
 				assert.Equal(t, corev1.ConditionTrue, c.Status)
 				assert.Equal(t, row.reason, c.Reason)
 				assert.Equal(t, "told by "+row.reason, c.Message)
-				assert.Contains(t, n.Status.Conditions, before.Status.Conditions[len(before.Status.Conditions)-1], "those of others stay")
+				assert.Contains(
+					t,
+					n.Status.Conditions,
+					before.Status.Conditions[len(before.Status.Conditions)-1],
+					"those of others stay",
+				)
 				assert.Len(t, n.Status.Conditions, 2)
 				assert.Equal(t, before.Labels, n.Labels)
 				assert.Equal(t, activitiestest.Encode(before)["spec"], activitiestest.Encode(n)["spec"])
@@ -94,8 +103,14 @@ func TestCordonNode(t *testing.T) {
 		"called off, and the machine is being deleted": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append(row.machine, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))...)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...))
+			m := activitiestest.Machine(
+				"m",
+				append(row.machine, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))...)
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...),
+			)
 			before := w.Node()
 			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
 			assert.Equal(t, w.Current(), versions)

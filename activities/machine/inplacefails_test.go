@@ -68,7 +68,12 @@ func TestInPlaceLeavesItAlone(t *testing.T) {
 		}
 	})
 	t.Run("mark, because the machine is being deleted", func(t *testing.T) {
-		leaving := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.Going[*v1alpha1.Machine])
+		leaving := activitiestest.Machine(
+			"m",
+			activitiestest.OnNode,
+			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.Going[*v1alpha1.Machine],
+		)
 		w := activitiestest.NewWorld(t, leaving, chosen)
 		_, err := onNodeSteps(w, activitiestest.Read(leaving))["mark"]()
 		require.NoError(t, err)
@@ -83,7 +88,14 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 	for step := range onNodeSteps(nil, activitiestest.Read(m)) {
 		t.Run(step+": who wrote something else", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("mine", "1")) })
+			activitiestest.Failing(
+				w.Target,
+				"patch",
+				"nodes",
+				1,
+				nil,
+				func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("mine", "1")) },
+			)
 			versions, err := onNodeSteps(w, activitiestest.Read(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, w.Current(), versions)
@@ -93,14 +105,28 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 		})
 		t.Run(step+": each time", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(w.Target, "patch", "nodes", -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+			activitiestest.Failing(
+				w.Target,
+				"patch",
+				"nodes",
+				-1,
+				apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
+				nil,
+			)
 			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 			assert.Len(t, w.Writes(), 3)
 		})
 		t.Run(step+": the node goes", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+			activitiestest.Failing(
+				w.Target,
+				"patch",
+				"nodes",
+				1,
+				nil,
+				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
+			)
 			versions, err := onNodeSteps(w, activitiestest.Read(m))[step]()
 			require.NoError(t, err)
 			assert.Empty(t, versions)
@@ -110,22 +136,47 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
 			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
-				require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(activitiestest.SaysUpdate("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""))
+				require.NoError(
+					t,
+					w.Target.Tracker().
+						Create(nodes, activitiestest.Node(activitiestest.SaysUpdate("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+				)
 			})
 			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.False(t, w.Node().Spec.Unschedulable)
-			assert.Equal(t, activitiestest.LongAgo.Unix(), activitiestest.UpdateCondition(w.Node()).LastTransitionTime.Unix(), "decided anew, for the new one")
+			assert.Equal(
+				t,
+				activitiestest.LongAgo.Unix(),
+				activitiestest.UpdateCondition(w.Node()).LastTransitionTime.Unix(),
+				"decided anew, for the new one",
+			)
 			assert.Len(t, w.Writes(), 1)
 		})
 	}
 	t.Run("mark: called off at the last moment", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")))
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Node(
+				activitiestest.IsChosen,
+				activitiestest.WithCordon,
+				activitiestest.SaysUpdate("SelectedForUpdate"),
+			),
+		)
 		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
-			w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelSelectedForUpdate: nil}}})
+			w.Edit(
+				cache.Nodes,
+				"n",
+				map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelSelectedForUpdate: nil}}},
+			)
 		})
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(activitiestest.Read(m), v1alpha1.ReasonDrainSuccessful))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			acts(w.Kube).MarkInPlace,
+			mark(activitiestest.Read(m), v1alpha1.ReasonDrainSuccessful),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.UpdateCondition(w.Node()).Reason)
 		assert.Len(t, w.Writes(), 1)
@@ -138,7 +189,14 @@ func TestInPlaceFails(t *testing.T) {
 	for step := range onNodeSteps(nil, activitiestest.Read(m)) {
 		t.Run(step+", for good", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(w.Target, "patch", "nodes", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+			activitiestest.Failing(
+				w.Target,
+				"patch",
+				"nodes",
+				1,
+				apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil),
+				nil,
+			)
 			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		})
@@ -166,7 +224,11 @@ func TestInPlaceFails(t *testing.T) {
 func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Node(activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")),
+	)
 	release := w.Hold()
 	cached, _ := w.Cluster.Node("n")
 	before := cached.DeepCopy()

@@ -17,7 +17,11 @@ import (
 func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) *activitiestest.World {
-		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Node(activitiestest.Lived))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning)),
+			activitiestest.Node(activitiestest.Lived),
+		)
 		w.ServePods()
 		w.Advances()
 		w.Label(v1alpha1.LabelCandidateForUpdate, "true")
@@ -65,7 +69,8 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 		w.Label(v1alpha1.LabelSelectedForUpdate, nil)
 		w.Advances()
 		w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
-		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m)) // an in-place update was under way
+		// an in-place update was under way
+		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
 		w.Advances()
 		assert.False(t, w.Node().Spec.Unschedulable)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, w.Reason())

@@ -17,7 +17,10 @@ import (
 // classMissing is what the workflow reports of a machine whose class is missing.
 func classMissing(m *v1alpha1.Machine, operation string) machine.Report {
 	return machine.Report{Read: activitiestest.Live(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{
-		Type: operation, State: "Failed", Description: "Cloud provider message - MachineClass small does not exist", ErrorCode: v1alpha1.ReasonClassNotFound,
+		Type:        operation,
+		State:       "Failed",
+		Description: "Cloud provider message - MachineClass small does not exist",
+		ErrorCode:   v1alpha1.ReasonClassNotFound,
 	}}
 }
 
@@ -36,14 +39,24 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
-	for _, operation := range []string{"Create", "Create", "Delete"} { // it waits for its class, again, and then for its deletion
+	for _, operation := range []string{"Create", "Create", "Delete"} {
+		// it waits for its class, again, and then for its deletion
 		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, operation))
 		require.NoError(t, err)
-		assert.Equal(t, v1alpha1.MachineOperationType(operation), w.Machine("m").Status.LastOperation.Type, "people see the operation")
+		assert.Equal(
+			t,
+			v1alpha1.MachineOperationType(operation),
+			w.Machine("m").Status.LastOperation.Type,
+			"people see the operation",
+		)
 		assert.True(t, deleted(t, w.Machine("m")).NeverTried, "no create call was begun: its provider has nothing to delete")
 	}
 
-	begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})
+	begun, err := activitiestest.Run[machine.Begun](
+		w,
+		acts(w.Kube).RecordCreateIntent,
+		machine.Report{Read: activitiestest.Live(m)},
+	)
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
 	assert.False(t, deleted(t, w.Machine("m")).NeverTried)
@@ -68,7 +81,11 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
 			require.NoError(t, err)
 			assert.False(t, deleted(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
-			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m)})
+			begun, err := activitiestest.Run[machine.Begun](
+				w,
+				acts(w.Kube).RecordCreateIntent,
+				machine.Report{Read: activitiestest.Live(m)},
+			)
 			require.NoError(t, err)
 			assert.False(t, begun.NeverTried)
 		})

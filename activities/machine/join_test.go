@@ -27,9 +27,18 @@ func TestTheJoinIsOnRecord(t *testing.T) {
 		assert.Equal(t, []string{"update machines/status"}, w.Requests())
 	})
 	t.Run("and stays", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending), func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(activitiestest.LongAgo) })
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.Phase(v1alpha1.MachinePending),
+			func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(activitiestest.LongAgo) },
+		)
 		w := activitiestest.NewWorld(t, m)
-		assert.Equal(t, activitiestest.LongAgo.Unix(), reportMachine(w, running(m)).JoinedAt.Unix(), "a node that joins again has not joined for the first time")
+		assert.Equal(
+			t,
+			activitiestest.LongAgo.Unix(),
+			reportMachine(w, running(m)).JoinedAt.Unix(),
+			"a node that joins again has not joined for the first time",
+		)
 	})
 	t.Run("also where an annotation says so", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
@@ -138,7 +147,11 @@ func TestReleaseMachine(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		issue(w, m, "1", activitiestest.Soon())
 		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m), Hurry: true})
+		_, err := activitiestest.Run[string](
+			w,
+			acts(w.Kube).ReleaseMachine,
+			machine.Releasing{Read: activitiestest.Read(m), Hurry: true},
+		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Machine("m"))
 	})

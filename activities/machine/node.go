@@ -22,17 +22,18 @@ import (
 )
 
 // SyncNode writes to the node of a machine what the machine's node template and its class want, our finalizer and the
-// machine's name. It writes nothing if the node has it all, does not exist, or its machine is being deleted. It returns the
-// version of the node to wait for; the map is empty when nothing was written. Running it twice writes once.
+// machine's name. It writes nothing if the node has it all, does not exist, or its machine is being deleted. It returns
+// the version of the node to wait for; the map is empty when nothing was written. Running it twice writes once.
 func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	m, live, err := a.Kube.Machine(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	// If two machines that name one node both wrote to it, the node would change back and forth without end. So it stays as it
-	// is until one of them is deleted.
-	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" || a.Kube.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
+	// If two machines that name one node both wrote to it, the node would change back and forth without end. So it stays
+	// as it is until one of them is deleted.
+	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" ||
+		a.Kube.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
 		return versions, nil
 	}
 	around, err := a.around(ctx, m, live)
@@ -60,17 +61,21 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	return nil, kube.Contended(in.Ref)
 }
 
-// isNew reports whether no machine has written to a node yet, and metadata alone are to be written. While a node joins, others write to it
-// several times within a second; metadata of ours are right beside all of that, whereas a list of taints or a capacity would undo it.
+// isNew reports whether no machine has written to a node yet, and metadata alone are to be written. While a node joins,
+// others write to it several times within a second; metadata of ours are right beside all of that, whereas a list of
+// taints or a capacity would undo it.
 func isNew(node *corev1.Node, changes nodesync.Changes) bool {
-	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.Empty() && changes.Capacity.Empty()
+	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.Empty() &&
+		changes.Capacity.Empty()
 }
 
-// guarded adds to the first changes on a node the annotations that keep the cluster autoscaler off it, while the deployment of its machine is
-// rolled out: otherwise the rollout would write them next. The rollout removes them when it ends.
+// guarded adds to the first changes on a node the annotations that keep the cluster autoscaler off it, while the
+// deployment of its machine is rolled out: otherwise the rollout would write them next. The rollout removes them when
+// it ends.
 func (a *Activities) guarded(set *v1alpha1.MachineSet, node *corev1.Node, changes nodesync.Changes) nodesync.Changes {
 	_, wanted := changes.Annotations.Set[v1alpha1.AnnotationScaleDownDisabled]
-	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.Unguided || !a.isRolledOut(set) {
+	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.Unguided ||
+		!a.isRolledOut(set) {
 		return changes
 	}
 	changes.Annotations.Put(v1alpha1.AnnotationScaleDownDisabled, v1alpha1.ValueLowerTrue)
@@ -88,12 +93,27 @@ func (a *Activities) isRolledOut(set *v1alpha1.MachineSet) bool {
 	return found && d.UID == owner.UID && observedeployment.Named(d) != ""
 }
 
-// markNew makes the first changes on a node, whatever version it has now, and raises the versions. What the API server finds invalid is a
-// conflict: the node is being deleted and can get no finalizer, or another node has its name. If it is the template, the next write says so.
-func (a *Activities) markNew(ctx context.Context, namespace string, seen *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
-	node, err := kube.PatchAnyVersion(ctx, a.Kube.Cluster.Target(namespace).CoreV1().Nodes(), seen.UID, seen.Name, map[string]any{
-		"labels": kube.MergePatch(changes.Labels), "annotations": kube.MergePatch(changes.Annotations), "finalizers": []string{v1alpha1.FinalizerNode},
-	})
+// markNew makes the first changes on a node, whatever version it has now, and raises the versions. What the API server
+// finds invalid is a conflict: the node is being deleted and can get no finalizer, or another node has its name. If it
+// is the template, the next write says so.
+func (a *Activities) markNew(
+	ctx context.Context,
+	namespace string,
+	seen *corev1.Node,
+	changes nodesync.Changes,
+	versions kube.MinVersions,
+) error {
+	node, err := kube.PatchAnyVersion(
+		ctx,
+		a.Kube.Cluster.Target(namespace).CoreV1().Nodes(),
+		seen.UID,
+		seen.Name,
+		map[string]any{
+			"labels":      kube.MergePatch(changes.Labels),
+			"annotations": kube.MergePatch(changes.Annotations),
+			"finalizers":  []string{v1alpha1.FinalizerNode},
+		},
+	)
 	switch {
 	case apierrors.IsInvalid(err):
 		return apierrors.NewConflict(corev1.Resource("nodes"), seen.Name, err)
@@ -104,31 +124,49 @@ func (a *Activities) markNew(ctx context.Context, namespace string, seen *corev1
 	return nil
 }
 
-// nodeToWrite returns the node that is known of a machine. After a conflict, or if none is known, it is read live: the cache was behind. It is
-// nil when there is none.
-func (a *Activities) nodeToWrite(ctx context.Context, m *v1alpha1.Machine, known *corev1.Node, conflict bool) (*corev1.Node, error) {
+// nodeToWrite returns the node that is known of a machine. After a conflict, or if none is known, it is read live: the
+// cache was behind. It is nil when there is none.
+func (a *Activities) nodeToWrite(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	known *corev1.Node,
+	conflict bool,
+) (*corev1.Node, error) {
 	if known != nil && !conflict {
 		return known, nil
 	}
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeIfStays makes changes on a node that is as it was read. A new finalizer needs a machine that exists and is not being deleted: if a
-// person has removed the machine's finalizer by force, the one on the node stays until a sweep for orphans. The machine is read after the
-// node: a person who removes both finalizers later also changes the node, so the write conflicts. A new node needs no such read: nobody has
-// taken a finalizer off it.
-func (a *Activities) writeIfStays(ctx context.Context, ref kube.Ref, node *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
+// writeIfStays makes changes on a node that is as it was read. A new finalizer needs a machine that exists and is not
+// being deleted: if a person has removed the machine's finalizer by force, the one on the node stays until a sweep for
+// orphans. The machine is read after the node: a person who removes both finalizers later also changes the node, so the
+// write conflicts. A new node needs no such read: nobody has taken a finalizer off it.
+func (a *Activities) writeIfStays(
+	ctx context.Context,
+	ref kube.Ref,
+	node *corev1.Node,
+	changes nodesync.Changes,
+	versions kube.MinVersions,
+) error {
 	if changes.Finalizer {
-		if m, err := kube.Live(ctx, a.Kube.Machines(ref.Namespace), "machine", ref); err != nil || m == nil || m.DeletionTimestamp != nil {
+		if m, err := kube.Live(ctx, a.Kube.Machines(ref.Namespace), "machine", ref); err != nil || m == nil ||
+			m.DeletionTimestamp != nil {
 			return err
 		}
 	}
 	return a.writeNode(ctx, ref.Namespace, node, changes, versions)
 }
 
-// writeNode makes changes on a node that is as it was read, and raises the versions. The capacity is written first, because
-// the second write records what was applied.
-func (a *Activities) writeNode(ctx context.Context, namespace string, node *corev1.Node, changes nodesync.Changes, versions kube.MinVersions) error {
+// writeNode makes changes on a node that is as it was read, and raises the versions. The capacity is written first,
+// because the second write records what was applied.
+func (a *Activities) writeNode(
+	ctx context.Context,
+	namespace string,
+	node *corev1.Node,
+	changes nodesync.Changes,
+	versions kube.MinVersions,
+) error {
 	nodes := a.Kube.Cluster.Target(namespace).CoreV1().Nodes()
 	if !changes.Capacity.Empty() {
 		var err error
@@ -166,7 +204,10 @@ func withChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
 func tainted(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	named := slices.Concat(edit.Remove, edit.Set)
 	result := slices.DeleteFunc(slices.Clone(list), func(t corev1.Taint) bool {
-		return slices.ContainsFunc(named, func(n nodesync.Taint) bool { return n.Key == t.Key && n.Effect == string(t.Effect) })
+		return slices.ContainsFunc(
+			named,
+			func(n nodesync.Taint) bool { return n.Key == t.Key && n.Effect == string(t.Effect) },
+		)
 	})
 	for _, t := range edit.Set {
 		result = append(result, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
@@ -181,10 +222,10 @@ type InPlaceMark struct {
 	Message string
 }
 
-// MarkInPlace writes the progress of the in-place update of a machine's node. It writes nothing if the node says so already,
-// or this is not the next step any more: the update was called off, the agent was faster, or the node that must be empty was
-// uncordoned. It returns the version of the node to decide with; the map is empty when the machine has no node for itself
-// alone. Running it twice writes once.
+// MarkInPlace writes the progress of the in-place update of a machine's node. It writes nothing if the node says so
+// already, or this is not the next step any more: the update was called off, the agent was faster, or the node that
+// must be empty was uncordoned. It returns the version of the node to decide with; the map is empty when the machine
+// has no node for itself alone. Running it twice writes once.
 func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		now := drain.InPlaceNode(node)
@@ -197,16 +238,17 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 			return
 		}
 		others := slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason // its status is always True: a new step needs a new time
+			// its status is always True: a new step needs a new time
+			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason
 		})
 		c := Condition{Type: string(v1alpha1.NodeInPlaceUpdate), True: true, Reason: in.Reason, Message: in.Message}
 		node.Status.Conditions = setCondition(others, c, metav1.NewTime(in.Read.Stamp(ctx)).Rfc3339Copy())
 	}, "status")
 }
 
-// CordonNode keeps new pods off the node of a machine. It leaves alone an existing cordon, and a node whose in-place update
-// was called off or is held. It returns the version of the node to decide with; the map is empty when the machine has no
-// node for itself alone. Running it twice writes once.
+// CordonNode keeps new pods off the node of a machine. It leaves alone an existing cordon, and a node whose in-place
+// update was called off or is held. It returns the version of the node to decide with; the map is empty when the
+// machine has no node for itself alone. Running it twice writes once.
 func (a *Activities) CordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	return a.Kube.Cordon(ctx, in, true)
 }
@@ -220,8 +262,8 @@ func (a *Activities) UncordonNode(ctx context.Context, in kube.Read) (kube.MinVe
 }
 
 // AnnounceTermination sets the condition Terminating on the node of a machine that is being deleted. A node that has it
-// already keeps its reason. It returns the version of the node to decide with; the map is empty when the machine has no node
-// for itself alone, or this worker's cache does not know of the deletion yet. Running it twice writes once.
+// already keeps its reason. It returns the version of the node to decide with; the map is empty when the machine has no
+// node for itself alone, or this worker's cache does not know of the deletion yet. Running it twice writes once.
 func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	known := false
 	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
@@ -229,8 +271,14 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 		if !known || cache.IsTrue(node.Status.Conditions, v1alpha1.NodeTerminating) {
 			return
 		}
-		c := Condition{Type: string(v1alpha1.NodeTerminating), True: true, Reason: v1alpha1.ReasonScaleDown, Message: v1alpha1.MessageTerminatingScaleDown}
-		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) { // the phase may already be Terminating
+		c := Condition{
+			Type:    string(v1alpha1.NodeTerminating),
+			True:    true,
+			Reason:  v1alpha1.ReasonScaleDown,
+			Message: v1alpha1.MessageTerminatingScaleDown,
+		}
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) {
+			// the phase may already be Terminating
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
 		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy())
@@ -241,9 +289,9 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 	return versions, nil
 }
 
-// deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay for
-// six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and ignored.
-// It leaves those of an instance that stays.
+// deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay
+// for six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and
+// ignored. It leaves those of an instance that stays.
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
 	if in.InstanceStays {
 		return nil
@@ -256,10 +304,12 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // the API server was too busy
+		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
+			// the API server was too busy
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
-			activity.GetLogger(ctx).Warn("attachment cannot be deleted", "attachment", item.Name, "node", in.NodeName, "error", err)
+			activity.GetLogger(ctx).
+				Warn("attachment cannot be deleted", "attachment", item.Name, "node", in.NodeName, "error", err)
 		}
 	}
 	return nil
@@ -274,10 +324,10 @@ type NodeRemoval struct {
 	InstanceStays bool
 }
 
-// DeleteNode deletes the Node object of an instance that is gone. A node that does not exist is a success, and so is one
-// that belongs to another instance or machine by now: it is left alone. Only the version of the node that was checked is
-// deleted. The volume attachments of an instance that may still run stay: without them, a volume could be attached to a second
-// node while the instance writes to it. Kubernetes releases them when it considers that safe.
+// DeleteNode deletes the Node object of an instance that is gone. A node that does not exist is a success, and so is
+// one that belongs to another instance or machine by now: it is left alone. Only the version of the node that was
+// checked is deleted. The volume attachments of an instance that may still run stay: without them, a volume could be
+// attached to a second node while the instance writes to it. Kubernetes releases them when it considers that safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	target := a.Kube.Cluster.Target(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
@@ -302,13 +352,14 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.Contended(in.Machine)
 }
 
-// anothers reports whether a node belongs to another instance than that with this provider ID, as far as both are known.
+// anothers reports whether a node belongs to another instance than that with this provider ID, as far as both are
+// known.
 func anothers(node *corev1.Node, providerID string) bool {
 	return providerID != "" && node.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, providerID)
 }
 
-// lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does not
-// exist.
+// lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does
+// not exist.
 func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
 	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
 		return node, nil
@@ -336,7 +387,11 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 			return fmt.Errorf("release node: %w", err)
 		}
 	}
-	err := nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}})
+	err := nodes.Delete(
+		ctx,
+		node.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}},
+	)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete node %s: %w", node.Name, err)
 	}

@@ -54,11 +54,24 @@ func TestDeleteNode(t *testing.T) {
 func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.Backup} }))
-	_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"})
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.Backup} }),
+	)
+	_, err := activitiestest.Run[any](
+		w,
+		acts(w.Kube).DeleteNode,
+		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"},
+	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.Writes())
-	assert.Equal(t, []string{activitiestest.Backup}, w.Node().Finalizers, "that of others holds the node until they let go")
+	assert.Equal(
+		t,
+		[]string{activitiestest.Backup},
+		w.Node().Finalizers,
+		"that of others holds the node until they let go",
+	)
 	assert.NotNil(t, w.Node().DeletionTimestamp)
 
 	var sent clienttesting.DeleteActionImpl
@@ -90,8 +103,19 @@ func TestDeleteNodeThatWasReplacedMeanwhile(t *testing.T) {
 func TestDeleteNodeAgainWhenItsWriteMetAnother(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} }))
-	activitiestest.Failing(w.Target, "update", "nodes", 1, nil, func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("note", "new")) })
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} }),
+	)
+	activitiestest.Failing(
+		w.Target,
+		"update",
+		"nodes",
+		1,
+		nil,
+		func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("note", "new")) },
+	)
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
 	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
 	assert.Nil(t, w.Node())

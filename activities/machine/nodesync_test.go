@@ -47,8 +47,17 @@ func TestSyncNode(t *testing.T) {
 	w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
 	before := w.Node()
 	n := activitiestest.SyncNode(w, activitiestest.Read(m))
-	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.Writes(), "capacity first; and the second run writes nothing")
-	assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels)
+	assert.Equal(
+		t,
+		[]string{"patch nodes/status", "update nodes"},
+		w.Writes(),
+		"capacity first; and the second run writes nothing",
+	)
+	assert.Equal(
+		t,
+		map[string]string{"kubernetes.io/os": "linux", "pool": "web", v1alpha1.LabelMachineName: "m"},
+		n.Labels,
+	)
 	assert.Equal(t, map[string]string{
 		"volumes.kubernetes.io/x": "true", "team": "shop",
 		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
@@ -56,8 +65,12 @@ func TestSyncNode(t *testing.T) {
 		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2"}`,
 	}, n.Annotations)
 	assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerNode}, n.Finalizers)
-	assert.Equal(t, append(before.Spec.Taints, corev1.Taint{Key: "only", Value: "web", Effect: "NoSchedule"}), n.Spec.Taints,
-		"those of others stay, and so does when they were added")
+	assert.Equal(
+		t,
+		append(before.Spec.Taints, corev1.Taint{Key: "only", Value: "web", Effect: "NoSchedule"}),
+		n.Spec.Taints,
+		"those of others stay, and so does when they were added",
+	)
 	assert.Equal(t, map[string]string{"cpu": "4", dongle: "2"}, amounts(n))
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions)
 }
@@ -196,7 +209,11 @@ func TestSyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
 	require.Len(t, activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints, 1)
 	w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
 	w.Forget()
-	assert.Empty(t, activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints, "its components run: it does not come back")
+	assert.Empty(
+		t,
+		activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints,
+		"its components run: it does not come back",
+	)
 	assert.Empty(t, w.Writes())
 }
 
@@ -238,26 +255,46 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 	})
 	t.Run("but not because of a machine that is being deleted", func(t *testing.T) {
 		former := activitiestest.Machine("former", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
-		w := activitiestest.NewWorld(t, m, former, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }))
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			former,
+			activitiestest.Class(),
+			activitiestest.Node(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }),
+		)
 		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.Read(m)).Labels[v1alpha1.LabelMachineName])
 	})
 	t.Run("and puts no finalizer on a node that is being deleted", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, activitiestest.Going[*corev1.Node]))
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.Lived, activitiestest.Going[*corev1.Node]),
+		)
 		assert.Equal(t, []string{activitiestest.Backup}, activitiestest.SyncNode(w, activitiestest.Read(m)).Finalizers)
 	})
 }
 
-// A node that joins is written by its kubelet, by the controllers of its taints and by a cloud controller manager within the same second.
+// A node that joins is written by its kubelet, by the controllers of its taints and by a cloud controller manager
+// within the same second.
 func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, templated, func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec.Spec.Taints = nil })
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		templated,
+		func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec.Spec.Taints = nil },
+	)
 	lived := func(n *corev1.Node) { n.UID = "uid-n" }
 	t.Run("although the node has changed since", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
 		release := w.Hold()
 		w.Edit(cache.Nodes, "n", map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{"theirs": "1"}, "finalizers": []any{activitiestest.Backup, "theirs/late"}},
-			"spec":     map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
+			"metadata": map[string]any{
+				"labels":     map[string]any{"theirs": "1"},
+				"finalizers": []any{activitiestest.Backup, "theirs/late"},
+			},
+			"spec": map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
 		})
 		w.Forget()
 		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
@@ -265,7 +302,11 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		n := w.Node()
 		assert.Equal(t, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions)
 		assert.Equal(t, []string{"patch nodes"}, w.Requests(), "it reads nothing live")
-		assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "theirs": "1", "pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels)
+		assert.Equal(
+			t,
+			map[string]string{"kubernetes.io/os": "linux", "theirs": "1", "pool": "web", v1alpha1.LabelMachineName: "m"},
+			n.Labels,
+		)
 		assert.ElementsMatch(t, []string{activitiestest.Backup, "theirs/late", v1alpha1.FinalizerNode}, n.Finalizers)
 		assert.Equal(t, []corev1.Taint{{Key: "theirs", Effect: "NoSchedule"}}, n.Spec.Taints)
 		assert.NotContains(t, n.Annotations, v1alpha1.AnnotationNotManaged)
@@ -354,7 +395,10 @@ func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 			}))
 			w.Hold()
 			force := func() {
-				assert.NoError(t, w.Machines.MachineV1alpha1().Machines(m.Namespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
+				assert.NoError(
+					t,
+					w.Machines.MachineV1alpha1().Machines(m.Namespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+				)
 			}
 			if again {
 				conflict := apierrors.NewConflict(corev1.Resource("nodes"), "n", nil)

@@ -21,10 +21,15 @@ import (
 func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived, func(n *corev1.Node) {
-		n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
-		n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
-	}))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Class(dongles),
+		activitiestest.Node(activitiestest.Lived, func(n *corev1.Node) {
+			n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
+			n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
+		}),
+	)
 	release := w.Hold()
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
 	cachedClass, _ := w.Cluster.Class(activitiestest.Shop + "/small")
@@ -67,16 +72,31 @@ func TestSyncNodeMeetsAFasterWriter(t *testing.T) {
 			})
 			n := activitiestest.SyncNode(w, activitiestest.Read(m))
 			assert.Len(t, w.Writes(), 3, "one was in vain")
-			assert.Equal(t, map[string]string{"kubernetes.io/os": "linux", "mine": "1", "pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels)
-			assert.Equal(t, []corev1.Taint{{Key: "mine", Effect: "NoSchedule"}, {Key: "only", Value: "web", Effect: "NoSchedule"}}, n.Spec.Taints,
-				"what the other one wrote is not lost")
+			assert.Equal(
+				t,
+				map[string]string{"kubernetes.io/os": "linux", "mine": "1", "pool": "web", v1alpha1.LabelMachineName: "m"},
+				n.Labels,
+			)
+			assert.Equal(
+				t,
+				[]corev1.Taint{{Key: "mine", Effect: "NoSchedule"}, {Key: "only", Value: "web", Effect: "NoSchedule"}},
+				n.Spec.Taints,
+				"what the other one wrote is not lost",
+			)
 			assert.Equal(t, map[string]string{"cpu": "4", dongle: "2"}, amounts(n))
 		})
 	}
 	t.Run("each time", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
-		activitiestest.Failing(w.Target, "update", "nodes", -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+		activitiestest.Failing(
+			w.Target,
+			"update",
+			"nodes",
+			-1,
+			apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
+			nil,
+		)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.Writes(), 3)
@@ -90,7 +110,14 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
 		t.Run("it goes "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node())
-			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+			activitiestest.Failing(
+				w.Target,
+				verb,
+				"nodes",
+				1,
+				nil,
+				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
+			)
 			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
@@ -99,11 +126,19 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
 			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
-				require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""))
+				require.NoError(
+					t,
+					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+				)
 			})
 			n := activitiestest.SyncNode(w, activitiestest.Read(m))
 			assert.Equal(t, "uid-new", string(n.UID))
-			assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, n.Labels, "decided anew, for the new one")
+			assert.Equal(
+				t,
+				map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"},
+				n.Labels,
+				"decided anew, for the new one",
+			)
 		})
 	}
 }

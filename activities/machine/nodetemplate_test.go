@@ -26,7 +26,16 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	o := activitiestest.NewOffice(t, c)
 	cloud := func(step any) cloud.InstanceAnswer {
 		d := activitiestest.DecideMachine(w, activitiestest.Read(m))
-		answer, err := o.Ask(step, cloud.InstanceCall{Machine: activitiestest.Ref(m), Class: d.Class, ProviderID: d.ProviderID, NodeName: d.NodeName, NeverTried: d.NeverTried})
+		answer, err := o.Ask(
+			step,
+			cloud.InstanceCall{
+				Machine:    activitiestest.Ref(m),
+				Class:      d.Class,
+				ProviderID: d.ProviderID,
+				NodeName:   d.NodeName,
+				NeverTried: d.NeverTried,
+			},
+		)
 		require.NoError(t, err)
 		require.Nil(t, answer.Problem)
 		return answer
@@ -39,7 +48,11 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	require.NoError(t, err)
 	w.Settle()
 	made := cloud(o.CreateInstance)
-	activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, machine.Recorded{Read: activitiestest.Read(m), ProviderID: made.ProviderID, NodeName: made.NodeName})
+	activitiestest.Twice[machine.Record](
+		w,
+		acts(w.Kube).RecordInstance,
+		machine.Recorded{Read: activitiestest.Read(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
+	)
 	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Pending"})
 	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 
@@ -54,12 +67,19 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 	assert.Empty(t, activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
 
-	require.NoError(t, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}),
+	)
 	w.Settle()
 	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 	cloud(o.DeleteInstance)
 	assert.Empty(t, o.Cloud.Instances())
-	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID})
+	activitiestest.Twice[any](
+		w,
+		acts(w.Kube).DeleteNode,
+		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID},
+	)
 	_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
 	require.NoError(t, err)
 	assert.Nil(t, w.Machine("m"))

@@ -17,10 +17,10 @@ import (
 	"millwright/observe/machine"
 )
 
-// PreserveMachine writes to a machine and its node what is decided about the machine's preservation. It writes nothing if
-// both say so already, the machine is being deleted, or another machine names its node too. It returns the versions to wait
-// for; the map is empty when nothing was written. After an interruption, the next run continues. Running it twice writes
-// once.
+// PreserveMachine writes to a machine and its node what is decided about the machine's preservation. It writes nothing
+// if both say so already, the machine is being deleted, or another machine names its node too. It returns the versions
+// to wait for; the map is empty when nothing was written. After an interruption, the next run continues. Running it
+// twice writes once.
 func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	for range kube.MaxConflicts {
@@ -53,8 +53,8 @@ type preservation struct {
 	decision preserve.Decision
 }
 
-// preservation reads a machine and its node and decides; nil means that there is nothing to decide. The node is read live,
-// because a missing annotation ends a preservation, and an old cache must not cause that.
+// preservation reads a machine and its node and decides; nil means that there is nothing to decide. The node is read
+// live, because a missing annotation ends a preservation, and an old cache must not cause that.
 func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservation, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil || m == nil {
@@ -69,7 +69,13 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 		return nil, err
 	}
 	now := in.Time()
-	return &preservation{Activities: a, machine: m, node: node, now: now, decision: preserve.Decide(machine.PreserveFacts(m, node, now))}, nil
+	return &preservation{
+		Activities: a,
+		machine:    m,
+		node:       node,
+		now:        now,
+		decision:   preserve.Decide(machine.PreserveFacts(m, node, now)),
+	}, nil
 }
 
 // write makes the changes and raises the versions. The recorded end is written first and removed last: as long as it is
@@ -87,8 +93,8 @@ func (p *preservation) write(ctx context.Context, versions kube.MinVersions) err
 	return nil
 }
 
-// writeExpiry writes the end of preservation and nothing else of the status. The phase did not change, so its time must not
-// change, nor any timeout that counts from it.
+// writeExpiry writes the end of preservation and nothing else of the status. The phase did not change, so its time must
+// not change, nor any timeout that counts from it.
 func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
 	if !p.decision.StatusChange {
 		return nil
@@ -124,7 +130,9 @@ func (p *preservation) markNode(ctx context.Context, versions kube.MinVersions) 
 	}
 	if changes.Taint {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
-			Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: new(metav1.NewTime(p.now).Rfc3339Copy()),
+			Key:       v1alpha1.TaintPreserved,
+			Effect:    v1alpha1.TaintPreservedEffect,
+			TimeAdded: new(metav1.NewTime(p.now).Rfc3339Copy()),
 		})
 	}
 	node, err := p.Kube.Cluster.Target(p.machine.Namespace).CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
@@ -154,7 +162,8 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 	p.node = node
 	versions.Raise(cache.Nodes, node.ResourceVersion)
 	began := c.True && !cache.IsTrue(before, v1alpha1.NodePreserved)
-	if lost := !c.True && !p.decision.StatusChange; began || lost { // if the recorded end is still there, writeExpiry records the event
+	if lost := !c.True && !p.decision.StatusChange; began || lost {
+		// if the recorded end is still there, writeExpiry records the event
 		p.recordEvent()
 	}
 	return nil

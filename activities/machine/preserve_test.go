@@ -39,7 +39,12 @@ func nodeAsks(value string) func(*corev1.Node) {
 func ill(m *v1alpha1.Machine) {
 	since := metav1.Unix(1_700_000_000, 0)
 	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, LastUpdateTime: since}
-	m.Status.LastOperation = v1alpha1.LastOperation{Type: "HealthCheck", State: "Failed", Description: "ill", LastUpdateTime: since}
+	m.Status.LastOperation = v1alpha1.LastOperation{
+		Type:           "HealthCheck",
+		State:          "Failed",
+		Description:    "ill",
+		LastUpdateTime: since,
+	}
 	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: since}
 	m.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "False", LastTransitionTime: since}}
 }
@@ -56,7 +61,10 @@ func cordoned(n *corev1.Node) {
 		n.Annotations = map[string]string{}
 	}
 	n.Annotations["mine"] = "1"
-	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "DiskPressure", Status: "False", LastTransitionTime: since, LastHeartbeatTime: since})
+	n.Status.Conditions = append(
+		n.Status.Conditions,
+		corev1.NodeCondition{Type: "DiskPressure", Status: "False", LastTransitionTime: since, LastHeartbeatTime: since},
+	)
 }
 
 // preserveMachine preserves twice, and checks that the versions name what was written.
@@ -102,11 +110,19 @@ func TestPreserveMachine(t *testing.T) {
 	preserveMachine(w, keepAt(m, 0))
 	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.Writes())
 	assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
-	assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}, w.Node().Annotations)
+	assert.Equal(
+		t,
+		map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"},
+		w.Node().Annotations,
+	)
 	assert.Nil(t, preservedTaint(w.Node()))
 	began := metav1.NewTime(activitiestest.KeptFrom)
 	assert.Equal(t, corev1.NodeCondition{
-		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser, Message: runningSentence, LastTransitionTime: began,
+		Type:               v1alpha1.NodePreserved,
+		Status:             "True",
+		Reason:             v1alpha1.ReasonPreservedByUser,
+		Message:            runningSentence,
+		LastTransitionTime: began,
 	}, preservedCondition(w.Node()))
 	assert.Equal(t, []string{"Normal Preserved " + runningSentence}, w.Told())
 
@@ -133,7 +149,10 @@ func TestPreserveMachine(t *testing.T) {
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Empty(t, w.Node().Annotations)
 		assert.Equal(t, corev1.NodeCondition{
-			Type: v1alpha1.NodePreserved, Status: "False", Reason: v1alpha1.ReasonPreservationStopped, Message: stopSentence + "its time is over.",
+			Type:               v1alpha1.NodePreserved,
+			Status:             "False",
+			Reason:             v1alpha1.ReasonPreservationStopped,
+			Message:            stopSentence + "its time is over.",
 			LastTransitionTime: activitiestest.KeptUntil,
 		}, preservedCondition(w.Node()))
 		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.Told())
@@ -162,13 +181,20 @@ func TestPreserveAFailedMachine(t *testing.T) {
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions[:2], "and the kubelet's conditions")
 	assert.Equal(t, failedSentence, preservedCondition(n).Message)
 	assert.Equal(t, map[string]string{
-		"mine": "1", v1alpha1.AnnotationPreserve: "when-failed", v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true",
+		"mine":                                    "1",
+		v1alpha1.AnnotationPreserve:               "when-failed",
+		v1alpha1.AnnotationScaleDownDisabled:      "true",
+		v1alpha1.AnnotationScaleDownDisabledByMCM: "true",
 	}, n.Annotations)
 	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "when-failed"}, w.Machine("m").Annotations)
 	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.Told())
 
 	t.Run("and stop", func(t *testing.T) {
-		w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}})
+		w.Edit(
+			cache.Nodes,
+			"n",
+			map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}},
+		)
 		preserveMachine(w, keepAt(m, time.Hour))
 		after := w.Node()
 		assert.True(t, after.Spec.Unschedulable)
@@ -184,7 +210,13 @@ func TestPreserveAFailedMachine(t *testing.T) {
 func TestWhatAUserDisabledStays(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, asks("now"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"} }))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Node(
+			func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"} },
+		),
+	)
 	for since, writes := range [][]string{
 		{"update machines/status", "patch nodes/status"},
 		{"patch machines", "update machines/status", "patch nodes/status"},
@@ -214,10 +246,17 @@ func TestAnEndThatIsOnRecordIsNotMoved(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("when-failed"), func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil // written with the phase
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: activitiestest.Duration(time.Minute)}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachinePreserveTimeout: activitiestest.Duration(time.Minute),
+		}
 	})
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
 	preserveMachine(w, keepAt(m, time.Hour))
 	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.Writes())
-	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.Told(), "told when the node says so, whoever wrote the end")
+	assert.Equal(
+		t,
+		[]string{"Normal Preserved " + failedSentence},
+		w.Told(),
+		"told when the node says so, whoever wrote the end",
+	)
 }

@@ -48,7 +48,13 @@ func TestPreserveWithoutANode(t *testing.T) {
 func TestPreserveMachineLeavesItAlone(t *testing.T) {
 	t.Parallel()
 	asking := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
-	leaving := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"), activitiestest.Going[*v1alpha1.Machine])
+	leaving := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		ill,
+		asks("now"),
+		activitiestest.Going[*v1alpha1.Machine],
+	)
 	calm := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("false"))
 	for name, row := range map[string]struct {
 		in      kube.Read

@@ -47,7 +47,12 @@ func TestPreserveMachineMeetsAFasterWriter(t *testing.T) {
 	t.Run("who changed the wish", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(writeEnd, 1, nil, func() { w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationPreserve, "false")) })
+		w.Fail(
+			writeEnd,
+			1,
+			nil,
+			func() { w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationPreserve, "false")) },
+		)
 		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
 		require.NoError(t, err)
 		assert.Empty(t, versions)
@@ -83,7 +88,10 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			w.Fail(at, 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
-				require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""))
+				require.NoError(
+					t,
+					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+				)
 			})
 			preserveMachine(w, keepAt(m, 0))
 			assert.Equal(t, "uid-new", string(w.Node().UID))
@@ -95,7 +103,10 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"), activitiestest.Bare[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		w.Fail(writeEnd, 1, nil, func() {
-			require.NoError(t, w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "m"))
+			require.NoError(
+				t,
+				w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "m"),
+			)
 		})
 		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
 		require.NoError(t, err)

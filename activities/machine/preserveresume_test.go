@@ -16,8 +16,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// saying tells which of the four places say that the machine is preserved: its end, the node's marks, the node's condition
-// and what the machine remembers.
+// saying tells which of the four places say that the machine is preserved: its end, the node's marks, the node's
+// condition and what the machine remembers.
 func saying(w *activitiestest.World) []string {
 	m, n := w.Machine("m"), w.Node()
 	places := []string{}
@@ -89,7 +89,11 @@ func TestStopResumesAtEachStep(t *testing.T) {
 			require.Equal(t, all, saying(w))
 			w.Told()
 			w.Fail(row.at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, v1alpha1.DefaultPreserveTimeout))
+			_, err := activitiestest.Run[kube.MinVersions](
+				w,
+				acts(w.Kube).PreserveMachine,
+				keepAt(m, v1alpha1.DefaultPreserveTimeout),
+			)
 			require.ErrorContains(t, err, "no answer")
 			assert.Equal(t, row.left, saying(w))
 			assert.Empty(t, w.Told())
@@ -99,7 +103,12 @@ func TestStopResumesAtEachStep(t *testing.T) {
 			assert.Empty(t, saying(w))
 			assert.Empty(t, w.Node().Annotations)
 			assert.Empty(t, w.Machine("m").Annotations)
-			assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.Told(), "told once, at the end")
+			assert.Equal(
+				t,
+				[]string{"Normal PreservationStopped " + stopSentence + "its time is over."},
+				w.Told(),
+				"told once, at the end",
+			)
 			assert.Equal(t, stopSentence+"its time is over.", preservedCondition(w.Node()).Message)
 		})
 	}

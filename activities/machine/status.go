@@ -42,27 +42,30 @@ type Condition struct {
 // Report is what the status of a Machine should say. Every report also copies the node's conditions.
 type Report struct {
 	Read           kube.Read
-	Phase          string            // empty keeps the phase
-	Operation      *LastOperation    // nil keeps it
-	Step           *kube.Step        // nil clears it: the machine is calm
-	Conditions     []Condition       // our own; those that are not named stay
-	LastKnownState string            // empty keeps it
-	Clock          *health.Clock     // nil keeps it
-	InstanceGone   bool              // the provider says that the instance is gone; false keeps what is recorded
-	Stopped        bool              // the creation waits for a person: its timeout does not count until a report says false
-	Addresses      []kube.Address    // of an instance without a node; nil keeps them
-	Joined         bool              // the node has joined: recorded once, and not if an annotation says so
-	PreserveUntil  time.Time         // the machine fails and is preserved from now on; zero keeps what is recorded
-	Deletion       *DeletionProgress // nil keeps what is recorded
-	Drain          *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
-	Event          *kube.Event       // recorded if the status changed; nil: none
+	Phase          string         // empty keeps the phase
+	Operation      *LastOperation // nil keeps it
+	Step           *kube.Step     // nil clears it: the machine is calm
+	Conditions     []Condition    // our own; those that are not named stay
+	LastKnownState string         // empty keeps it
+	Clock          *health.Clock  // nil keeps it
+	InstanceGone   bool           // the provider says that the instance is gone; false keeps what is recorded
+	// the creation waits for a person: its timeout does not count until a report says false
+	Stopped       bool
+	Addresses     []kube.Address    // of an instance without a node; nil keeps them
+	Joined        bool              // the node has joined: recorded once, and not if an annotation says so
+	PreserveUntil time.Time         // the machine fails and is preserved from now on; zero keeps what is recorded
+	Deletion      *DeletionProgress // nil keeps what is recorded
+	Drain         *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
+	Event         *kube.Event       // recorded if the status changed; nil: none
 
-	WithoutToken bool `json:",omitzero"` // this attempt to create the instance has no bootstrap token; for RecordCreateIntent alone
+	// this attempt to create the instance has no bootstrap token; for RecordCreateIntent alone
+	WithoutToken bool `json:",omitzero"`
 
 	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
 }
 
-// ReportMachine writes the status of a Machine, unless it says so already. It returns what the status says then, or ObjectGone.
+// ReportMachine writes the status of a Machine, unless it says so already. It returns what the status says then, or
+// ObjectGone.
 func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.Reported, error) {
 	_, after, err := a.report(ctx, in)
 	if err != nil {
@@ -83,23 +86,28 @@ func reported(m *v1alpha1.Machine) kube.Reported {
 // report writes the status of a Machine and returns the machine before and after.
 func (a *Activities) report(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
 	machines, stamp := a.Kube.Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
-	before, after, err = kube.WriteStatus(ctx, in.Read, machines, func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
-		m, live, err := a.Kube.Machine(ctx, read)
-		if err != nil || m == nil {
-			return nil, nil, err
-		}
-		node, err := a.Kube.Node(ctx, m, live)
-		if err != nil {
-			return nil, nil, err
-		}
-		changed = m.DeepCopy()
-		applyReport(changed, node, in, stamp)
-		explained(changed, a.Kube.Cluster.ClassOf(m), stamp)
-		if equality.Semantic.DeepEqual(changed.Status, m.Status) {
-			return m, m, nil
-		}
-		return m, changed, nil
-	})
+	before, after, err = kube.WriteStatus(
+		ctx,
+		in.Read,
+		machines,
+		func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
+			m, live, err := a.Kube.Machine(ctx, read)
+			if err != nil || m == nil {
+				return nil, nil, err
+			}
+			node, err := a.Kube.Node(ctx, m, live)
+			if err != nil {
+				return nil, nil, err
+			}
+			changed = m.DeepCopy()
+			applyReport(changed, node, in, stamp)
+			explained(changed, a.Kube.Cluster.ClassOf(m), stamp)
+			if equality.Semantic.DeepEqual(changed.Status, m.Status) {
+				return m, m, nil
+			}
+			return m, changed, nil
+		},
+	)
 	if err != nil || after == before {
 		return before, after, err
 	}
@@ -110,15 +118,16 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	return before, after, nil
 }
 
-// applyReport changes the status as the report says. A time changes only with the value that it belongs to. None is before the
-// creation of the machine, whose time is the API server's, which may be a little ahead of Temporal's.
+// applyReport changes the status as the report says. A time changes only with the value that it belongs to. None is
+// before the creation of the machine, whose time is the API server's, which may be a little ahead of Temporal's.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
 	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
 	status.NodeName = cache.NodeNameOf(m)
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now
-		status.CurrentStatus.TimeoutActive = in.Phase == string(v1alpha1.MachinePending) || in.Phase == string(v1alpha1.MachineUnknown)
+		status.CurrentStatus.TimeoutActive = in.Phase == string(v1alpha1.MachinePending) ||
+			in.Phase == string(v1alpha1.MachineUnknown)
 	}
 	if status.CurrentStatus.PreserveExpiryTime == nil && !in.PreserveUntil.IsZero() {
 		status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(in.PreserveUntil).Rfc3339Copy())
@@ -161,11 +170,14 @@ func Reported(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine
 	return m
 }
 
-// explained adds to the status what the machine waits for: to the current operation, and as the condition Blocked while the machine stands
-// still. Of is its class; nil: it has none.
+// explained adds to the status what the machine waits for: to the current operation, and as the condition Blocked while
+// the machine stands still. Of is its class; nil: it has none.
 func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	s, operation := &m.Status, m.Status.CurrentOperation
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineBlocked })
+	s.Conditions = slices.DeleteFunc(
+		s.Conditions,
+		func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineBlocked },
+	)
 	if operation == nil {
 		return
 	}
@@ -173,13 +185,17 @@ func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	operation.WaitsFor, operation.BlockedBy = phrase.Message(w.Sentence(now)), w.Blockers
 	if w.Blocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
-			Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: explain.Reason(w.Blockers[0]), Message: operation.WaitsFor,
+			Type:               v1alpha1.MachineBlocked,
+			Status:             corev1.ConditionTrue,
+			Reason:             explain.Reason(w.Blockers[0]),
+			Message:            operation.WaitsFor,
 			LastTransitionTime: operation.Since,
 		})
 	}
 }
 
-// withIgnoredKind returns the conditions of a report. That the class was read comes with a word about a kind that has no effect.
+// withIgnoredKind returns the conditions of a report. That the class was read comes with a word about a kind that has
+// no effect.
 func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKind(class)
 	return list.Map(conditions, func(c Condition) Condition {
@@ -190,8 +206,8 @@ func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Conditi
 	})
 }
 
-// creationIntent records the first create call, or, with the first operation of a machine, that there was none: from then on the type
-// of the operation does not tell.
+// creationIntent records the first create call, or, with the first operation of a machine, that there was none: from
+// then on the type of the operation does not tell.
 func creationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
 	was := m.Status.CreationIntent
 	switch {
@@ -261,7 +277,12 @@ func addresses(was []corev1.NodeAddress, reported []kube.Address) []corev1.NodeA
 
 // mergeConditions returns the node's conditions with their messages, followed by our own. Without a node, the last copy
 // stays.
-func mergeConditions(old []corev1.NodeCondition, node *corev1.Node, own []Condition, now metav1.Time) []corev1.NodeCondition {
+func mergeConditions(
+	old []corev1.NodeCondition,
+	node *corev1.Node,
+	own []Condition,
+	now metav1.Time,
+) []corev1.NodeCondition {
 	isOurs := func(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
 	copied := slices.DeleteFunc(slices.Clone(old), isOurs)
 	if node != nil {
@@ -293,12 +314,14 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 	return list
 }
 
-// DeletionProgress is what a report says about a machine's deletion. The stage never goes back, and a result never changes.
+// DeletionProgress is what a report says about a machine's deletion. The stage never goes back, and a result never
+// changes.
 type DeletionProgress struct {
-	Stage      deletion.Stage // that begins; empty keeps it
-	Means      string         // how pods are removed from now on; empty keeps it. The first one starts the timeout of the drain
-	Result     string         // how the drain ended; empty keeps it
-	LeftBehind []string       // pods that are still on the node
+	Stage deletion.Stage // that begins; empty keeps it
+	// how pods are removed from now on; empty keeps it. The first one starts the timeout of the drain
+	Means      string
+	Result     string   // how the drain ended; empty keeps it
+	LeftBehind []string // pods that are still on the node
 }
 
 // applied returns the record after the report. A time changes only with the value that it belongs to.
@@ -335,8 +358,8 @@ func recordProgress(drain *v1alpha1.MachineDrain, means, result string, left []s
 	drain.Result, drain.LeftBehind = result, left
 }
 
-// StayingDrain is what a report says about the drain of a node whose machine is not being deleted. A new purpose or occasion
-// starts a new record.
+// StayingDrain is what a report says about the drain of a node whose machine is not being deleted. A new purpose or
+// occasion starts a new record.
 type StayingDrain struct {
 	Purpose    attention.DrainPurpose
 	Means      string // as in DeletionProgress
@@ -349,7 +372,11 @@ func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 		return was
 	}
 	purpose, occasion := v1alpha1.DrainPurpose(d.Purpose.For), metav1.NewTime(d.Purpose.Occasion).Rfc3339Copy()
-	record := &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{StartedAt: now}}
+	record := &v1alpha1.StayingDrain{
+		Purpose:      purpose,
+		Occasion:     occasion,
+		MachineDrain: v1alpha1.MachineDrain{StartedAt: now},
+	}
 	if was != nil && was.Purpose == purpose && was.Occasion.Equal(&occasion) {
 		record = was.DeepCopy()
 	}

@@ -29,28 +29,54 @@ func TestReportMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
-	step := kube.Step{WorkflowID: "machine/shop/m", Name: "create-instance", Since: activitiestest.LongAgo.Time, Deadline: activitiestest.LongAgo.Add(time.Hour), BlockedBy: []string{"Unavailable"}, Cause: "no capacity"}
+	step := kube.Step{
+		WorkflowID: "machine/shop/m",
+		Name:       "create-instance",
+		Since:      activitiestest.LongAgo.Time,
+		Deadline:   activitiestest.LongAgo.Add(time.Hour),
+		BlockedBy:  []string{"Unavailable"},
+		Cause:      "no capacity",
+	}
 	status := reportMachine(w, machine.Report{
-		Read: activitiestest.Read(m), Phase: "CrashLoopBackOff", Step: &step, LastKnownState: "state-7",
-		Operation:  &machine.LastOperation{Type: "Create", State: "Failed", Description: "no capacity", ErrorCode: "ResourceExhausted"},
+		Read:           activitiestest.Read(m),
+		Phase:          "CrashLoopBackOff",
+		Step:           &step,
+		LastKnownState: "state-7",
+		Operation: &machine.LastOperation{
+			Type:        "Create",
+			State:       "Failed",
+			Description: "no capacity",
+			ErrorCode:   "ResourceExhausted",
+		},
 		Conditions: []machine.Condition{{Type: "InstanceReady", Reason: "ResourceExhausted", Message: "no capacity"}},
 		Event:      &kube.Event{Warning: true, Reason: "ResourceExhausted", Message: "no capacity"},
 	})
 	assert.Equal(t, v1alpha1.MachineCrashLoopBackOff, status.CurrentStatus.Phase)
 	assert.False(t, status.CurrentStatus.LastUpdateTime.IsZero())
 	assert.Equal(t, []string{"Create", "Failed", "no capacity", "ResourceExhausted"}, []string{
-		string(status.LastOperation.Type), string(status.LastOperation.State), status.LastOperation.Description, status.LastOperation.ErrorCode,
+		string(status.LastOperation.Type),
+		string(status.LastOperation.State),
+		status.LastOperation.Description,
+		status.LastOperation.ErrorCode,
 	})
 	assert.Equal(t, "state-7", status.LastKnownState)
 	assert.Equal(t, "create-instance", status.CurrentOperation.Step)
 	assert.True(t, status.CurrentOperation.Since.Equal(&activitiestest.LongAgo))
 	assert.True(t, status.CurrentOperation.Deadline.Time.Equal(step.Deadline))
 	assert.Equal(t, []string{"Unavailable"}, status.CurrentOperation.BlockedBy)
-	assert.Equal(t, "no capacity (since 2026-01-01 00:00:00 UTC); it is tried again; it counts as failed at 2026-01-01 01:00:00 UTC; `starter provider check -n shop small`", status.CurrentOperation.WaitsFor)
+	assert.Equal(
+		t,
+		"no capacity (since 2026-01-01 00:00:00 UTC); it is tried again; it counts as failed at 2026-01-01 01:00:00 UTC; `starter provider check -n shop small`",
+		status.CurrentOperation.WaitsFor,
+	)
 	require.Len(t, status.Conditions, 2)
 	assert.Equal(t, corev1.ConditionFalse, status.Conditions[0].Status)
 	assert.Equal(t, corev1.NodeCondition{
-		Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: "Unavailable", Message: status.CurrentOperation.WaitsFor, LastTransitionTime: status.CurrentOperation.Since,
+		Type:               v1alpha1.MachineBlocked,
+		Status:             corev1.ConditionTrue,
+		Reason:             "Unavailable",
+		Message:            status.CurrentOperation.WaitsFor,
+		LastTransitionTime: status.CurrentOperation.Since,
 	}, status.Conditions[1])
 
 	t.Run("people hear of it, once", func(t *testing.T) {
@@ -63,10 +89,20 @@ func TestReportMachine(t *testing.T) {
 func inUse() *v1alpha1.Machine {
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	m.Status.CurrentStatus.LastUpdateTime = activitiestest.LongAgo
-	m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Successful", Description: "joined", LastUpdateTime: activitiestest.LongAgo}
+	m.Status.LastOperation = v1alpha1.LastOperation{
+		Type:           "Create",
+		State:          "Successful",
+		Description:    "joined",
+		LastUpdateTime: activitiestest.LongAgo,
+	}
 	m.Status.LastKnownState = "state-7"
 	m.Status.Conditions = []corev1.NodeCondition{
-		{Type: v1alpha1.MachineInstanceReady, Status: "True", Reason: "InstanceCreated", LastTransitionTime: activitiestest.LongAgo},
+		{
+			Type:               v1alpha1.MachineInstanceReady,
+			Status:             "True",
+			Reason:             "InstanceCreated",
+			LastTransitionTime: activitiestest.LongAgo,
+		},
 	}
 	return m
 }
@@ -91,7 +127,12 @@ func TestTimesOfAReportMoveOnlyWithWhatTheyStandFor(t *testing.T) {
 			status := reportMachine(activitiestest.NewWorld(t, m), row.report)
 			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the phase")
 			assert.Equal(t, row.last, !status.LastOperation.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the operation")
-			assert.Equal(t, row.status, !status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "of the condition")
+			assert.Equal(
+				t,
+				row.status,
+				!status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo),
+				"of the condition",
+			)
 		})
 	}
 }
@@ -113,7 +154,14 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 
 	t.Run("and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.Forget()
-		reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Running", Event: &kube.Event{Reason: "Calm", Message: "all is well"}})
+		reportMachine(
+			w,
+			machine.Report{
+				Read:  activitiestest.Read(m),
+				Phase: "Running",
+				Event: &kube.Event{Reason: "Calm", Message: "all is well"},
+			},
+		)
 		assert.Empty(t, w.Requests())
 		assert.Empty(t, w.Told())
 	})
@@ -125,7 +173,9 @@ func TestWhatTheProviderMustRememberOutlivesErrors(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			m := inUse()
 			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
-				Read: activitiestest.Read(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{Type: "Create", State: "Failed", ErrorCode: code},
+				Read:      activitiestest.Read(m),
+				Phase:     "CrashLoopBackOff",
+				Operation: &machine.LastOperation{Type: "Create", State: "Failed", ErrorCode: code},
 			})
 			assert.Equal(t, "state-7", status.LastKnownState)
 		})
@@ -135,10 +185,18 @@ func TestWhatTheProviderMustRememberOutlivesErrors(t *testing.T) {
 func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	t.Parallel()
 	m := inUse()
-	m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: "Ready", Status: "True", Message: "old"}, corev1.NodeCondition{Type: "Gone", Status: "True"})
+	m.Status.Conditions = append(
+		m.Status.Conditions,
+		corev1.NodeCondition{Type: "Ready", Status: "True", Message: "old"},
+		corev1.NodeCondition{Type: "Gone", Status: "True"},
+	)
 	n := activitiestest.Node(func(n *corev1.Node) {
-		n.Status.Conditions[0].LastHeartbeatTime, n.Status.Conditions[0].LastTransitionTime = metav1.Now(), activitiestest.LongAgo
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: "False"})
+		n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+		n.Status.Conditions[0].LastTransitionTime = activitiestest.LongAgo
+		n.Status.Conditions = append(
+			n.Status.Conditions,
+			corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: "False"},
+		)
 	})
 	w := activitiestest.NewWorld(t, m, n)
 	status := reportMachine(w, machine.Report{Read: activitiestest.Read(m)})
@@ -161,7 +219,10 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	})
 	t.Run("without its node the last copy stays", func(t *testing.T) {
 		alone := inUse()
-		alone.Status.Conditions = append(alone.Status.Conditions, corev1.NodeCondition{Type: "Ready", Status: "Unknown", Message: "last words"})
+		alone.Status.Conditions = append(
+			alone.Status.Conditions,
+			corev1.NodeCondition{Type: "Ready", Status: "Unknown", Message: "last words"},
+		)
 		status := reportMachine(activitiestest.NewWorld(t, alone), machine.Report{Read: activitiestest.Read(alone)})
 		assert.Equal(t, "last words", status.Conditions[0].Message)
 	})
@@ -181,15 +242,29 @@ func TestAnotherMessageAloneIsWorthAReport(t *testing.T) {
 	n = w.Node()
 	n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
 	w.Rewrite(n)
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need, "a heartbeat is no news")
+	assert.Equal(
+		t,
+		attention.Nothing,
+		activitiestest.DecideMachine(w, activitiestest.Read(m)).Need,
+		"a heartbeat is no news",
+	)
 }
 
 func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff))
-	m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: "False", Reason: "Unavailable", LastTransitionTime: activitiestest.LongAgo}}
+	m.Status.Conditions = []corev1.NodeCondition{
+		{
+			Type:               v1alpha1.MachineInstanceReady,
+			Status:             "False",
+			Reason:             "Unavailable",
+			LastTransitionTime: activitiestest.LongAgo,
+		},
+	}
 	status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
-		Read: activitiestest.Read(m), Phase: "Pending", Operation: &machine.LastOperation{Type: "Create", State: "Processing"},
+		Read:       activitiestest.Read(m),
+		Phase:      "Pending",
+		Operation:  &machine.LastOperation{Type: "Create", State: "Processing"},
 		Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
 	})
 	assert.Equal(t, v1alpha1.MachinePending, status.CurrentStatus.Phase)
@@ -209,7 +284,12 @@ func TestTimeoutActive(t *testing.T) {
 
 func TestReportOfAMachineWhoseKindOfAClassHasNoEffect(t *testing.T) {
 	t.Parallel()
-	read := machine.Condition{Type: "ClassReady", True: true, Reason: "ClassFound", Message: "MachineClass small and its Secrets were read"}
+	read := machine.Condition{
+		Type:    "ClassReady",
+		True:    true,
+		Reason:  "ClassFound",
+		Message: "MachineClass small and its Secrets were read",
+	}
 	missing := machine.Condition{Type: "ClassReady", Reason: "ClassNotFound", Message: "there is no MachineClass small"}
 	const ignored = `; class.kind "machineclass" has no effect: the only kind is MachineClass, and the one named small is used`
 	for name, row := range map[string]struct {
@@ -223,7 +303,10 @@ func TestReportOfAMachineWhoseKindOfAClassHasNoEffect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = row.kind })
-			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{row.own}})
+			status := reportMachine(
+				activitiestest.NewWorld(t, m),
+				machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{row.own}},
+			)
 			assert.Equal(t, row.want, status.Conditions[0].Message)
 		})
 	}
@@ -233,7 +316,11 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 	t.Parallel()
 	t.Run("that has the name now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
-		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"})
+		_, err := activitiestest.Run[kube.Reported](
+			w,
+			acts(w.Kube).ReportMachine,
+			machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"},
+		)
 		machinesGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 	})
@@ -242,7 +329,11 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Replace(m)
-		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}})
+		_, err := activitiestest.Run[kube.Reported](
+			w,
+			acts(w.Kube).ReportMachine,
+			machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}},
+		)
 		machinesGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 		assert.Empty(t, w.Told())

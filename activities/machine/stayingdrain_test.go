@@ -24,7 +24,10 @@ func selectedAt(at time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		activitiestest.IsChosen(n)
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-			Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
+			Type:               v1alpha1.NodeInPlaceUpdate,
+			Status:             corev1.ConditionTrue,
+			Reason:             v1alpha1.ReasonSelectedForUpdate,
+			LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
 		})
 	}
 }
@@ -32,7 +35,11 @@ func selectedAt(at time.Time) func(*corev1.Node) {
 // emptied records a drain of a machine's node, ended or not.
 func emptied(purpose v1alpha1.DrainPurpose, occasion time.Time, drain v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: metav1.NewTime(occasion).Rfc3339Copy(), MachineDrain: drain}
+		m.Status.Drain = &v1alpha1.StayingDrain{
+			Purpose:      purpose,
+			Occasion:     metav1.NewTime(occasion).Rfc3339Copy(),
+			MachineDrain: drain,
+		}
 	}
 }
 
@@ -48,7 +55,11 @@ func keptUntilLater(until time.Time) func(*v1alpha1.Machine) {
 func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 	t.Parallel()
 	at, later := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-	begun := v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Now().Add(-3 * time.Hour)), Means: "Delete", MeansSince: new(metav1.Now())}
+	begun := v1alpha1.MachineDrain{
+		StartedAt:  metav1.NewTime(time.Now().Add(-3 * time.Hour)),
+		Means:      "Delete",
+		MeansSince: new(metav1.Now()),
+	}
 	over := v1alpha1.MachineDrain{StartedAt: metav1.Now(), Result: vocabulary.DrainDrained}
 	running := activitiestest.Phase(v1alpha1.MachineRunning)
 	for name, row := range map[string]struct {
@@ -75,7 +86,11 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
-			d := activitiestest.Twice[activitiesdrain.Decision](w, (&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain, activitiesdrain.Input{Read: activitiestest.Read(m), Purpose: string(row.purpose)})
+			d := activitiestest.Twice[activitiesdrain.Decision](
+				w,
+				(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
+				activitiesdrain.Input{Read: activitiestest.Read(m), Purpose: string(row.purpose)},
+			)
 			assert.Equal(t, row.result, d.Result)
 			assert.Equal(t, row.means, d.Step.Means)
 			assert.Empty(t, w.Writes())
@@ -117,7 +132,12 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 		vocabulary.DrainForced:  "Preserved node could not be drained. ",
 		vocabulary.DrainSkipped: "Preserved node could not be drained. ",
 	} {
-		m := activitiestest.Machine("m", activitiestest.OnNode, keptUntilLater(until), emptied(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}))
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OnNode,
+			keptUntilLater(until),
+			emptied(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
+		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, time.Hour))
 		require.NoError(t, err)
@@ -133,8 +153,16 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(selectedAt(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-	activitiestest.Twice[string](w, (&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain, activitiesdrain.Holding{Read: activitiestest.Read(m), Why: "alice"})
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Node(selectedAt(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+	)
+	activitiestest.Twice[string](
+		w,
+		(&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain,
+		activitiesdrain.Holding{Read: activitiestest.Read(m), Why: "alice"},
+	)
 	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).UncordonNode, kube.Read{Ref: activitiestest.Ref(m), Live: true})
 	assert.False(t, w.Node().Spec.Unschedulable)
 	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, kube.Read{Ref: activitiestest.Ref(m), Live: true})

@@ -29,8 +29,8 @@ type TokenRequest struct {
 	Expires time.Time // when the node must have joined
 }
 
-// IssueToken creates the bootstrap token of an attempt and returns where it is. Run again for the same attempt it returns
-// the same token.
+// IssueToken creates the bootstrap token of an attempt and returns where it is. Run again for the same attempt it
+// returns the same token.
 func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.TokenRef, error) {
 	m, _, err := a.Kube.Machine(ctx, in.Read)
 	switch {
@@ -42,22 +42,34 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.Stamp(ctx))
 }
 
-// maxTokenNames is how many taken names are tried. There are two thousand million names, so one taken by chance is rare, and
-// ten are a mistake.
+// maxTokenNames is how many taken names are tried. There are two thousand million names, so one taken by chance is
+// rare, and ten are a mistake.
 const maxTokenNames = 10
 
-// issueToken creates the token with which one attempt to create a machine's instance joins, valid until expires. Run again
-// for the same attempt it finds the same Secret, and extends it if needed. A token is for one machine and one attempt, and
-// an expired one is never used again. The tokens of earlier attempts stay, because an interrupted attempt may have
-// created an instance that boots with one of them. RevokeTokens deletes them all.
-func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attempt string, expires, now time.Time) (kube.TokenRef, error) {
+// issueToken creates the token with which one attempt to create a machine's instance joins, valid until expires. Run
+// again for the same attempt it finds the same Secret, and extends it if needed. A token is for one machine and one
+// attempt, and an expired one is never used again. The tokens of earlier attempts stay, because an interrupted attempt
+// may have created an instance that boots with one of them. RevokeTokens deletes them all.
+func (a *Activities) issueToken(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	attempt string,
+	expires, now time.Time,
+) (kube.TokenRef, error) {
 	target := a.Kube.Cluster.Target(m.Namespace)
 	if target == nil {
 		return kube.TokenRef{}, nil
 	}
 	expires = expires.UTC().Truncate(time.Second) // as the Secret stores it, so that a second run finds no difference
 	if !now.Before(expires) {
-		return kube.TokenRef{}, kube.TokenGone(fmt.Sprintf("a bootstrap token of machine %s/%s would have expired at %s", m.Namespace, m.Name, phrase.Clock(expires, now)))
+		return kube.TokenRef{}, kube.TokenGone(
+			fmt.Sprintf(
+				"a bootstrap token of machine %s/%s would have expired at %s",
+				m.Namespace,
+				m.Name,
+				phrase.Clock(expires, now),
+			),
+		)
 	}
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
 	for n := range maxTokenNames {
@@ -79,7 +91,12 @@ func (a *Activities) issueToken(ctx context.Context, m *v1alpha1.Machine, attemp
 			return ref, nil
 		}
 	}
-	return kube.TokenRef{}, fmt.Errorf("all %d names for a bootstrap token of machine %s/%s are taken", maxTokenNames, m.Namespace, m.Name)
+	return kube.TokenRef{}, fmt.Errorf(
+		"all %d names for a bootstrap token of machine %s/%s are taken",
+		maxTokenNames,
+		m.Namespace,
+		m.Name,
+	)
 }
 
 // newToken returns the Secret of a new token; n counts the names of this attempt that are taken.
@@ -90,8 +107,9 @@ func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expire
 	secret.Labels = map[string]string{v1alpha1.LabelMachineUID: string(m.UID)}
 	secret.Annotations = map[string]string{v1alpha1.AnnotationAttempt: attempt}
 	secret.Data = map[string][]byte{
-		kube.TokenIDKey:          []byte(id),
-		kube.TokenSecretKey:      []byte(strings.ToLower(rand.Text()[:kube.TokenSecretLength])), // 80 random bits, five for each letter
+		kube.TokenIDKey: []byte(id),
+		// 80 random bits, five for each letter
+		kube.TokenSecretKey:      []byte(strings.ToLower(rand.Text()[:kube.TokenSecretLength])),
 		kube.TokenExpirationKey:  []byte(expires.Format(time.RFC3339)),
 		kube.TokenAuthKey:        []byte("true"),
 		kube.TokenSigningKey:     []byte("true"),
@@ -109,8 +127,8 @@ const (
 	tokenIDLength = 6
 )
 
-// tokenID returns the public half of a token. It is derived from the machine's UID and the attempt, so that the same attempt
-// finds its token again.
+// tokenID returns the public half of a token. It is derived from the machine's UID and the attempt, so that the same
+// attempt finds its token again.
 func tokenID(uid types.UID, attempt string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", uid, attempt, n))
 	rest := binary.BigEndian.Uint64(sum[:])
@@ -122,9 +140,14 @@ func tokenID(uid types.UID, attempt string, n int) string {
 	return string(id)
 }
 
-// keepToken reports whether the existing Secret of the wanted name is a usable token of the same machine and attempt. If it
-// is, it is extended until expires.
-func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted *corev1.Secret, expires, now time.Time) (bool, error) {
+// keepToken reports whether the existing Secret of the wanted name is a usable token of the same machine and attempt.
+// If it is, it is extended until expires.
+func keepToken(
+	ctx context.Context,
+	secrets corev1client.SecretInterface,
+	wanted *corev1.Secret,
+	expires, now time.Time,
+) (bool, error) {
 	found, err := secrets.Get(ctx, wanted.Name, metav1.GetOptions{})
 	if err != nil {
 		return false, fmt.Errorf("get secret %s: %w", wanted.Name, err)
@@ -145,8 +168,8 @@ func keepToken(ctx context.Context, secrets corev1client.SecretInterface, wanted
 	return true, nil
 }
 
-// RevokeTokens deletes every bootstrap token of a machine that has joined or is being deleted. Other machines' tokens stay,
-// and other objects with the machine's label too. Running it twice is harmless.
+// RevokeTokens deletes every bootstrap token of a machine that has joined or is being deleted. Other machines' tokens
+// stay, and other objects with the machine's label too. Running it twice is harmless.
 func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 	target := a.Kube.Cluster.Target(machine.Namespace)
 	if target == nil {

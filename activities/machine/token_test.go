@@ -56,7 +56,16 @@ func TestABootstrapToken(t *testing.T) {
 			assert.Equal(t, "true", string(s.Data["usage-bootstrap-signing"]))
 			assert.Contains(t, string(s.Data["description"]), "shop/m")
 			assert.Equal(t, row.groups, string(s.Data["auth-extra-groups"]))
-			keys := append([]string{"description", "expiration", "token-id", "token-secret", "usage-bootstrap-authentication", "usage-bootstrap-signing"}, row.keys...)
+			keys := append(
+				[]string{
+					"description",
+					"expiration",
+					"token-id",
+					"token-secret",
+					"usage-bootstrap-authentication",
+					"usage-bootstrap-signing",
+				},
+				row.keys...)
 			assert.ElementsMatch(t, keys, slices.Collect(maps.Keys(s.Data)))
 		})
 	}
@@ -113,7 +122,12 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 		second := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
 		assert.NotEqual(t, first.Name, second.Name)
 		assert.Equal(t, expired, w.Token(first))
-		assert.Equal(t, second, issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()), "the one that took its place is found")
+		assert.Equal(
+			t,
+			second,
+			issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()),
+			"the one that took its place is found",
+		)
 	})
 	t.Run("none is made that has expired already", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
@@ -169,12 +183,19 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 	}
 	t.Run("while its own is kept", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
-		assert.Equal(t, activitiestest.TokenSecret().Name, issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()).Name)
+		assert.Equal(
+			t,
+			activitiestest.TokenSecret().Name,
+			issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()).Name,
+		)
 	})
 	t.Run("when all names are taken", func(t *testing.T) {
 		var taken []runtime.Object
 		for n := range machine.MaxTokenNames {
-			taken = append(taken, activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil }))
+			taken = append(
+				taken,
+				activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil }),
+			)
 		}
 		w := activitiestest.NewWorld(t, taken...)
 		_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", activitiestest.Soon())
@@ -187,7 +208,10 @@ func TestRevokeTokens(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	mark := func(s *corev1.Secret) { s.Labels = map[string]string{v1alpha1.LabelMachineUID: "uid-m"} }
-	opaque := activitiestest.With(activitiestest.Secret("shared", nil), []func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.KubeSystem }})
+	opaque := activitiestest.With(
+		activitiestest.Secret("shared", nil),
+		[]func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.KubeSystem }},
+	)
 	foreign := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
 	elsewhere := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
 
@@ -249,7 +273,11 @@ func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
 				case clienttesting.PatchActionImpl:
 					quoted = string(w.Token(kube.TokenRef{Namespace: a.Namespace, Name: a.Name}).Data["token-secret"])
 				}
-				return true, nil, apierrors.NewForbidden(activitiestest.SecretsGVR.GroupResource(), "x", errors.New("not allowed: "+quoted))
+				return true, nil, apierrors.NewForbidden(
+					activitiestest.SecretsGVR.GroupResource(),
+					"x",
+					errors.New("not allowed: "+quoted),
+				)
 			})
 			_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", expires)
 			require.Error(t, err)
@@ -276,7 +304,11 @@ func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	w.Forget()
 	assert.False(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Token)
 	assert.Empty(t, w.Requests())
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Live(m)).Token, "a live decision may follow a call that needed one")
+	assert.True(
+		t,
+		activitiestest.DecideMachine(w, activitiestest.Live(m)).Token,
+		"a live decision may follow a call that needed one",
+	)
 	w.Edit(cache.Classes, "small", activitiestest.Annotated("edited", "1"))
 	w.Settle()
 	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Token, "another version may need one")
@@ -296,7 +328,11 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 			w := activitiestest.NewWorld(t, m)
 			for _, without := range row.attempts {
-				_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Live(m), WithoutToken: without})
+				_, err := activitiestest.Run[machine.Begun](
+					w,
+					acts(w.Kube).RecordCreateIntent,
+					machine.Report{Read: activitiestest.Live(m), WithoutToken: without},
+				)
 				require.NoError(t, err)
 			}
 			intent := w.Machine("m").Status.CreationIntent

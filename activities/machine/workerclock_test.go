@@ -68,9 +68,16 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
 		for phase, over := range map[string]string{"InPlaceUpdating": "InPlaceUpdateFailed", "InPlaceUpdateFailed": "Failed"} {
 			server := k.Server()
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, time.Hour), activitiestest.Phase("Running"))
+			m := activitiestest.Machine(
+				"m",
+				activitiestest.OnNode,
+				activitiestest.Tried,
+				born(k, time.Hour),
+				activitiestest.Phase("Running"),
+			)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-				MachineInPlaceUpdateTimeout: activitiestest.Duration(timeout), MachineHealthTimeout: activitiestest.Duration(timeout),
+				MachineInPlaceUpdateTimeout: activitiestest.Duration(timeout),
+				MachineHealthTimeout:        activitiestest.Duration(timeout),
 			}
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.IsChosen))
 			report(t, w, k, 0, machine.Report{Phase: phase})
@@ -105,7 +112,12 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 				step := func(after time.Duration) activitiesdrain.Decision {
 					in := activitiesdrain.Input{Read: at(w.Machine("m"), server.Add(after)), Purpose: purpose}
-					d, err := activitiestest.RunOn[activitiesdrain.Decision](w, k, (&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain, in)
+					d, err := activitiestest.RunOn[activitiesdrain.Decision](
+						w,
+						k,
+						(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
+						in,
+					)
 					require.NoError(t, err)
 					return d
 				}
@@ -125,7 +137,8 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	}
 }
 
-// An API server that was restored may have forgotten the record of a create call: a machine that is not new is searched for first.
+// An API server that was restored may have forgotten the record of a create call: a machine that is not new is searched
+// for first.
 func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {

@@ -59,7 +59,9 @@ func TestTheAPIServerHasTheLastWord(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)))
 	w.Hold()
-	_, err := w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Create(t.Context(), activitiestest.Machine("late", activitiestest.OnNode), metav1.CreateOptions{})
+	_, err := w.Machines.MachineV1alpha1().
+		Machines(activitiestest.Shop).
+		Create(t.Context(), activitiestest.Machine("late", activitiestest.OnNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.Forget()
 	marked, err := activitiestest.Run[int](w, acts(w.Kube).MarkNodes, nodeSweep())
@@ -91,9 +93,16 @@ func TestANodeThatChangedMeanwhileIsLeftToTheNextSweep(t *testing.T) {
 // The sync of a machine that claims a marked node removes the mark.
 func TestAMachineThatClaimsTheNodeUndoesIt(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)), activitiestest.Class())
+	w := activitiestest.NewWorld(
+		t,
+		activitiestest.Machine("other"),
+		activitiestest.Node(left(time.Hour)),
+		activitiestest.Class(),
+	)
 	activitiestest.Twice[int](w, acts(w.Kube).MarkNodes, nodeSweep())
-	m, err := w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Create(t.Context(), activitiestest.Machine("m", activitiestest.OnNode), metav1.CreateOptions{})
+	m, err := w.Machines.MachineV1alpha1().
+		Machines(activitiestest.Shop).
+		Create(t.Context(), activitiestest.Machine("m", activitiestest.OnNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.Settle()
 	activitiestest.SyncNode(w, activitiestest.Read(m))

@@ -28,9 +28,9 @@ type NodeSweep struct {
 	At        time.Time // the workflow's time
 }
 
-// MarkNodes marks nodes that no machine claims and removes our finalizer from them, because nothing else would when they are
-// deleted. The sync of a machine that claims such a node later undoes both. A node that changed or was deleted meanwhile is
-// left to the next sweep. It returns how many nodes it wrote. Running it twice writes once.
+// MarkNodes marks nodes that no machine claims and removes our finalizer from them, because nothing else would when
+// they are deleted. The sync of a machine that claims such a node later undoes both. A node that changed or was deleted
+// meanwhile is left to the next sweep. It returns how many nodes it wrote. Running it twice writes once.
 func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	nodes, facts, owners := observeorphan.NodesAndOwners(a.Kube.Cluster, in.Namespace)
 	if len(orphan.Unmanaged(in.At, facts, owners)) == 0 {
@@ -74,7 +74,11 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: in.Class.Namespace, Name: in.Class.Name, UID: types.UID(in.Class.UID)},
 	}
 	if len(in.Collected) > 0 {
-		collected := fmt.Sprintf("Deleted instances that no Machine claims (%d): %s", len(in.Collected), strings.Join(in.Collected, ", "))
+		collected := fmt.Sprintf(
+			"Deleted instances that no Machine claims (%d): %s",
+			len(in.Collected),
+			strings.Join(in.Collected, ", "),
+		)
 		a.Kube.Recorder.Event(class, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCollected, kube.Brief(collected))
 	}
 	for _, warning := range []struct{ reason, message string }{

@@ -29,14 +29,24 @@ func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []run
 		s.Spec.Template.Spec.Class.Name = class
 		s.Status.Replicas, s.Status.ObservedReplicas = 1, 1
 	})
-	return []runtime.Object{s, activitiestest.Machine(name+"-a", activitiestest.Phase(v1alpha1.MachineRunning), activitiestest.OwnedBy[*v1alpha1.Machine](s))}
+	return []runtime.Object{
+		s,
+		activitiestest.Machine(
+			name+"-a",
+			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+		),
+	}
 }
 
 // halfway is a deployment in a rollout from revision 1 to 2, which waits at its only step.
 func halfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
-		d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 2, Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}
+		d.Status.Rollout = &v1alpha1.RolloutStatus{
+			Revision: 2,
+			Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}},
+		}
 	}}, change...)...)
 	objects := append([]runtime.Object{d}, numbered(d, "d-1", "former", "1")...)
 	return d, append(objects, numbered(d, "d-2", "small", "2")...)
@@ -124,7 +134,11 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 			}
 			d, objects := halfway(change...)
 			w := activitiestest.NewWorld(t, objects...)
-			answer := activitiestest.Twice[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, c.order))
+			answer := activitiestest.Twice[activities.Answer](
+				w,
+				acts(w.Kube).ApplyRequest,
+				activitiestest.DeploymentRequest(d, c.order),
+			)
 			d = w.Deployment("d")
 			c.check(t, d)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+c.order.Summary(), d.Annotations[v1alpha1.AnnotationLastRequest])
@@ -229,9 +243,17 @@ func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, deploymentConflict(), func() {
 		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
 	})
-	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo}))
+	answer, err := activitiestest.Run[activities.Answer](
+		w,
+		acts(w.Kube).ApplyRequest,
+		activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo}),
+	)
 	require.NoError(t, err)
-	assert.Equal(t, "deployment shop/d is paused, and neither a new template nor a former one is rolled out: resume it first", answer.Message)
+	assert.Equal(
+		t,
+		"deployment shop/d is paused, and neither a new template nor a former one is rolled out: resume it first",
+		answer.Message,
+	)
 	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
 }
 
@@ -240,7 +262,11 @@ func TestRequestForADeploymentThatMeetsTooManyConflicts(t *testing.T) {
 	d, objects := halfway()
 	w := activitiestest.NewWorld(t, objects...)
 	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 100, deploymentConflict(), nil)
-	_, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause}))
+	_, err := activitiestest.Run[activities.Answer](
+		w,
+		acts(w.Kube).ApplyRequest,
+		activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause}),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 	assert.Len(t, w.Writes(), 3)
 	assert.Empty(t, w.Told())
@@ -287,7 +313,11 @@ func TestRequestForADeploymentIsDecidedFromTheAPIServer(t *testing.T) {
 	w := activitiestest.NewWorld(t, objects...)
 	w.Hold()
 	for _, o := range []request.Order{{Command: request.Pause}, {Command: request.Resume}, {Command: request.Cancel, Reason: "wait"}} {
-		answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.DeploymentRequest(d, o))
+		answer, err := activitiestest.Run[activities.Answer](
+			w,
+			acts(w.Kube).ApplyRequest,
+			activitiestest.DeploymentRequest(d, o),
+		)
 		require.NoError(t, err)
 		require.True(t, answer.Applied, answer.Message)
 	}

@@ -112,10 +112,19 @@ func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
 // The effect of a request must not make the second run of its activity refuse it.
 func TestRequestForAMachineThatHasActedIsStillGivenWhenItIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict), wished(v1alpha1.AnnotationSkipDrain, "ann: empty"))
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		activitiestest.Draining(time.Hour, drain.Evict),
+		wished(v1alpha1.AnnotationSkipDrain, "ann: empty"),
+	)
 	m.Status.Deletion.Drain.Result = vocabulary.DrainSkipped
 	w := activitiestest.NewWorld(t, m)
-	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Skip, Actor: "ann", Reason: "empty"}))
+	answer, err := activitiestest.Run[activities.Answer](
+		w,
+		acts(w.Kube).ApplyRequest,
+		activitiestest.Ordered(m, request.Order{Command: request.Skip, Actor: "ann", Reason: "empty"}),
+	)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
 	assert.Empty(t, w.Told())
@@ -180,14 +189,32 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m)
-	activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "m", errors.New("changed")), func() {
-		changed := w.Machine("m")
-		changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
-		require.NoError(t, w.Machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.Shop))
-	})
-	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Skip, Reason: "gone"}))
+	activitiestest.Failing(
+		w.Machines,
+		"patch",
+		"machines",
+		1,
+		apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "m", errors.New("changed")),
+		func() {
+			changed := w.Machine("m")
+			changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
+			require.NoError(
+				t,
+				w.Machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.Shop),
+			)
+		},
+	)
+	answer, err := activitiestest.Run[activities.Answer](
+		w,
+		acts(w.Kube).ApplyRequest,
+		activitiestest.Ordered(m, request.Order{Command: request.Skip, Reason: "gone"}),
+	)
 	require.NoError(t, err)
-	assert.Equal(t, "the drain of machine shop/m is over, and its deletion is in stage Node: skip would change nothing", answer.Message)
+	assert.Equal(
+		t,
+		"the drain of machine shop/m is over, and its deletion is in stage Node: skip would change nothing",
+		answer.Message,
+	)
 	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationSkipDrain)
 }
 
@@ -227,10 +254,18 @@ func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m)
 	w.Hold()
-	_, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "wait"}))
+	_, err := activitiestest.Run[activities.Answer](
+		w,
+		acts(w.Kube).ApplyRequest,
+		activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "wait"}),
+	)
 	require.NoError(t, err)
 	require.Contains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)
-	_, err = activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, request.Order{Command: request.Resume}))
+	_, err = activitiestest.Run[activities.Answer](
+		w,
+		acts(w.Kube).ApplyRequest,
+		activitiestest.Ordered(m, request.Order{Command: request.Resume}),
+	)
 	require.NoError(t, err)
 	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)
 }

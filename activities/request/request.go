@@ -41,8 +41,8 @@ type Answer struct {
 	Version string // resourceVersion to wait for; empty when it was refused
 }
 
-// ApplyRequest writes a request to its object if the present state of the object allows it, and records an event with who
-// made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
+// ApplyRequest writes a request to its object if the present state of the object allows it, and records an event with
+// who made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
 	return Apply(a.Kube, in, func(decide Decide) (string, error) {
 		return a.write(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
@@ -52,7 +52,11 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 }
 
 // write writes what decide returns for the object of a request. It returns the version of the object.
-func (a *Activities) write(ctx context.Context, in Request, decide func(runtime.Object, request.Facts) map[string]any) (version string, err error) {
+func (a *Activities) write(
+	ctx context.Context,
+	in Request,
+	decide func(runtime.Object, request.Facts) map[string]any,
+) (version string, err error) {
 	if in.Kind == request.MachineDeployment {
 		client := a.Kube.Deployments(in.Object.Namespace)
 		return kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
@@ -61,7 +65,10 @@ func (a *Activities) write(ctx context.Context, in Request, decide func(runtime.
 				return nil, nil, err
 			}
 			observed := deployment.Observed(family, in.Order.Asked)
-			return family.Deployment, decide(family.Deployment, deployment.Request(family.Deployment, observed, rollout.Decide(observed))), nil
+			return family.Deployment, decide(
+				family.Deployment,
+				deployment.Request(family.Deployment, observed, rollout.Decide(observed)),
+			), nil
 		})
 	}
 	client := a.Kube.Machines(in.Object.Namespace)
@@ -77,8 +84,9 @@ func (a *Activities) write(ctx context.Context, in Request, decide func(runtime.
 // Decide decides a request for an object that has these facts.
 type Decide func(runtime.Object, request.Facts) request.Decision
 
-// Apply answers a request that write writes, and records an event with who made it and why. write asks what to write for each state of the
-// object that it reads, and returns the version that the object has then. A refusal is an answer and no error.
+// Apply answers a request that write writes, and records an event with who made it and why. write asks what to write
+// for each state of the object that it reads, and returns the version that the object has then. A refusal is an answer
+// and no error.
 func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision
@@ -99,7 +107,10 @@ func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err err
 		return Answer{Message: d.Refused}, nil
 	}
 	if !d.Same {
-		k.RecordEvent(found, &kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)})
+		k.RecordEvent(
+			found,
+			&kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)},
+		)
 	}
 	return Answer{Applied: true, Message: d.Says, Version: version}, nil
 }

@@ -31,9 +31,10 @@ type Written struct {
 	Unseen   bool             // the version of a write may not be known: only a live read is sure to see it
 }
 
-// CreateMachines creates the machines of a batch from the set's template: one, then two, then four at a time, and none after
-// the first that is rejected, so that one cause does not fail them all. It creates fewer if the set gets another spec meanwhile. An existing machine of the set with that name counts
-// as created, so that running it twice creates nothing twice. A set that changed since the decision is a Conflict.
+// CreateMachines creates the machines of a batch from the set's template: one, then two, then four at a time, and none
+// after the first that is rejected, so that one cause does not fail them all. It creates fewer if the set gets another
+// spec meanwhile. An existing machine of the set with that name counts as created, so that running it twice creates
+// nothing twice. A set that changed since the decision is a Conflict.
 func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
@@ -43,23 +44,38 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, 
 		now, found := a.Kube.Cluster.Set(in.Set.Key())
 		return !found || StillWants(now, set)
 	}
-	return Create(a.Kube, set, in, cache.Machines, wanted, func(name string) (string, error) { return a.createMachine(ctx, set, name) })
+	return Create(
+		a.Kube,
+		set,
+		in,
+		cache.Machines,
+		wanted,
+		func(name string) (string, error) { return a.createMachine(ctx, set, name) },
+	)
 }
 
-// StillWants reports whether a set, as a cache has it now, has no newer spec than when its creations were decided on, and is not being deleted.
+// StillWants reports whether a set, as a cache has it now, has no newer spec than when its creations were decided on,
+// and is not being deleted.
 func StillWants(now, decided metav1.Object) bool {
-	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() && now.GetDeletionTimestamp() == nil
+	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
+		now.GetDeletionTimestamp() == nil
 }
 
-// creationsFor is how long one run of the activity starts further creations. Source: half of the activity's StartToCloseTimeout, so that the
-// creations that were started last can end.
+// creationsFor is how long one run of the activity starts further creations. Source: half of the activity's
+// StartToCloseTimeout, so that the creations that were started last can end.
 const creationsFor = 10 * time.Second
 
-// Create creates the machines of a batch with create, which returns the version of one machine: one, then two, then four at a time, and none
-// after the first that is rejected. An event on the set tells the rejection. It ends early, without an error, after 10 s or once wanted
-// returns false: the next decision names the machines that are missing then.
+// Create creates the machines of a batch with create, which returns the version of one machine: one, then two, then
+// four at a time, and none after the first that is rejected. An event on the set tells the rejection. It ends early,
+// without an error, after 10 s or once wanted returns false: the next decision names the machines that are missing
+// then.
 func Create(
-	k *kube.Kube, set runtime.Object, in Creation, machines kube.Resource, wanted func() bool, create func(name string) (version string, err error),
+	k *kube.Kube,
+	set runtime.Object,
+	in Creation,
+	machines kube.Resource,
+	wanted func() bool,
+	create func(name string) (version string, err error),
 ) (Written, error) {
 	done := Written{Versions: kube.MinVersions{}}
 	names, start := in.Names, time.Now()
@@ -90,12 +106,14 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	template := set.Spec.Template
 	m := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            name,
-			Namespace:       set.Namespace,
-			Labels:          maps.Clone(template.Labels),
-			Annotations:     maps.Clone(template.Annotations),
-			Finalizers:      append(kube.Without(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))},
+			Name:        name,
+			Namespace:   set.Namespace,
+			Labels:      maps.Clone(template.Labels),
+			Annotations: maps.Clone(template.Annotations),
+			Finalizers:  append(kube.Without(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")),
+			},
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}

@@ -28,7 +28,12 @@ func TestDecideScaleWithoutAClass(t *testing.T) {
 	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
 	assert.Equal(t, "TemplateNotFound", status.Conditions[0].Reason)
 	assert.Equal(t, int32(1), status.ObservedReplicas, "no machine is about to be made")
-	assert.Equal(t, attention.Scale, decideScale(w, activitiestest.Read(s)).Pending.Need, "its run stays open, and people find it in the list of what is stuck")
+	assert.Equal(
+		t,
+		attention.Scale,
+		decideScale(w, activitiestest.Read(s)).Pending.Need,
+		"its run stays open, and people find it in the list of what is stuck",
+	)
 
 	w.Hold()
 	w.Create(activitiestest.Class())
@@ -42,7 +47,10 @@ func TestDecideScaleWithoutAClass(t *testing.T) {
 func TestDecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
-	all := append(members(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)), activitiestest.Class())
+	all := append(
+		members(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)),
+		activitiestest.Class(),
+	)
 	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.Read(s))
 	assert.Len(t, d.Scale.Delete, 1)
 	assert.Equal(t, "900", d.Seen[cache.Nodes])
@@ -63,7 +71,11 @@ func TestDecideScaleOfARefusedBatch(t *testing.T) {
 	last := status.Conditions[len(status.Conditions)-2:]
 	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, last[0].Type)
 	assert.Equal(t, v1alpha1.MachineSetBlocked, last[1].Type)
-	assert.Equal(t, "MachineCreationFailed: set s creates no machine: quota", last[1].Reason+": "+strings.SplitAfter(last[1].Message, "quota")[0])
+	assert.Equal(
+		t,
+		"MachineCreationFailed: set s creates no machine: quota",
+		last[1].Reason+": "+strings.SplitAfter(last[1].Message, "quota")[0],
+	)
 	require.NotNil(t, status.CurrentOperation)
 	assert.Equal(t, last[1].Message, status.CurrentOperation.WaitsFor)
 	d := activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused)

@@ -69,7 +69,11 @@ func TestAdoptMachines(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, activitiestest.Machine("m")))
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-		activitiestest.Twice[kube.MinVersions](activitiestest.NewWorld(t, s), acts(activitiestest.NewWorld(t, s).Kube).AdoptMachines, batchOf(s, activitiestest.Machine("m")))
+		activitiestest.Twice[kube.MinVersions](
+			activitiestest.NewWorld(t, s),
+			acts(activitiestest.NewWorld(t, s).Kube).AdoptMachines,
+			batchOf(s, activitiestest.Machine("m")),
+		)
 	})
 }
 
@@ -101,7 +105,14 @@ func TestSyncMachines(t *testing.T) {
 	assert.Equal(t, "shop", w.Machine("m").Annotations["team"])
 	t.Run("a machine that admission refuses is told", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s, m)
-		activitiestest.Failing(w.Machines, "update", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError), nil)
+		activitiestest.Failing(
+			w.Machines,
+			"update",
+			"machines",
+			1,
+			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
+			nil,
+		)
 		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncMachines, batchOf(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
@@ -121,9 +132,17 @@ func TestUnmarkMachines(t *testing.T) {
 func TestDeletionThatFailsForOneMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 0)
-	a, b := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s)), activitiestest.Machine("b", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	a := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	b := activitiestest.Machine("b", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, a, b)
-	activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", assert.AnError), nil)
+	activitiestest.Failing(
+		w.Machines,
+		"delete",
+		"machines",
+		1,
+		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", assert.AnError),
+		nil,
+	)
 	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batchOf(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, done.Failure.Deleting)
@@ -144,10 +163,20 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	report := func() {
 		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
 	}
-	w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True", "team": "a"}}})
+	w.Edit(
+		cache.Sets,
+		"s",
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True", "team": "a"}}},
+	)
 	report()
 	require.Contains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
-	w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "", "note": "b"}}})
+	w.Edit(
+		cache.Sets,
+		"s",
+		map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "", "note": "b"}},
+		},
+	)
 	report()
 	assert.NotContains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
 	assert.NotContains(t, w.Set("s").Annotations, v1alpha1.AnnotationUnfreeze)
@@ -163,7 +192,11 @@ func TestFreezeIsTold(t *testing.T) {
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s)
 	label := func(value any) {
-		w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: value}}})
+		w.Edit(
+			cache.Sets,
+			"s",
+			map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: value}}},
+		)
 		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
 	}
 	label(nil)

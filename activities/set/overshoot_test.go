@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Each set counts and reports its own surplus: neither a Recreate deployment beside it, nor one without surge that comes first by
-// name, nor the order in which the sets report hides it.
+// Each set counts and reports its own surplus: neither a Recreate deployment beside it, nor one without surge that
+// comes first by name, nor the order in which the sets report hides it.
 func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object
@@ -26,7 +26,14 @@ func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 		sets[name] = s
 		objects = append(objects, d, s)
 		for i := range there {
-			objects = append(objects, activitiestest.Machine(fmt.Sprintf("%s-%d", name, i), activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning)))
+			objects = append(
+				objects,
+				activitiestest.Machine(
+					fmt.Sprintf("%s-%d", name, i),
+					activitiestest.OwnedBy[*v1alpha1.Machine](s),
+					activitiestest.Phase(v1alpha1.MachineRunning),
+				),
+			)
 		}
 	}
 	add("a", v1alpha1.RecreateMachineDeploymentStrategyType, 2, 2)

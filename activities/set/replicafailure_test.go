@@ -18,10 +18,18 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Counted(activitiestest.Set("s", 3), 3, 1)
 	of := activitiestest.OwnedBy[*v1alpha1.Machine](s)
-	w := activitiestest.NewWorld(t, s, activitiestest.Machine("b", of, activitiestest.Blocked("ResourceExhausted", "no room for b")), activitiestest.Machine("a", of, activitiestest.Blocked("ResourceExhausted", "no room for a")),
-		activitiestest.Machine("c", of, activitiestest.Phase(v1alpha1.MachineRunning)))
+	w := activitiestest.NewWorld(
+		t,
+		s,
+		activitiestest.Machine("b", of, activitiestest.Blocked("ResourceExhausted", "no room for b")),
+		activitiestest.Machine("a", of, activitiestest.Blocked("ResourceExhausted", "no room for a")),
+		activitiestest.Machine("c", of, activitiestest.Phase(v1alpha1.MachineRunning)),
+	)
 	failures := func(status v1alpha1.MachineSetStatus) []v1alpha1.MachineSetCondition {
-		return slices.DeleteFunc(status.Conditions, func(c v1alpha1.MachineSetCondition) bool { return c.Type != v1alpha1.MachineSetReplicaFailure })
+		return slices.DeleteFunc(
+			status.Conditions,
+			func(c v1alpha1.MachineSetCondition) bool { return c.Type != v1alpha1.MachineSetReplicaFailure },
+		)
 	}
 	conditions := func() []v1alpha1.MachineSetCondition {
 		return failures(reportSet(w, set.Report{Input: activitiestest.SetRead(s)}))
@@ -31,8 +39,11 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	list := conditions()
 	require.Len(t, list, 1)
 	first := list[0]
-	assert.Equal(t, []string{"ReplicaFailure", "True", "ResourceExhausted", "machines get no instance; machine a: no room for a"},
-		[]string{string(first.Type), string(first.Status), first.Reason, first.Message})
+	assert.Equal(
+		t,
+		[]string{"ReplicaFailure", "True", "ResourceExhausted", "machines get no instance; machine a: no room for a"},
+		[]string{string(first.Type), string(first.Status), first.Reason, first.Message},
+	)
 	assert.False(t, first.LastTransitionTime.IsZero())
 	assert.False(t, decideScale(w, activitiestest.Read(s)).Report)
 
@@ -62,7 +73,12 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	})
 	t.Run("what is being deleted is not waited for", func(t *testing.T) {
 		s := activitiestest.Counted(activitiestest.Set("s", 1), 1, 0)
-		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Blocked("ResourceExhausted", "no room"), activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+			activitiestest.Blocked("ResourceExhausted", "no room"),
+			activitiestest.Going[*v1alpha1.Machine],
+		)
 		assert.Empty(t, failures(reportSet(activitiestest.NewWorld(t, s, m), set.Report{Input: activitiestest.SetRead(s)})))
 	})
 }
@@ -72,10 +88,20 @@ func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	d := activitiestest.Deployment("d", 2)
 	failing := func(reason, message string) func(*v1alpha1.MachineSet) {
 		return func(s *v1alpha1.MachineSet) {
-			s.Status.Conditions = []v1alpha1.MachineSetCondition{{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: reason, Message: message}}
+			s.Status.Conditions = []v1alpha1.MachineSetCondition{
+				{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: reason, Message: message},
+			}
 		}
 	}
-	w := activitiestest.NewWorld(t, d, activitiestest.Counted(activitiestest.Owned(d, "a", 1), 1, 1), activitiestest.With(activitiestest.Counted(activitiestest.Owned(d, "b", 1), 1, 0), []func(*v1alpha1.MachineSet){failing("ResourceExhausted", "no room")}))
+	w := activitiestest.NewWorld(
+		t,
+		d,
+		activitiestest.Counted(activitiestest.Owned(d, "a", 1), 1, 1),
+		activitiestest.With(
+			activitiestest.Counted(activitiestest.Owned(d, "b", 1), 1, 0),
+			[]func(*v1alpha1.MachineSet){failing("ResourceExhausted", "no room")},
+		),
+	)
 	failure := func() *v1alpha1.MachineDeploymentCondition {
 		for _, c := range activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplicaFailure {

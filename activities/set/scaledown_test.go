@@ -25,7 +25,10 @@ import (
 func remove(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
 	d := set.Batch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
-		d.Machines = append(d.Machines, scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "surplus"})
+		d.Machines = append(
+			d.Machines,
+			scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "surplus"},
+		)
 	}
 	return d
 }
@@ -58,7 +61,11 @@ func TestDeleteMachines(t *testing.T) {
 		assert.Equal(t, before, w.Snapshot())
 	})
 	t.Run("a machine without our finalizer gets it first: its instance must not be left", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), func(m *v1alpha1.Machine) { m.Finalizers = nil })
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+			func(m *v1alpha1.Machine) { m.Finalizers = nil },
+		)
 		w := activitiestest.NewWorld(t, s, m)
 		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
 		require.NoError(t, err)
@@ -70,7 +77,10 @@ func TestDeleteMachines(t *testing.T) {
 		activitiestest.Twice[any](w, acts(w.Kube).DeleteMachines, remove(s, activitiestest.Machine("m")))
 	})
 	t.Run("a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
-		changed, replaced, a, b := activitiestest.Machine("changed"), activitiestest.Machine("replaced"), activitiestest.Machine("a"), activitiestest.Machine("b")
+		changed := activitiestest.Machine("changed")
+		replaced := activitiestest.Machine("replaced")
+		a := activitiestest.Machine("a")
+		b := activitiestest.Machine("b")
 		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
 		w.Edit(cache.Machines, "changed", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "100"))
 		batch := remove(s, changed, replaced, a, b)
@@ -113,10 +123,36 @@ func TestReportSet(t *testing.T) {
 		m.Spec.ProviderID = "fake:///i-1"
 	}
 	of := activitiestest.OwnedBy[*v1alpha1.Machine](s)
-	w := activitiestest.NewWorld(t, s, activitiestest.Machine("z", of, failed), activitiestest.Machine("a", of, failed, activitiestest.Phase(v1alpha1.MachineFailed)),
-		activitiestest.Machine("running", of, activitiestest.Phase(v1alpha1.MachineRunning)), activitiestest.Machine("going", of, activitiestest.Going[*v1alpha1.Machine], activitiestest.Phase(v1alpha1.MachineTerminating)), activitiestest.Machine("foreign"))
-	status := reportSet(w, set.Report{Input: set.Input{Read: activitiestest.Read(s)}, Step: &kube.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"}})
-	assert.Equal(t, []int32{4, 4, 1, 1}, []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas})
+	w := activitiestest.NewWorld(
+		t,
+		s,
+		activitiestest.Machine("z", of, failed),
+		activitiestest.Machine("a", of, failed, activitiestest.Phase(v1alpha1.MachineFailed)),
+		activitiestest.Machine(
+			"running",
+			of,
+			activitiestest.Phase(v1alpha1.MachineRunning),
+		),
+		activitiestest.Machine(
+			"going",
+			of,
+			activitiestest.Going[*v1alpha1.Machine],
+			activitiestest.Phase(v1alpha1.MachineTerminating),
+		),
+		activitiestest.Machine("foreign"),
+	)
+	status := reportSet(
+		w,
+		set.Report{
+			Input: set.Input{Read: activitiestest.Read(s)},
+			Step:  &kube.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"},
+		},
+	)
+	assert.Equal(
+		t,
+		[]int32{4, 4, 1, 1},
+		[]int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas},
+	)
 	assert.Equal(t, int64(7), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Equal(t, "create-machines", status.CurrentOperation.Step)
@@ -124,7 +160,10 @@ func TestReportSet(t *testing.T) {
 	assert.NotEmpty(t, status.ObservedMachines, "who knows machines up to there knows those that were counted")
 	require.Len(t, status.FailedMachines, 2, "by name, so that the list does not change by itself")
 	assert.Equal(t, []string{"a", "fake:///i-1", "s", "no capacity"}, []string{
-		status.FailedMachines[0].Name, status.FailedMachines[0].ProviderID, status.FailedMachines[0].OwnerRef, status.FailedMachines[0].LastOperation.Description,
+		status.FailedMachines[0].Name,
+		status.FailedMachines[0].ProviderID,
+		status.FailedMachines[0].OwnerRef,
+		status.FailedMachines[0].LastOperation.Description,
 	})
 	assert.Equal(t, "z", status.FailedMachines[1].Name)
 	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
@@ -144,7 +183,11 @@ func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
 func TestReportSetOfAnotherObject(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Set("s", 2))
-	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportSet, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 2))}}})
+	_, err := activitiestest.Run[string](
+		w,
+		acts(w.Kube).ReportSet,
+		set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 2))}}},
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	assert.Empty(t, w.Writes())
 }
@@ -205,12 +248,17 @@ func TestFinalizeSet(t *testing.T) {
 	})
 }
 
-// A status must fit into etcd's 1.5 MiB together with the rest of the object, however many machines fail with however long messages.
+// A status must fit into etcd's 1.5 MiB together with the rest of the object, however many machines fail with however
+// long messages.
 func TestTheStatusOfASetIsBounded(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1300)
 	w := activitiestest.NewWorld(t, members(s, 1300, func(m *v1alpha1.Machine) {
-		m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Failed", Description: strings.Repeat("x", 1000)}
+		m.Status.LastOperation = v1alpha1.LastOperation{
+			Type:        "Create",
+			State:       "Failed",
+			Description: strings.Repeat("x", 1000),
+		}
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 	})...)
 	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})

@@ -40,8 +40,8 @@ type Decision struct {
 	Report  bool             // the status does not show what was read
 	Blocked explain.Summary  `json:",omitzero"` // what blocks the set and its machines
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
-	// Errands are writes beside those of Scale, of a MachineSet of Cluster API only. They are done in this order, once no list
-	// of Scale has entries.
+	// Errands are writes beside those of Scale, of a MachineSet of Cluster API only. They are done in this order, once no
+	// list of Scale has entries.
 	Errands []Errand `json:",omitempty"`
 }
 
@@ -124,7 +124,12 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 			unseen.Store(true)
 		}
 		if err == nil && found {
-			a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulDelete", fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why))
+			a.Kube.Recorder.Event(
+				set,
+				corev1.EventTypeNormal,
+				"SuccessfulDelete",
+				fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why),
+			)
 		}
 		if apierrors.IsNotFound(err) {
 			err = nil
@@ -140,9 +145,13 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(in.Set, err)
 }
 
-// deleteMachine deletes a machine that still is as the decision saw it. It returns the version that the machine has then;
-// empty when it is not known, because the machine is gone already or the client does not return it.
-func (a *Activities) deleteMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
+// deleteMachine deletes a machine that still is as the decision saw it. It returns the version that the machine has
+// then; empty when it is not known, because the machine is gone already or the client does not return it.
+func (a *Activities) deleteMachine(
+	ctx context.Context,
+	namespace string,
+	target scale.Target,
+) (version string, err error) {
 	guarded, err := a.guardMachine(ctx, namespace, target)
 	switch {
 	case err != nil:
@@ -163,15 +172,20 @@ func (a *Activities) deleteMachine(ctx context.Context, namespace string, target
 	if err := answer.Error(); err != nil {
 		return "", err
 	}
-	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID { // a status, not the object: it had no finalizers
+	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID {
+		// a status, not the object: it had no finalizers
 		return "", nil //nolint:nilerr // it was deleted
 	}
 	return m.ResourceVersion, nil
 }
 
-// guardMachine puts our finalizer back on a machine that a person took it from: without it the object would be gone at once, and its
-// instance would stay. It returns the version that the machine has then; empty when it is gone.
-func (a *Activities) guardMachine(ctx context.Context, namespace string, target scale.Target) (version string, err error) {
+// guardMachine puts our finalizer back on a machine that a person took it from: without it the object would be gone at
+// once, and its instance would stay. It returns the version that the machine has then; empty when it is gone.
+func (a *Activities) guardMachine(
+	ctx context.Context,
+	namespace string,
+	target scale.Target,
+) (version string, err error) {
 	ref := kube.Ref{Namespace: namespace, Name: target.Name, UID: target.UID}
 	m, found := a.Kube.Cluster.Machine(ref.Key())
 	if found && m.ResourceVersion == target.Version && cache.HasFinalizer(m.Finalizers) {
@@ -187,9 +201,9 @@ func (a *Activities) guardMachine(ctx context.Context, namespace string, target 
 	return version, err
 }
 
-// AdoptMachines makes a set the controller of machines without a controller that exists, and that still are as the decision saw them. It
-// reads the set live first, so that a set that is being deleted adopts nothing. A set that was paused after the decision
-// still adopts. Running it twice adopts once.
+// AdoptMachines makes a set the controller of machines without a controller that exists, and that still are as the
+// decision saw them. It reads the set live first, so that a set that is being deleted adopts nothing. A set that was
+// paused after the decision still adopts. Running it twice adopts once.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
@@ -208,8 +222,9 @@ func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersi
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: ")
 }
 
-// ReleaseMachines removes a set's controller reference from machines that still are as the decision saw them, and records
-// that in an annotation. The annotation lets a set notice that it loses every machine that it creates. Running it twice releases once.
+// ReleaseMachines removes a set's controller reference from machines that still are as the decision saw them, and
+// records that in an annotation. The annotation lets a set notice that it loses every machine that it creates. Running
+// it twice releases once.
 func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }
@@ -222,8 +237,8 @@ func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVer
 	}, "SuccessfulRelease", "Released Machine: ")
 }
 
-// RequestPreservation marks failed machines of a set for preservation if they still are as the decision saw them. Their own
-// workflows do the rest. A machine that changed is a Conflict. It returns the versions to wait for.
+// RequestPreservation marks failed machines of a set for preservation if they still are as the decision saw them. Their
+// own workflows do the rest. A machine that changed is a Conflict. It returns the versions to wait for.
 func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)
@@ -241,20 +256,31 @@ func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVers
 	}, "", "")
 }
 
-// SyncMachines copies from their set's template to machines what is changed in place, if they still are as the decision saw
-// them.
+// SyncMachines copies from their set's template to machines what is changed in place, if they still are as the decision
+// saw them.
 func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
-	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool { return len(observeset.FollowTemplate(m, set)) > 0 }, "", "")
+	return a.changeMembers(
+		ctx,
+		in,
+		func(m *v1alpha1.Machine) bool { return len(observeset.FollowTemplate(m, set)) > 0 },
+		"",
+		"",
+	)
 }
 
-// changeMembers writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is gone
-// is skipped, and one that changed is a Conflict. It returns the versions to wait for. Each write is recorded by an event
-// with this reason; an empty reason records none.
-func (a *Activities) changeMembers(ctx context.Context, in Batch, change func(*v1alpha1.Machine) bool, reason, words string) (kube.MinVersions, error) {
+// changeMembers writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is
+// gone is skipped, and one that changed is a Conflict. It returns the versions to wait for. Each write is recorded by
+// an event with this reason; an empty reason records none.
+func (a *Activities) changeMembers(
+	ctx context.Context,
+	in Batch,
+	change func(*v1alpha1.Machine) bool,
+	reason, words string,
+) (kube.MinVersions, error) {
 	set, found := a.Kube.Cluster.Set(in.Set.Key())
 	return kube.InParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
@@ -274,8 +300,8 @@ type Report struct {
 	Generations *scale.Generations // to record; nil keeps the recorded ones
 }
 
-// ReportSet counts a set's machines and writes its status, unless it says so already. If a freeze of the set is over, it removes
-// the label and the annotation of the freeze. It returns the version to wait for, or
+// ReportSet counts a set's machines and writes its status, unless it says so already. If a freeze of the set is over,
+// it removes the label and the annotation of the freeze. It returns the version to wait for, or
 // ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 	thaw, stamp := false, in.Stamp(ctx)
@@ -312,7 +338,12 @@ func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 	}
 	switch was, is := frozen(before), frozen(after); {
 	case is && !was:
-		a.Kube.Recorder.Event(after, corev1.EventTypeNormal, "FrozeMachineSet", "Froze MachineSet "+after.Name+": no machine is created")
+		a.Kube.Recorder.Event(
+			after,
+			corev1.EventTypeNormal,
+			"FrozeMachineSet",
+			"Froze MachineSet "+after.Name+": no machine is created",
+		)
 	case was && !is:
 		a.Kube.Recorder.Event(after, corev1.EventTypeNormal, "UnfrozeMachineSet", "Unfroze MachineSet "+after.Name)
 	}
@@ -328,7 +359,10 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report, 
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
 		if g.Failed > 0 {
-			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: int32(g.Failed), LastFailedAt: metav1.NewTime(g.Last).Rfc3339Copy()}
+			s.FailedGenerations = &v1alpha1.FailedGenerations{
+				Count:        int32(g.Failed),
+				LastFailedAt: metav1.NewTime(g.Last).Rfc3339Copy(),
+			}
 		}
 	}
 	observed := observeset.Observed(set, around, stamp, 0)

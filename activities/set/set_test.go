@@ -33,7 +33,9 @@ import (
 func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range n {
-		m := activitiestest.Machine(fmt.Sprintf("%s-%d", s.Name, i+1), append(change, activitiestest.OwnedBy[*v1alpha1.Machine](s))...)
+		m := activitiestest.Machine(
+			fmt.Sprintf("%s-%d", s.Name, i+1),
+			append(change, activitiestest.OwnedBy[*v1alpha1.Machine](s))...)
 		m.ResourceVersion = fmt.Sprint(900 + i)
 		observeset.FollowTemplate(m, s)
 		objects = append(objects, m)
@@ -104,7 +106,11 @@ func TestDecideScale(t *testing.T) {
 	})
 	t.Run("never asks for more than a batch", func(t *testing.T) {
 		s := activitiestest.Set("s", 1000)
-		assert.Len(t, decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.Read(s)).Scale.Create, scale.MaxCreate)
+		assert.Len(
+			t,
+			decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.Read(s)).Scale.Create,
+			scale.MaxCreate,
+		)
 	})
 }
 
@@ -113,15 +119,27 @@ func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
 	s := activitiestest.Set("s", 3)
 	w := activitiestest.NewWorld(t, s)
 	w.Hold()
-	made, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}})
+	made, err := activitiestest.Run[set.Written](
+		w,
+		acts(w.Kube).CreateMachines,
+		set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
+	)
 	require.NoError(t, err)
 
 	t.Run("makes no machine a second time: locally it asks for patience", func(t *testing.T) {
-		_, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}})
+		_, err := activitiestest.Local[set.Decision](
+			w,
+			acts(w.Kube).DecideScale,
+			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 	})
 	t.Run("makes no machine a second time: with patience it reads live", func(t *testing.T) {
-		d, err := activitiestest.Run[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}})
+		d, err := activitiestest.Run[set.Decision](
+			w,
+			acts(w.Kube).DecideScale,
+			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
+		)
 		require.NoError(t, err)
 		assert.Empty(t, d.Scale.Create)
 	})
@@ -148,12 +166,25 @@ func TestCreateMachines(t *testing.T) {
 	assert.Equal(t, "small", m.Spec.Class.Name)
 	require.Len(t, m.OwnerReferences, 1)
 	owner := m.OwnerReferences[0]
-	assert.Equal(t, []string{"machine.sapcloud.io/v1alpha1", "MachineSet", "s", "uid-s"}, []string{owner.APIVersion, owner.Kind, owner.Name, string(owner.UID)})
+	assert.Equal(
+		t,
+		[]string{"machine.sapcloud.io/v1alpha1", "MachineSet", "s", "uid-s"},
+		[]string{owner.APIVersion, owner.Kind, owner.Name, string(owner.UID)},
+	)
 	assert.True(t, *owner.Controller && *owner.BlockOwnerDeletion)
 
 	newest := max(m.ResourceVersion, w.Machine("s-a").ResourceVersion)
-	assert.Equal(t, set.Written{Versions: kube.MinVersions{cache.Machines: newest}}, versions, "the newest of what was made")
-	assert.ElementsMatch(t, []string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"}, w.Told())
+	assert.Equal(
+		t,
+		set.Written{Versions: kube.MinVersions{cache.Machines: newest}},
+		versions,
+		"the newest of what was made",
+	)
+	assert.ElementsMatch(
+		t,
+		[]string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"},
+		w.Told(),
+	)
 }
 
 func TestCreateMachinesFiftyAtOnce(t *testing.T) {
@@ -244,7 +275,14 @@ func TestCreateMachinesRefuses(t *testing.T) {
 	})
 	t.Run("a name that was taken and is free again: the set itself is not gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"), nil)
+		activitiestest.Failing(
+			w.Machines,
+			"create",
+			"machines",
+			1,
+			apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"),
+			nil,
+		)
 		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
@@ -255,9 +293,20 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	s := activitiestest.Set("s", 50)
 	w := activitiestest.NewWorld(t, s)
 	long := strings.Repeat("x", 5000)
-	activitiestest.Failing(w.Machines, "create", "machines", -1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "s-a", fmt.Errorf("exceeded quota %s", long)), nil)
+	activitiestest.Failing(
+		w.Machines,
+		"create",
+		"machines",
+		-1,
+		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "s-a", fmt.Errorf("exceeded quota %s", long)),
+		nil,
+	)
 	w.Forget()
-	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d", "s-e"))
+	done, err := activitiestest.Run[set.Written](
+		w,
+		acts(w.Kube).CreateMachines,
+		activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d", "s-e"),
+	)
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "exceeded quota")
 	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
@@ -268,8 +317,8 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	assert.Less(t, len(events[0]), 1100)
 }
 
-// slow is a client whose creations of machines take a moment, unless their context ends first (the fakes know no context),
-// and which refuses s-bad once s-a and s-b are under way.
+// slow is a client whose creations of machines take a moment, unless their context ends first (the fakes know no
+// context), and which refuses s-bad once s-a and s-b are under way.
 type slow struct {
 	versioned.Interface
 	underWay *sync.WaitGroup
@@ -293,7 +342,11 @@ func (c slowGroup) Machines(namespace string) typed.MachineInterface {
 	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.underWay}
 }
 
-func (c slowMachines) Create(ctx context.Context, m *v1alpha1.Machine, options metav1.CreateOptions) (*v1alpha1.Machine, error) {
+func (c slowMachines) Create(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	options metav1.CreateOptions,
+) (*v1alpha1.Machine, error) {
 	switch m.Name {
 	case "s-bad":
 		c.underWay.Wait()
@@ -319,15 +372,24 @@ func TestCreateMachinesCutsNothingShort(t *testing.T) {
 		cluster, err := cache.NewCluster(slow{w.Machines, &underWay}, w.Target, nil)
 		require.NoError(t, err)
 		w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
-		_, err = activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"))
+		_, err = activitiestest.Run[set.Written](
+			w,
+			acts(w.Kube).CreateMachines,
+			activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"),
+		)
 		require.Error(t, err)
 		for _, name := range []string{"s-a", "s-b"} {
-			assert.NotNil(t, w.Machine(name), "what is under way is there when the failure is known, so that the next look misses nothing")
+			assert.NotNil(
+				t,
+				w.Machine(name),
+				"what is under way is there when the failure is known, so that the next look misses nothing",
+			)
 		}
 	})
 }
 
-// orphaning is the state after kubectl delete --cascade=orphan, until the garbage collector has removed the owner references.
+// orphaning is the state after kubectl delete --cascade=orphan, until the garbage collector has removed the owner
+// references.
 func orphaning(s *v1alpha1.MachineSet) {
 	activitiestest.Going(s)
 	s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)

@@ -33,8 +33,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// A set decides on caches that are late, in bursts or silent, while its activities run twice, half, or for a run that is no
-// more. It never has too many machines, nor too few.
+// A set decides on caches that are late, in bursts or silent, while its activities run twice, half, or for a run that
+// is no more. It never has too many machines, nor too few.
 func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1000)
@@ -71,7 +71,12 @@ type setLoop struct {
 func newSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *setLoop {
 	t.Helper()
 	w := activitiestest.NewWorld(t, s, c)
-	l := &setLoop{World: w, late: &late{Clientset: w.Machines}, dice: rand.New(rand.NewPCG(11, 6)), ref: activitiestest.Ref(s)}
+	l := &setLoop{
+		World: w,
+		late:  &late{Clientset: w.Machines},
+		dice:  rand.New(rand.NewPCG(11, 6)),
+		ref:   activitiestest.Ref(s),
+	}
 	cluster, err := cache.NewCluster(l.late, w.Target, w.Meta)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
@@ -152,8 +157,8 @@ func (l *setLoop) act(d set.Decision) (acted bool, err error) {
 	return true, err
 }
 
-// write carries out a batch: at once, or once more after a worker that died half way or whose answer was lost. Or the run
-// ends with half of it done.
+// write carries out a batch: at once, or once more after a worker that died half way or whose answer was lost. Or the
+// run ends with half of it done.
 func (l *setLoop) write(activity, half, whole any) (done set.Written, died bool, err error) {
 	first := []any{nil, nil, nil, nil, nil, half, whole, half}
 	chance := l.dice.IntN(len(first))
@@ -179,8 +184,8 @@ func (l *setLoop) raise(versions kube.MinVersions) {
 	}
 }
 
-// quickly runs an activity as a local one, and as a regular one where that gives up. While it waits events arrive in bursts,
-// unless the caches are to be silent.
+// quickly runs an activity as a local one, and as a regular one where that gives up. While it waits events arrive in
+// bursts, unless the caches are to be silent.
 func quickly[T any](l *setLoop, activity, in any) (answer T, err error) {
 	silent := l.silent > 0 && !l.live && !l.Cluster.Await(l.T.Context(), l.versions, 0)
 	if silent {
@@ -275,7 +280,11 @@ func (g lateGroup) Machines(namespace string) typed.MachineInterface {
 	return lateMachines{g.MachineV1alpha1Interface.Machines(namespace), g.late}
 }
 
-func (m lateMachines) Create(ctx context.Context, machine *v1alpha1.Machine, options metav1.CreateOptions) (*v1alpha1.Machine, error) {
+func (m lateMachines) Create(
+	ctx context.Context,
+	machine *v1alpha1.Machine,
+	options metav1.CreateOptions,
+) (*v1alpha1.Machine, error) {
 	made, err := m.MachineInterface.Create(ctx, machine, options)
 	if err == nil {
 		m.made.Add(1)
@@ -310,7 +319,8 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	api, name := l.Clientset.MachineV1alpha1().Machines(activitiestest.Shop), path.Base(r.URL.Path)
-	code, status := http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}
+	code := http.StatusOK
+	status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}
 	err := api.Delete(r.Context(), name, options)
 	if refused, isStatus := errors.AsType[*apierrors.StatusError](err); isStatus {
 		status = refused.ErrStatus

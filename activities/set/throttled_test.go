@@ -14,8 +14,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// An API server that is busy has rejected nothing: the activity is retried, and neither an event nor the status tells people that
-// machines cannot be created.
+// An API server that is busy has rejected nothing: the activity is retried, and neither an event nor the status tells
+// people that machines cannot be created.
 func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
@@ -44,7 +44,10 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 		t.Run("to delete: "+name, func(t *testing.T) {
 			m := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 			w := activitiestest.NewWorld(t, s, m)
-			batch := set.Batch{Set: activitiestest.Ref(s), Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}}}
+			batch := set.Batch{
+				Set:      activitiestest.Ref(s),
+				Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
+			}
 			activitiestest.Failing(w.Machines, "delete", "machines", 1, busy, nil)
 			_, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batch)
 			require.Error(t, err)

@@ -15,8 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// A set without any label, as an API server without our CRDs' rules would store it: it is read, decided about and reported, by
-// caches and live, and neither makes nor takes a machine.
+// A set without any label, as an API server without our CRDs' rules would store it: it is read, decided about and
+// reported, by caches and live, and neither makes nor takes a machine.
 func TestASetWithoutLabels(t *testing.T) {
 	t.Parallel()
 	for name, selector := range map[string]*metav1.LabelSelector{"no selector": nil, "an empty one": {}, "one that its template lacks": {MatchLabels: map[string]string{"app": "web"}}} {
@@ -26,7 +26,11 @@ func TestASetWithoutLabels(t *testing.T) {
 				s.Spec.Template.Labels, s.Spec.Template.Annotations = nil, nil
 			})
 			bare := activitiestest.Machine("bare", func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
-			own := activitiestest.Machine("own", activitiestest.OwnedBy[*v1alpha1.Machine](s), func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
+			own := activitiestest.Machine(
+				"own",
+				activitiestest.OwnedBy[*v1alpha1.Machine](s),
+				func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil },
+			)
 			w := activitiestest.NewWorld(t, s, bare, own)
 			read := activitiestest.Read(s)
 			for _, live := range []bool{false, true} {
@@ -44,14 +48,25 @@ func TestASetWithoutLabels(t *testing.T) {
 	}
 }
 
-// A deletion that the API server refuses leaves the machine as it is: nothing calls it Terminating, its version does not change, and
-// the next decision wants the same deletion.
+// A deletion that the API server refuses leaves the machine as it is: nothing calls it Terminating, its version does
+// not change, and the next decision wants the same deletion.
 func TestADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 0)
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OwnedBy[*v1alpha1.Machine](s),
+		activitiestest.Phase(v1alpha1.MachineRunning),
+	)
 	w := activitiestest.NewWorld(t, s, m)
-	activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError), nil)
+	activitiestest.Failing(
+		w.Machines,
+		"delete",
+		"machines",
+		1,
+		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
+		nil,
+	)
 	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batchOf(s, m))
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "forbidden")
@@ -64,7 +79,11 @@ func TestADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
 	require.Len(t, again, 1)
 	assert.Equal(t, "m", again[0].Name)
 
-	_, err = activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, set.Batch{Set: activitiestest.Ref(s), Machines: again})
+	_, err = activitiestest.Run[set.Written](
+		w,
+		acts(w.Kube).DeleteMachines,
+		set.Batch{Set: activitiestest.Ref(s), Machines: again},
+	)
 	require.NoError(t, err)
 	assert.True(t, isGoing(w.Machine("m")))
 }

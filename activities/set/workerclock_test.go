@@ -19,9 +19,11 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
 		server := k.Server()
 		s := activitiestest.Set("s", 1)
-		w := activitiestest.NewWorld(t, append(members(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
-			m.CreationTimestamp = k.Stamp(-time.Second)
-		}), activitiestest.Class())...)
+		w := activitiestest.NewWorld(
+			t,
+			append(members(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+				m.CreationTimestamp = k.Stamp(-time.Second)
+			}), activitiestest.Class())...)
 		decides := func(after time.Duration) set.Decision {
 			in := set.Input{Read: k.Read(s)}
 			in.At = server.Add(after)

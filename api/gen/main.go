@@ -1,10 +1,10 @@
-// Command gen finishes the CRDs that controller-gen wrote: which bounds, types and rules does a field have whose Go type is
-// not ours? api/generate.sh calls it with the folder of the CRDs, which it changes in place. Short rules are not here: they
-// are markers at the field that they guard.
+// Command gen finishes the CRDs that controller-gen wrote: which bounds, types and rules does a field have whose Go
+// type is not ours? api/generate.sh calls it with the folder of the CRDs, which it changes in place. Short rules are
+// not here: they are markers at the field that they guard.
 //
-// It is needed because a label selector, an ObjectMeta and a duration are types of apimachinery and cannot carry markers.
-// Without bounds on maps and lists the API server must assume the worst when it estimates what a CEL rule may cost, and
-// refuses the CRD. The bounds are far above what a real object has. Running it twice changes nothing.
+// It is needed because a label selector, an ObjectMeta and a duration are types of apimachinery and cannot carry
+// markers. Without bounds on maps and lists the API server must assume the worst when it estimates what a CEL rule may
+// cost, and refuses the CRD. The bounds are far above what a real object has. Running it twice changes nothing.
 package main
 
 import (
@@ -74,8 +74,8 @@ func finish(crd []byte, edits []edit) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// apply merges the edit into the schema at its path. A path that does not exist is an error: the field was renamed, and its
-// bound would be lost unnoticed.
+// apply merges the edit into the schema at its path. A path that does not exist is an error: the field was renamed, and
+// its bound would be lost unnoticed.
 func (e edit) apply(root schema) error {
 	at := root
 	for step := range strings.SplitSeq(e.path, ".") {
@@ -107,8 +107,8 @@ func child(at schema, step string) (schema, bool) {
 	return m, ok
 }
 
-// merge merges add into the schema, recursively for maps that both have. A field with rules from a marker cannot get rules
-// here, because they would replace those of the marker unnoticed.
+// merge merges add into the schema, recursively for maps that both have. A field with rules from a marker cannot get
+// rules here, because they would replace those of the marker unnoticed.
 func merge(into, add schema) error {
 	for key, value := range add {
 		have, exists := into[key]

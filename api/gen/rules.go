@@ -2,9 +2,10 @@ package main
 
 import "fmt"
 
-// The CEL rules that are too long for a marker, or that two kinds share. A rule is made from a condition under which something
-// is invalid; the same condition finds the invalid item for the message. Messages name the field, its value, and what is
-// allowed. They name only the first invalid item of a list: the API server cannot estimate the cost of joining several.
+// The CEL rules that are too long for a marker, or that two kinds share. A rule is made from a condition under which
+// something is invalid; the same condition finds the invalid item for the message. Messages name the field, its value,
+// and what is allowed. They name only the first invalid item of a list: the API server cannot estimate the cost of
+// joining several.
 
 // rulesKeyword is where a schema keeps its rules.
 const rulesKeyword = "x-kubernetes-validations"
@@ -18,9 +19,9 @@ func rules(list ...schema) schema {
 	return schema{rulesKeyword: items}
 }
 
-// durationRule admits what time.ParseDuration reads, if it is not negative. The number of digits is bounded for each unit, and
-// hours may occur once, so that the sum of at most maxDuration characters stays below the 2562047h that an int64 of nanoseconds
-// holds: a longer one could be stored, and then no typed client could read it.
+// durationRule admits what time.ParseDuration reads, if it is not negative. The number of digits is bounded for each
+// unit, and hours may occur once, so that the sum of at most maxDuration characters stays below the 2562047h that an
+// int64 of nanoseconds holds: a longer one could be stored, and then no typed client could read it.
 func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
@@ -71,8 +72,8 @@ func expressionRule() schema {
 	}
 }
 
-// selectorMatchesTemplateRules are for a spec with selector and template. A set whose selector does not match its own machines
-// would never find them again and would create new ones endlessly.
+// selectorMatchesTemplateRules are for a spec with selector and template. A set whose selector does not match its own
+// machines would never find them again and would create new ones endlessly.
 func selectorMatchesTemplateRules() schema {
 	const (
 		labels    = `self.template.metadata.labels`

@@ -27,7 +27,13 @@ type source struct {
 // parse reads a folder. Known are constants of another package, by name.
 func parse(t *testing.T, folder string, known map[string]string) source {
 	t.Helper()
-	s := source{map[string]string{}, map[string][]string{}, map[string]string{}, map[string][]string{}, map[string][]string{}}
+	s := source{
+		map[string]string{},
+		map[string][]string{},
+		map[string]string{},
+		map[string][]string{},
+		map[string][]string{},
+	}
 	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	require.NoError(t, err)
 	for _, name := range names {
@@ -142,9 +148,19 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	names("Operation.Step", slices.DeleteFunc(steps, func(step string) bool { return slices.Contains(sweeps, step) }))
 	others := words.groups["What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook is named by its annotation."]
 	require.NotEmpty(t, others)
-	names("Operation.BlockedBy", slices.DeleteFunc(prefixed(words.constants, "Blocked"), func(word string) bool { return slices.Contains(others, word) }))
-	names("MachineDrain.Result", words.groups["Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained."])
-	names("MachineStatus.Conditions", api.types["NodeConditionType"][:len(api.types["NodeConditionType"])-3]) // the last three are of Nodes
+	names(
+		"Operation.BlockedBy",
+		slices.DeleteFunc(
+			prefixed(words.constants, "Blocked"),
+			func(word string) bool { return slices.Contains(others, word) },
+		),
+	)
+	names(
+		"MachineDrain.Result",
+		words.groups["Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained."],
+	)
+	// the last three are of Nodes
+	names("MachineStatus.Conditions", api.types["NodeConditionType"][:len(api.types["NodeConditionType"])-3])
 	for field, groups := range map[string][]string{
 		"MachineStatus.Conditions": {"Reasons of Drained.", "Reasons of ReplacementDue.", "Reasons of ClassReady.", "Reasons of InstanceReady; besides these, the names of the provider's codes."},
 		"MachineDeploymentCondition.Reason": {
@@ -156,6 +172,12 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 			names(field, api.groups[group])
 		}
 	}
-	names("MachineSetCondition.Reason", words.groups["Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its reason."])
-	names("MachineClassStatus.Conditions", []string{ClassServed, words.constants["ReasonWorkerPolls"], words.constants["BlockedNoWorker"]})
+	names(
+		"MachineSetCondition.Reason",
+		words.groups["Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its reason."],
+	)
+	names(
+		"MachineClassStatus.Conditions",
+		[]string{ClassServed, words.constants["ReasonWorkerPolls"], words.constants["BlockedNoWorker"]},
+	)
 }

@@ -16,15 +16,15 @@ const (
 	// MachineDeploymentProgressing: the rollout progresses, is complete, made no progress in time (False) or is paused
 	// (Unknown).
 	MachineDeploymentProgressing MachineDeploymentConditionType = vocabulary.ConditionProgressing
-	// MachineDeploymentBlocked: the deployment, one of its sets or machines stands still. Present only while it is True; since the oldest
-	// cause began.
+	// MachineDeploymentBlocked: the deployment, one of its sets or machines stands still. Present only while it is True;
+	// since the oldest cause began.
 	MachineDeploymentBlocked MachineDeploymentConditionType = vocabulary.ConditionBlocked
 	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. Copied from the set.
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
-	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one object at
-	// a time and cannot detect this.
+	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one
+	// object at a time and cannot detect this.
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap
 	// MachineDeploymentClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
 	MachineDeploymentClassKindIgnored MachineDeploymentConditionType = vocabulary.ConditionClassKindIgnored
@@ -45,7 +45,8 @@ type MachineSetConditionType string
 
 // Conditions of a MachineSet.
 const (
-	// MachineSetBlocked: the set or one of its machines stands still. Present only while it is True; since the oldest cause began.
+	// MachineSetBlocked: the set or one of its machines stands still. Present only while it is True; since the oldest
+	// cause began.
 	MachineSetBlocked MachineSetConditionType = vocabulary.ConditionBlocked
 	// MachineSetReplicaFailure: a machine could not be created or deleted.
 	MachineSetReplicaFailure MachineSetConditionType = vocabulary.ConditionReplicaFailure
@@ -77,8 +78,8 @@ const (
 	ReasonMinimumReplicasUnavailable = vocabulary.ReasonMinimumReplicasUnavailable
 )
 
-// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet remain until the rollout makes its first progress, is
-// paused, or waits at a pause point.
+// Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet remain until the rollout makes its first
+// progress, is paused, or waits at a pause point.
 const (
 	ReasonNewMachineSetCreated     = vocabulary.ReasonNewMachineSetCreated
 	ReasonFoundNewMachineSet       = vocabulary.ReasonFoundNewMachineSet
@@ -115,24 +116,25 @@ const ReasonSelectorOverlap = "SelectorOverlap"
 // ReasonClassKindIgnored is the reason of ClassKindIgnored, and of the event that goes with it.
 const ReasonClassKindIgnored = "ClassKindIgnored"
 
-// Conditions of a Machine itself. Their types are reserved: they are kept when the node's conditions are copied, and health
-// checks ignore them.
+// Conditions of a Machine itself. Their types are reserved: they are kept when the node's conditions are copied, and
+// health checks ignore them.
 const (
-	// MachineClassReady: the class and its Secrets exist and are valid. The message also says whether class.kind had no effect.
+	// MachineClassReady: the class and its Secrets exist and are valid. The message also says whether class.kind had no
+	// effect.
 	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
 	// MachineInstanceReady: the provider has created the instance. Until then the reason is Creating or the name of the
 	// provider's code, such as ResourceExhausted.
 	MachineInstanceReady corev1.NodeConditionType = vocabulary.ConditionInstanceReady
-	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced as
-	// soon as its deployment's replacement budget allows it; the message says what it waits for.
+	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced
+	// as soon as its deployment's replacement budget allows it; the message says what it waits for.
 	MachineReplacementDue corev1.NodeConditionType = vocabulary.ConditionReplacementDue
 	// MachineBlocked: the machine stands still, since its present step began. Present only while it is True.
 	MachineBlocked corev1.NodeConditionType = vocabulary.ConditionBlocked
 	// MachineDrained: all pods have left the node of a machine that is being deleted. Until then the reason is Draining,
 	// Blocked or Forcing, and the message says what the drain waits for.
 	MachineDrained corev1.NodeConditionType = vocabulary.ConditionDrained
-	// MachineHealthCheckSucceeded and MachineOwnerRemediated are written by a health check, as in Cluster API: False in both
-	// asks the machine's set to replace it. The writer also removes them.
+	// MachineHealthCheckSucceeded and MachineOwnerRemediated are written by a health check, as in Cluster API: False in
+	// both asks the machine's set to replace it. The writer also removes them.
 	MachineHealthCheckSucceeded corev1.NodeConditionType = "HealthCheckSucceeded"
 	MachineOwnerRemediated      corev1.NodeConditionType = "OwnerRemediated"
 )
@@ -143,8 +145,9 @@ const (
 	ReasonBlocked  = vocabulary.ReasonBlocked  // something blocks evictions
 	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed, or force was asked for: pods are deleted
 	ReasonDrained  = vocabulary.DrainDrained   // True: all pods are gone
-	ReasonForced   = vocabulary.DrainForced    // True: pods were deleted by force; the message names those that were left behind
-	ReasonSkipped  = vocabulary.DrainSkipped   // no pod was evicted
+	// True: pods were deleted by force; the message names those that were left behind
+	ReasonForced  = vocabulary.DrainForced
+	ReasonSkipped = vocabulary.DrainSkipped // no pod was evicted
 )
 
 // Reasons of ReplacementDue.
@@ -175,8 +178,8 @@ const (
 	ReasonCreating        = vocabulary.ReasonCreating
 )
 
-// ClassServed is a condition of a MachineClass: a worker polls the queue of its provider. False: no instance is made or deleted until one
-// does. It is absent while that is not known.
+// ClassServed is a condition of a MachineClass: a worker polls the queue of its provider. False: no instance is made or
+// deleted until one does. It is absent while that is not known.
 const ClassServed = vocabulary.ConditionServed
 
 // Reasons of events on a MachineClass, about instances that no Machine claims.
@@ -187,11 +190,17 @@ const (
 	ReasonInstancesUnclear  = "InstancesUnclear"  // no sweep deletes them: a person should look at them
 )
 
-// IsReservedConditionType reports whether a condition of a Machine with this type is about the machine itself, and not copied
-// from its node.
+// IsReservedConditionType reports whether a condition of a Machine with this type is about the machine itself, and not
+// copied from its node.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 	switch conditionType {
-	case MachineBlocked, MachineClassReady, MachineInstanceReady, MachineReplacementDue, MachineDrained, MachineHealthCheckSucceeded, MachineOwnerRemediated:
+	case MachineBlocked,
+		MachineClassReady,
+		MachineInstanceReady,
+		MachineReplacementDue,
+		MachineDrained,
+		MachineHealthCheckSucceeded,
+		MachineOwnerRemediated:
 		return true
 	default:
 		return false

@@ -34,9 +34,10 @@ const (
 	// Source: MCM, constant maxReplacements.
 	DefaultMaxReplacements = 1
 
-	// DefaultRemediationBackoff is the least time between the replacements of two consecutive generations of machines that failed
-	// before they had joined, and DefaultRemediationMaxBackoff the longest such time. Source: Cluster API's KubeadmControlPlane
-	// doubles likewise; a minute is how long a cloud takes to report missing capacity, an hour how long a person takes to come.
+	// DefaultRemediationBackoff is the least time between the replacements of two consecutive generations of machines that
+	// failed before they had joined, and DefaultRemediationMaxBackoff the longest such time. Source: Cluster API's
+	// KubeadmControlPlane doubles likewise; a minute is how long a cloud takes to report missing capacity, an hour how
+	// long a person takes to come.
 	DefaultRemediationBackoff    = time.Minute
 	DefaultRemediationMaxBackoff = time.Hour
 
@@ -57,8 +58,8 @@ func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) ti
 	return durationOr(s.configuration().MachineCreationTimeout, DefaultCreationTimeout)
 }
 
-// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. Check HealthTimeoutDisabled
-// first.
+// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. Check
+// HealthTimeoutDisabled first.
 func (s *MachineSpec) EffectiveHealthTimeout() time.Duration {
 	return durationOr(s.configuration().MachineHealthTimeout, DefaultHealthTimeout)
 }
@@ -111,7 +112,8 @@ func (p *RolloutPolicy) PolicySpec() *RolloutPolicySpec {
 	return &p.Spec
 }
 
-// EffectiveMaxReplacements returns the replacement budget of one failure domain: a number, or a percentage of its machines.
+// EffectiveMaxReplacements returns the replacement budget of one failure domain: a number, or a percentage of its
+// machines.
 func (s *RolloutPolicySpec) EffectiveMaxReplacements() intstr.IntOrString {
 	if s.MaxReplacements == nil {
 		return intstr.FromInt32(DefaultMaxReplacements)
@@ -127,8 +129,8 @@ func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyTyp
 	return s.Type
 }
 
-// EffectiveRollingUpdate returns the bounds of a rolling update: surge 1 and unavailable 0 if they or the whole block are left
-// out. Both may be zero; callers must then count unavailable as 1.
+// EffectiveRollingUpdate returns the bounds of a rolling update: surge 1 and unavailable 0 if they or the whole block
+// are left out. Both may be zero; callers must then count unavailable as 1.
 func (s *MachineDeploymentStrategy) EffectiveRollingUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
 	if s.RollingUpdate == nil {
 		return (&UpdateConfiguration{}).effective()
@@ -170,6 +172,6 @@ func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 	return d.Duration
 }
 
-// ProviderName returns the name of the provider of a class, in lower case: MCM reads no name, and its manifests have names such as
-// AWS. Empty: the class has none.
+// ProviderName returns the name of the provider of a class, in lower case: MCM reads no name, and its manifests have
+// names such as AWS. Empty: the class has none.
 func (c *MachineClass) ProviderName() string { return strings.ToLower(c.Provider) }

@@ -112,8 +112,8 @@ func TestEveryFieldSurvivesJSON(t *testing.T) {
 	assert.JSONEq(t, text, string(got))
 }
 
-// A client that leaves out strategy and timeouts must not send empty ones: the API server could not distinguish them from set
-// ones.
+// A client that leaves out strategy and timeouts must not send empty ones: the API server could not distinguish them
+// from set ones.
 func TestWhatIsLeftOutStaysOut(t *testing.T) {
 	got, err := json.Marshal(&MachineDeployment{})
 	require.NoError(t, err)

@@ -51,8 +51,8 @@ type MachineSpec struct {
 
 // MachineStatus is the observed state of a machine.
 type MachineStatus struct {
-	// Name of the node. The label node has it too, if it is no longer than 63 bytes. Absent while the name is not known, and
-	// without a target cluster.
+	// Name of the node. The label node has it too, if it is no longer than 63 bytes. Absent while the name is not known,
+	// and without a target cluster.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 	// Addresses of the instance. Only set without a target cluster, where no node has them.
@@ -60,12 +60,13 @@ type MachineStatus struct {
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
 	// Copies of the node's conditions, and conditions of the machine itself:
 	// Blocked: the machine stands still. It is there only while it is True; the reason is what blocks the machine.
-	// ClassReady: class and Secrets can be used. Reasons: ClassFound, ClassNotFound, ClassInvalid, SecretNotFound, SecretInvalid.
-	// InstanceReady: the provider has made the instance. Reasons: InstanceCreated, Creating, InstanceGone, or the code of the provider.
-	// ReplacementDue: the machine must be replaced. Reasons: CreationTimeout, HealthTimeout, InstanceGone, NodeDeleted, StaleNode; if it
-	// is False, HealthTimeoutExtended or Recovered.
-	// Drained: the pods have left the node. Reasons: Drained, Forced, Skipped; if it is False, Draining, Blocked or Forcing.
-	// HealthCheckSucceeded and OwnerRemediated: written by a health check that is no part of Millwright. False in both: replace it.
+	// ClassReady: class and Secrets can be used. Reasons: ClassFound, ClassNotFound, ClassInvalid, SecretNotFound,
+	// SecretInvalid. InstanceReady: the provider has made the instance. Reasons: InstanceCreated, Creating, InstanceGone,
+	// or the code of the provider. ReplacementDue: the machine must be replaced. Reasons: CreationTimeout, HealthTimeout,
+	// InstanceGone, NodeDeleted, StaleNode; if it is False, HealthTimeoutExtended or Recovered.
+	// Drained: the pods have left the node. Reasons: Drained, Forced, Skipped; if it is False, Draining, Blocked or
+	// Forcing. HealthCheckSucceeded and OwnerRemediated: written by a health check that is no part of Millwright. False in
+	// both: replace it.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
 	// The last attempted operation and its state.
@@ -90,7 +91,8 @@ type MachineStatus struct {
 	// controller may have made one.
 	// +optional
 	CreationIntent *CreationIntent `json:"creationIntent,omitempty"`
-	// When the node joined for the first time. Absent before that, and on a machine whose node joined under another controller.
+	// When the node joined for the first time. Absent before that, and on a machine whose node joined under another
+	// controller.
 	// +optional
 	JoinedAt *metav1.Time `json:"joinedAt,omitempty"`
 	// Progress of the deletion. Absent unless the machine is being deleted.
@@ -103,9 +105,9 @@ type MachineStatus struct {
 
 // MachineDeletion is the progress of a machine's deletion.
 type MachineDeletion struct {
-	// The current stage. Earlier stages are complete and are never entered again. In their order: PreDrainHooks (waits for annotations),
-	// Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks (waits for annotations), Instance (the provider deletes
-	// the instance), Node (the Node object is deleted), Release (the finalizer is removed).
+	// The current stage. Earlier stages are complete and are never entered again. In their order: PreDrainHooks (waits for
+	// annotations), Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks (waits for annotations),
+	// Instance (the provider deletes the instance), Node (the Node object is deleted), Release (the finalizer is removed).
 	// +required
 	// +kubebuilder:validation:Enum=PreDrainHooks;Drain;Detach;PreTerminateHooks;Instance;Node;Release
 	Stage MachineDeletionStage `json:"stage"`
@@ -147,15 +149,16 @@ type MachineDrain struct {
 	// When the drain began to evict pods: the base of drainTimeout.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// How pods are removed at present. Evict: by evictions, which obey budgets. DeleteInOrder: instead of Evict, if the cluster of the
-	// node cannot evict. Delete: all at once, with their own grace periods. Kill: all at once, without a grace period.
+	// How pods are removed at present. Evict: by evictions, which obey budgets. DeleteInOrder: instead of Evict, if the
+	// cluster of the node cannot evict. Delete: all at once, with their own grace periods. Kill: all at once, without a
+	// grace period.
 	// +optional
 	Means string `json:"means,omitempty"`
 	// When these means were first used.
 	// +optional
 	MeansSince *metav1.Time `json:"meansSince,omitempty"`
-	// How the drain ended. Drained: all pods have left. Forced: pods were deleted by force. Skipped: no pod was evicted. Empty while it
-	// runs.
+	// How the drain ended. Drained: all pods have left. Forced: pods were deleted by force. Skipped: no pod was evicted.
+	// Empty while it runs.
 	// +optional
 	Result string `json:"result,omitempty"`
 	// Pods that were still on the node when the drain gave up, as namespace/name; at most 20 of them.
@@ -165,8 +168,8 @@ type MachineDrain struct {
 
 // StayingDrain is the drain of the node of a machine that is not being deleted.
 type StayingDrain struct {
-	// Why the node is drained: InPlaceUpdate, because an agent will update it, or Preservation, because the machine has failed and is
-	// preserved.
+	// Why the node is drained: InPlaceUpdate, because an agent will update it, or Preservation, because the machine has
+	// failed and is preserved.
 	// +required
 	// +kubebuilder:validation:Enum=InPlaceUpdate;Preservation
 	Purpose DrainPurpose `json:"purpose"`
@@ -226,11 +229,12 @@ type CreationStopped struct {
 
 // CurrentStatus is the phase of a machine.
 type CurrentStatus struct {
-	// Phase of the machine's life. Empty: the machine was not processed yet. Pending: the instance exists, its node has not joined.
-	// Available: the instance exists, and there is no target cluster. Running: the node is healthy. Unknown: the node is unhealthy,
-	// missing or being deleted. Failed: a timeout has ended, or the instance or the node is gone for good. CrashLoopBackOff: the provider
-	// refused to make the instance. Terminating: the machine is being deleted. InPlaceUpdating, InPlaceUpdateSuccessful and
-	// InPlaceUpdateFailed: an agent updates the node, has updated it, or has failed.
+	// Phase of the machine's life. Empty: the machine was not processed yet. Pending: the instance exists, its node has
+	// not joined. Available: the instance exists, and there is no target cluster. Running: the node is healthy. Unknown:
+	// the node is unhealthy, missing or being deleted. Failed: a timeout has ended, or the instance or the node is gone
+	// for good. CrashLoopBackOff: the provider refused to make the instance. Terminating: the machine is being deleted.
+	// InPlaceUpdating, InPlaceUpdateSuccessful and InPlaceUpdateFailed: an agent updates the node, has updated it, or has
+	// failed.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
 	// True while a deadline of this phase is running.
@@ -244,8 +248,8 @@ type CurrentStatus struct {
 	PreserveExpiryTime *metav1.Time `json:"preserveExpiryTime,omitempty"`
 }
 
-// MachinePhase is a phase of a machine's life. It is reported, counted by sets and deployments, and compared with the state of
-// the node.
+// MachinePhase is a phase of a machine's life. It is reported, counted by sets and deployments, and compared with the
+// state of the node.
 type MachinePhase string
 
 // Phases of a machine. The empty phase means that the machine was not processed yet.

@@ -65,8 +65,8 @@ type MachineDeploymentSpec struct {
 	// Deprecated: requests one return to a former revision; cleared when done.
 	// +optional
 	RollbackTo *RollbackConfig `json:"rollbackTo,omitempty"`
-	// For how many seconds a rollout may make no progress before Progressing becomes False. Left out means without limit. There
-	// is no automatic rollback unless a RolloutPolicy requests it.
+	// For how many seconds a rollout may make no progress before Progressing becomes False. Left out means without limit.
+	// There is no automatic rollback unless a RolloutPolicy requests it.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -82,9 +82,10 @@ type MachineDeploymentSpec struct {
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || has(self.inPlaceUpdate)`,fieldPath=`.inPlaceUpdate`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; it needs the block inPlaceUpdate with orchestrationType Auto or Manual`
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || !has(self.inPlaceUpdate) || has(self.inPlaceUpdate.orchestrationType)`,fieldPath=`.inPlaceUpdate.orchestrationType`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; orchestrationType must be Auto or Manual`
 type MachineDeploymentStrategy struct {
-	// Recreate: all old machines are deleted before the first new one is created. RollingUpdate: new machines are created while old ones
-	// are deleted, within maxSurge and maxUnavailable. InPlaceUpdate: machines keep instance and name, and an agent updates the software
-	// of the node. OnDelete: an old machine stays until a person deletes it; then a new one is created.
+	// Recreate: all old machines are deleted before the first new one is created. RollingUpdate: new machines are created
+	// while old ones are deleted, within maxSurge and maxUnavailable. InPlaceUpdate: machines keep instance and name, and
+	// an agent updates the software of the node. OnDelete: an old machine stays until a person deletes it; then a new one
+	// is created.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
 	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate;OnDelete
@@ -136,17 +137,17 @@ const (
 	OrchestrationTypeManual OrchestrationType = "Manual"
 )
 
-// UpdateConfiguration bounds how many machines an update may add and remove. If both are zero, maxUnavailable counts as 1;
-// otherwise no update would be possible.
+// UpdateConfiguration bounds how many machines an update may add and remove. If both are zero, maxUnavailable counts as
+// 1; otherwise no update would be possible.
 type UpdateConfiguration struct {
-	// How many machines may be missing from replicas during an update: a number, or a percentage of replicas rounded down. A
-	// string without % is also a percentage.
+	// How many machines may be missing from replicas during an update: a number, or a percentage of replicas rounded down.
+	// A string without % is also a percentage.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%?$')`,messageExpression=`'maxUnavailable is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// How many machines may exist above replicas during an update: a number, or a percentage of replicas rounded up. A string
-	// without % is also a percentage.
+	// How many machines may exist above replicas during an update: a number, or a percentage of replicas rounded up. A
+	// string without % is also a percentage.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%?$')`,messageExpression=`'maxSurge is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
@@ -218,8 +219,8 @@ type RolloutStatus struct {
 	// The rollout step in force, counted from 0; the number of steps when all are over.
 	// +optional
 	Step int32 `json:"step,omitempty"`
-	// The steps of the policy when the rollout began. A rollout keeps its steps, also if the policy is changed or deleted. Empty: it
-	// has none. Absent: an earlier version of Millwright began the rollout, and the steps of the policy apply.
+	// The steps of the policy when the rollout began. A rollout keeps its steps, also if the policy is changed or deleted.
+	// Empty: it has none. Absent: an earlier version of Millwright began the rollout, and the steps of the policy apply.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -236,8 +237,8 @@ type RolloutStatus struct {
 type MachineDeploymentCondition struct {
 	// Type of the condition.
 	// Available: enough machines are available.
-	// Progressing: the rollout progresses or is complete (True), made no progress in time (False), or is stopped (Unknown).
-	// Blocked: the deployment, one of its sets or machines stands still. It is there only while it is True.
+	// Progressing: the rollout progresses or is complete (True), made no progress in time (False), or is stopped
+	// (Unknown). Blocked: the deployment, one of its sets or machines stands still. It is there only while it is True.
 	// ReplicaFailure: a machine could not be created or deleted.
 	// Frozen: no machine is created, for safety.
 	// SelectorOverlap: another deployment selects the same machines.
@@ -255,10 +256,10 @@ type MachineDeploymentCondition struct {
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
 	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of Available: MinimumReplicasAvailable,
-	// MinimumReplicasUnavailable. Of Progressing: NewMachineSetCreated, FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable,
-	// ProgressDeadlineExceeded, MachineSetCreateError, DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Of
-	// ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Of Frozen: OverShootingReplicaCount,
-	// MachineDeploymentStateSync. Otherwise the type.
+	// MinimumReplicasUnavailable. Of Progressing: NewMachineSetCreated, FoundNewMachineSet, MachineSetUpdated,
+	// NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError, DeploymentPaused, DeploymentResumed,
+	// RolloutHeld, RolloutWaiting, Invalid. Of ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Of
+	// Frozen: OverShootingReplicaCount, MachineDeploymentStateSync. Otherwise the type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.
@@ -275,8 +276,8 @@ type MachineDeploymentList struct {
 	Items           []MachineDeployment `json:"items"`
 }
 
-// MachineReplacement is one use of a deployment's replacement budget. It ends when the machine is gone and its substitute
-// has joined.
+// MachineReplacement is one use of a deployment's replacement budget. It ends when the machine is gone and its
+// substitute has joined.
 type MachineReplacement struct {
 	// UID of the machine that is replaced.
 	// +required

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineDrainRule says how certain pods are treated when the nodes of certain machines in its namespace are drained, like
-// Cluster API's kind of that name. If several rules match a pod, the first by name applies. The pod's own label
+// MachineDrainRule says how certain pods are treated when the nodes of certain machines in its namespace are drained,
+// like Cluster API's kind of that name. If several rules match a pod, the first by name applies. The pod's own label
 // cluster.x-k8s.io/drain overrides all of them.
 //
 // +genclient
@@ -40,8 +40,8 @@ type MachineDrainRuleSpec struct {
 
 // MachineDrainRuleDrain is the treatment of pods.
 type MachineDrainRuleDrain struct {
-	// Drain: the pods are evicted, in their order. Skip: they stay. WaitCompleted: the drain waits for their end and does not
-	// evict them.
+	// Drain: the pods are evicted, in their order. Skip: they stay. WaitCompleted: the drain waits for their end and does
+	// not evict them.
 	// +required
 	Behavior MachineDrainRuleBehavior `json:"behavior"`
 	// Pods of a lower order leave a node before those of a higher one are evicted. Default 0.

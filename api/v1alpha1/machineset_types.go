@@ -85,11 +85,12 @@ type MachineSetStatus struct {
 	// Consecutive generations of machines that failed before they had joined. Absent if there is none.
 	// +optional
 	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
-	// The number of wanted machines when the set last had no machine to create or to delete. If it differs from spec.replicas,
-	// the set is about to create or delete machines.
+	// The number of wanted machines when the set last had no machine to create or to delete. If it differs from
+	// spec.replicas, the set is about to create or delete machines.
 	// +optional
 	ObservedReplicas int32 `json:"observedReplicas,omitempty"`
-	// Resource version of the machines that this status counts. A reader whose machines are at least as new sees all of them.
+	// Resource version of the machines that this status counts. A reader whose machines are at least as new sees all of
+	// them.
 	// +optional
 	ObservedMachines string `json:"observedMachines,omitempty"`
 	// Generation of the spec to which this status belongs.
@@ -148,11 +149,12 @@ type MachineSetCondition struct {
 	// When status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of ReplicaFailure: FailedCreate, FailedDelete, or the
-	// error of a machine. Of Frozen: FreezeLabel. Of MachinesCreated: TemplateNotFound, PreflightCheckFailed, ScaleUpStopped,
-	// MachineSetInvalid, MachineCreationFailed. Of MachinesReady: Ready, NotReady, ReadyUnknown, NoReplicas. Of MachinesUpToDate:
-	// UpToDate, NotUpToDate, UpToDateUnknown, NoReplicas. If they are False: NotScalingUp, NotScalingDown, NotRemediating, NotDeleting,
-	// NotPaused. If the machines could not be listed: InternalError. Otherwise the type.
+	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of ReplicaFailure: FailedCreate,
+	// FailedDelete, or the error of a machine. Of Frozen: FreezeLabel. Of MachinesCreated: TemplateNotFound,
+	// PreflightCheckFailed, ScaleUpStopped, MachineSetInvalid, MachineCreationFailed. Of MachinesReady: Ready, NotReady,
+	// ReadyUnknown, NoReplicas. Of MachinesUpToDate: UpToDate, NotUpToDate, UpToDateUnknown, NoReplicas. If they are
+	// False: NotScalingUp, NotScalingDown, NotRemediating, NotDeleting, NotPaused. If the machines could not be listed:
+	// InternalError. Otherwise the type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.

@@ -5,9 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RolloutPolicy says how the machines of certain MachineDeployments and MachineSets in its namespace are rolled out, replaced
-// and deleted. It is a kind of its own because clients with MCM's types drop every field of those kinds that MCM does not know.
-// If several policies match an object, the first by name applies. Without a policy the defaults of its fields apply.
+// RolloutPolicy says how the machines of certain MachineDeployments and MachineSets in its namespace are rolled out,
+// replaced and deleted. It is a kind of its own because clients with MCM's types drop every field of those kinds that
+// MCM does not know. If several policies match an object, the first by name applies. Without a policy the defaults of
+// its fields apply.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -26,13 +27,13 @@ type RolloutPolicy struct {
 
 // RolloutPolicySpec is a policy: the objects to which it applies, and what applies to them.
 type RolloutPolicySpec struct {
-	// The MachineDeployments, and the MachineSets without a MachineDeployment, to which the policy applies: those that one entry
-	// selects. Empty means all of the namespace.
+	// The MachineDeployments, and the MachineSets without a MachineDeployment, to which the policy applies: those that one
+	// entry selects. Empty means all of the namespace.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Targets []RolloutPolicyTarget `json:"targets,omitempty"`
-	// The steps of a rollout, in order; after the last one all machines are updated. Left out means all at once. Used with the
-	// strategies RollingUpdate and InPlaceUpdate Auto.
+	// The steps of a rollout, in order; after the last one all machines are updated. Left out means all at once. Used with
+	// the strategies RollingUpdate and InPlaceUpdate Auto.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -40,10 +41,10 @@ type RolloutPolicySpec struct {
 	// When a rollout is given up automatically and the former template is restored. Left out means never.
 	// +optional
 	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
-	// When the place of a machine that is being deleted becomes free: TerminationComplete, when its instance is gone, so that a
-	// rollout never has more instances than replicas plus maxSurge; or TerminationStarted, when its deletion begins. Default
-	// TerminationComplete. Substitutes of machines that failed or were deleted by others are not limited by this, and outside
-	// of a rollout a larger number of replicas is followed at once.
+	// When the place of a machine that is being deleted becomes free: TerminationComplete, when its instance is gone, so
+	// that a rollout never has more instances than replicas plus maxSurge; or TerminationStarted, when its deletion
+	// begins. Default TerminationComplete. Substitutes of machines that failed or were deleted by others are not limited
+	// by this, and outside of a rollout a larger number of replicas is followed at once.
 	// +optional
 	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
 	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`
@@ -53,8 +54,8 @@ type RolloutPolicySpec struct {
 	// +nullable
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxReplacements is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of the machines of a failure domain, such as "20%"'`
 	MaxReplacements *intstr.IntOrString `json:"maxReplacements,omitempty"`
-	// Which of several machines with equal rank are deleted first when there are too many: Newest, Oldest, or Random, which
-	// depends only on the names and always gives the same result. Default Newest.
+	// Which of several machines with equal rank are deleted first when there are too many: Newest, Oldest, or Random,
+	// which depends only on the names and always gives the same result. Default Newest.
 	// +optional
 	// +kubebuilder:validation:Enum=Newest;Oldest;Random
 	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
@@ -132,12 +133,13 @@ const (
 
 // MachineSetRemediation says how machines are replaced that are Failed or marked unhealthy.
 type MachineSetRemediation struct {
-	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of them.
+	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of
+	// them.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxInFlight is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
 	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
-	// The least time between the replacements of two consecutive generations of machines that failed before they had joined;
-	// it doubles with each further one. Default 1m; 0 means no pause.
+	// The least time between the replacements of two consecutive generations of machines that failed before they had
+	// joined; it doubles with each further one. Default 1m; 0 means no pause.
 	// +optional
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
 	// The longest such time. Default 1h.

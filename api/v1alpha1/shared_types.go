@@ -32,8 +32,8 @@ type MachineTemplateSpec struct {
 	Spec MachineSpec `json:"spec"`
 }
 
-// NodeTemplateSpec has the labels, annotations and taints of the machine's node. Keys that were applied earlier and are no
-// longer in the template are removed from the node; keys of others stay. A change here never replaces a machine.
+// NodeTemplateSpec has the labels, annotations and taints of the machine's node. Keys that were applied earlier and are
+// no longer in the template are removed from the node; keys of others stay. A change here never replaces a machine.
 type NodeTemplateSpec struct {
 	// Labels and annotations for the node. Other fields are accepted and ignored.
 	// +optional
@@ -45,8 +45,8 @@ type NodeTemplateSpec struct {
 	Spec corev1.NodeSpec `json:"spec,omitempty,omitzero"`
 }
 
-// MachineConfiguration has the timeouts of a machine. Fields that are left out have the defaults in defaults.go. A change here
-// never replaces a machine.
+// MachineConfiguration has the timeouts of a machine. Fields that are left out have the defaults in defaults.go. A
+// change here never replaces a machine.
 type MachineConfiguration struct {
 	// How long a drain may take before pods are deleted by force, as a Go duration. Default 2h; zero means at once.
 	// +optional
@@ -56,8 +56,8 @@ type MachineConfiguration struct {
 	// +optional
 	// +nullable
 	MachineHealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
-	// How long a machine may take from its creation until its node has joined before it becomes Failed. Default 20m; zero means
-	// at once. The annotation node.machine.sapcloud.io/effective-creation-timeout overrides it.
+	// How long a machine may take from its creation until its node has joined before it becomes Failed. Default 20m; zero
+	// means at once. The annotation node.machine.sapcloud.io/effective-creation-timeout overrides it.
 	// +optional
 	// +nullable
 	MachineCreationTimeout *metav1.Duration `json:"creationTimeout,omitempty"`
@@ -98,8 +98,8 @@ type LastOperation struct {
 	// Processing: it goes on. Failed: the description says why. Successful: it has ended.
 	// +optional
 	State MachineState `json:"state,omitempty"`
-	// Create: of the instance. InPlaceUpdate: of the node. HealthCheck: of the node. Delete: of the machine. Update and DrainNode: never
-	// written.
+	// Create: of the instance. InPlaceUpdate: of the node. HealthCheck: of the node. Delete: of the machine. Update and
+	// DrainNode: never written.
 	// +optional
 	Type MachineOperationType `json:"type,omitempty"`
 }
@@ -112,12 +112,13 @@ type Operation struct {
 	// UID of the deployment if the workflow is its rollout. Absent for other workflows.
 	// +optional
 	RolloutOf types.UID `json:"rolloutOf,omitempty"`
-	// Name of the step. Of a machine: create-instance, initialise-instance, instance-status, await-node, await-recovery, await-update,
-	// await-replacement, sync-node, update-in-place, preserve or preserved. Of its deletion or of the drain of its node: announce, queued,
-	// drain, evict-pods, delete-in-order, delete-pods, kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or
-	// held. Of a set: create-machines, delete-machines, change-machines, request-preservation or await-machines. Of a deployment or its
-	// rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval, await-step, paused, invalid, or one of
-	// a set. Of a class: guard-secrets or release-secrets. Of all: refused, while the API server refuses a write.
+	// Name of the step. Of a machine: create-instance, initialise-instance, instance-status, await-node, await-recovery,
+	// await-update, await-replacement, sync-node, update-in-place, preserve or preserved. Of its deletion or of the drain
+	// of its node: announce, queued, drain, evict-pods, delete-in-order, delete-pods, kill-pods, drained, forced,
+	// await-hooks, await-detach, delete-instance, delete-node or held. Of a set: create-machines, delete-machines,
+	// change-machines, request-preservation or await-machines. Of a deployment or its rollout: create-set, resize-set,
+	// rollout, roll, await-sets, await-replacements, await-approval, await-step, paused, invalid, or one of a set. Of a
+	// class: guard-secrets or release-secrets. Of all: refused, while the API server refuses a write.
 	// +optional
 	Step string `json:"step,omitempty"`
 	// When this step began.
@@ -127,17 +128,17 @@ type Operation struct {
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// What blocks the step; empty if nothing does. Each entry is a reason of a condition, the code of a provider such as
-	// ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy, NodeRefused, NoWorker, Paused, ProviderCall,
-	// Refused, ScaleUpBlocked, Step, TargetUnavailable. A drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume,
-	// Terminating, Namespace or Error, mostly followed by the name of the object.
+	// ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy, NodeRefused, NoWorker, Paused,
+	// ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable. A drain is blocked by PodDisruptionBudget,
+	// DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error, mostly followed by the name of the object.
 	// +optional
 	// +listType=atomic
 	BlockedBy []string `json:"blockedBy,omitempty"`
 	// Why the step takes time, as a clause without the name of the object.
 	// +optional
 	Cause string `json:"cause,omitempty"`
-	// What the object waits for, since when, what happens without a person and when, and the command that changes it, in one sentence.
-	// The condition Blocked has the same sentence while the object stands still.
+	// What the object waits for, since when, what happens without a person and when, and the command that changes it, in
+	// one sentence. The condition Blocked has the same sentence while the object stands still.
 	// +optional
 	WaitsFor string `json:"waitsFor,omitempty"`
 }

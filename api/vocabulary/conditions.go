@@ -7,8 +7,8 @@ const (
 	StatusUnknown = "Unknown" // that is not known
 )
 
-// ConditionBlocked is a condition of a Machine, MachineSet, MachineDeployment: it, or a machine below it, stands still. It is there only
-// while it is True. The message is the sentence of decide/explain.
+// ConditionBlocked is a condition of a Machine, MachineSet, MachineDeployment: it, or a machine below it, stands still.
+// It is there only while it is True. The message is the sentence of decide/explain.
 const ConditionBlocked = "Blocked"
 
 // ConditionServed is a condition of a MachineClass: a worker serves its provider.
@@ -16,10 +16,11 @@ const ConditionServed = "Served"
 
 // Condition types of a Machine, besides those that are copied from its node.
 const (
-	ConditionClassReady     = "ClassReady"     // the class and its Secrets can be used
-	ConditionInstanceReady  = "InstanceReady"  // the provider has made the instance
-	ConditionReplacementDue = "ReplacementDue" // the health timeout or the creation timeout has ended, or instance or node is gone
-	ConditionDrained        = "Drained"        // the pods of the node are gone
+	ConditionClassReady    = "ClassReady"    // the class and its Secrets can be used
+	ConditionInstanceReady = "InstanceReady" // the provider has made the instance
+	// the health timeout or the creation timeout has ended, or instance or node is gone
+	ConditionReplacementDue = "ReplacementDue"
+	ConditionDrained        = "Drained" // the pods of the node are gone
 )
 
 // Condition types of a Node.

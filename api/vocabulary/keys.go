@@ -2,23 +2,36 @@ package vocabulary
 
 // Keys on a Machine and its Node that the decisions compare.
 const (
-	LabelMachineName                     = "node.gardener.cloud/machine-name"                            // label of a Node: the name of its Machine
-	AnnotationLastAppliedTemplate        = "node.machine.sapcloud.io/last-applied-anno-labels-taints"    // annotation of a Node: what the machine's node template wrote last
-	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"      // annotation of a Node: the virtual capacity that the class wrote last
-	AnnotationNotManaged                 = "node.machine.sapcloud.io/not-managed-by-mcm"                 // annotation of a Node that no Machine claims
-	AnnotationPreserve                   = "node.machine.sapcloud.io/preserve"                           // annotation of a Machine or its Node: whether the machine is kept for inspection
-	AnnotationLastAppliedPreserve        = "node.machine.sapcloud.io/last-applied-node-preserve-value"   // annotation of a Machine: the value of its Node's annotation that was taken over last
-	AnnotationScaleDownDisabled          = "cluster-autoscaler.kubernetes.io/scale-down-disabled"        // annotation of a Node: the cluster autoscaler must not remove it
-	AnnotationScaleDownDisabledByMCM     = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm" // annotation of a Node: a rollout or a preservation wrote the one above
-	TaintCriticalComponentsNotReady      = "node.gardener.cloud/critical-components-not-ready"           // taint of a Node whose machine stays Pending
-	TaintUninitialized                   = "node.cloudprovider.kubernetes.io/uninitialized"              // taint of a Node that the cloud controller manager has not seen yet; its machine stays Pending
+	// label of a Node: the name of its Machine
+	LabelMachineName = "node.gardener.cloud/machine-name"
+	// annotation of a Node: what the machine's node template wrote last
+	AnnotationLastAppliedTemplate = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
+	// annotation of a Node: the virtual capacity that the class wrote last
+	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"
+	// annotation of a Node that no Machine claims
+	AnnotationNotManaged = "node.machine.sapcloud.io/not-managed-by-mcm"
+	// annotation of a Machine or its Node: whether the machine is kept for inspection
+	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
+	// annotation of a Machine: the value of its Node's annotation that was taken over last
+	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	// annotation of a Node: the cluster autoscaler must not remove it
+	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	// annotation of a Node: a rollout or a preservation wrote the one above
+	AnnotationScaleDownDisabledByMCM = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	// taint of a Node whose machine stays Pending
+	TaintCriticalComponentsNotReady = "node.gardener.cloud/critical-components-not-ready"
+	// taint of a Node that the cloud controller manager has not seen yet; its machine stays Pending
+	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
 // Keys on MachineSets and MachineDeployments that the commands of an explanation name.
 const (
-	LabelFreeze                   = "freeze"                                            // label of a MachineSet or MachineDeployment that creates no machine
-	AnnotationPaused              = "cluster.x-k8s.io/paused"                           // annotation of a MachineSet that creates and deletes no machine
-	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks" // annotation of a MachineSet: the checks of the control plane that it does not wait for
+	// label of a MachineSet or MachineDeployment that creates no machine
+	LabelFreeze = "freeze"
+	// annotation of a MachineSet that creates and deletes no machine
+	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// annotation of a MachineSet: the checks of the control plane that it does not wait for
+	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
 )
 
 // ValueLowerTrue is the value of both annotations for the cluster autoscaler.

@@ -1,15 +1,16 @@
-// Package vocabulary holds the words that the API's status, its events and the steps of workflows use, once for all rooms.
-// The constants are untyped strings, so that each room can give them its own type. The package imports nothing.
+// Package vocabulary holds the words that the API's status, its events and the steps of workflows use, once for all
+// rooms. The constants are untyped strings, so that each room can give them its own type. The package imports nothing.
 package vocabulary
 
 // Phases of a Machine, in status.currentStatus.phase.
 const (
-	PhasePending                 = "Pending"                 // the instance exists, its node has not joined
-	PhaseAvailable               = "Available"               // the instance exists, and there is no target cluster
-	PhaseRunning                 = "Running"                 // the node is healthy
-	PhaseTerminating             = "Terminating"             // the machine is being deleted
-	PhaseUnknown                 = "Unknown"                 // the node is unhealthy, missing or being deleted
-	PhaseFailed                  = "Failed"                  // a timeout has ended, or the instance or the node is permanently gone
+	PhasePending     = "Pending"     // the instance exists, its node has not joined
+	PhaseAvailable   = "Available"   // the instance exists, and there is no target cluster
+	PhaseRunning     = "Running"     // the node is healthy
+	PhaseTerminating = "Terminating" // the machine is being deleted
+	PhaseUnknown     = "Unknown"     // the node is unhealthy, missing or being deleted
+	// a timeout has ended, or the instance or the node is permanently gone
+	PhaseFailed                  = "Failed"
 	PhaseCrashLoopBackOff        = "CrashLoopBackOff"        // the provider refused to make the instance
 	PhaseInPlaceUpdating         = "InPlaceUpdating"         // an agent updates the node
 	PhaseInPlaceUpdateSuccessful = "InPlaceUpdateSuccessful" // the agent has updated the node

@@ -82,30 +82,35 @@ const (
 	ReasonNotAvailable               = "NotAvailable"               // fewer machines are available than needed
 	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template
 	ReasonWaitingForReplicasSet      = "WaitingForReplicasSet"      // the number of machines is not set yet
-	ReasonTemplateNotFound           = "TemplateNotFound"           // an object that the template of a set names does not exist
+	// an object that the template of a set names does not exist
+	ReasonTemplateNotFound           = "TemplateNotFound"
 	ReasonPreflightCheckFailed       = "PreflightCheckFailed"       // the control plane is not ready for more machines
 	ReasonFailedCreate               = "FailedCreate"               // a machine could not be created
 	ReasonFailedDelete               = "FailedDelete"               // a machine could not be deleted
 	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"   // the set has too many machines
 	ReasonMachineDeploymentStateSync = "MachineDeploymentStateSync" // a set of the deployment is frozen
-	ReasonExtensionFailed            = "ExtensionFailed"            // a runtime extension does not say whether it can update machines in place
-	ReasonNotUpdatedInPlace          = "NotUpdatedInPlace"          // a runtime extension cannot update the machines of a set, or gave no answer
-	ReasonScalingMachineSet          = "ScalingMachineSet"          // a set was created or resized
-	ReasonSuccessfulAdopt            = "SuccessfulAdopt"            // a machine without a controller was adopted
+	// a runtime extension does not say whether it can update machines in place
+	ReasonExtensionFailed = "ExtensionFailed"
+	// a runtime extension cannot update the machines of a set, or gave no answer
+	ReasonNotUpdatedInPlace = "NotUpdatedInPlace"
+	ReasonScalingMachineSet = "ScalingMachineSet" // a set was created or resized
+	ReasonSuccessfulAdopt   = "SuccessfulAdopt"   // a machine without a controller was adopted
 )
 
-// ReasonDeploymentRollbackTemplateNotFound is the reason of the event when no rollback is possible, because an object that the former
-// template names does not exist any more.
+// ReasonDeploymentRollbackTemplateNotFound is the reason of the event when no rollback is possible, because an object
+// that the former template names does not exist any more.
 const ReasonDeploymentRollbackTemplateNotFound = "DeploymentRollbackTemplateNotFound"
 
-// Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its reason.
+// Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its
+// reason.
 const (
-	ReasonReady                 = "Ready"                 // MachinesReady is True
-	ReasonNotReady              = "NotReady"              // some machines are not ready
-	ReasonReadyUnknown          = "ReadyUnknown"          // it is not known of some machines whether they are ready
-	ReasonUpToDate              = "UpToDate"              // MachinesUpToDate is True
-	ReasonNotUpToDate           = "NotUpToDate"           // some machines do not match the template
-	ReasonUpToDateUnknown       = "UpToDateUnknown"       // it is not known of some machines whether they match the template
+	ReasonReady        = "Ready"        // MachinesReady is True
+	ReasonNotReady     = "NotReady"     // some machines are not ready
+	ReasonReadyUnknown = "ReadyUnknown" // it is not known of some machines whether they are ready
+	ReasonUpToDate     = "UpToDate"     // MachinesUpToDate is True
+	ReasonNotUpToDate  = "NotUpToDate"  // some machines do not match the template
+	// it is not known of some machines whether they match the template
+	ReasonUpToDateUnknown       = "UpToDateUnknown"
 	ReasonNoReplicas            = "NoReplicas"            // there is no machine of which to say it
 	ReasonScaleUpStopped        = "ScaleUpStopped"        // machines are missing, and the set must not create any now
 	ReasonMachineSetInvalid     = "MachineSetInvalid"     // nothing can be done with the set as it is

@@ -1,7 +1,7 @@
-// Package attention decides whether a machine or class has pending work, and which. decide/scale and decide/rollout answer the
-// same question for sets and deployments with the same type. The bridge asks before it signals a workflow, and a workflow asks
-// before its run ends, so both agree on what calm means. Facts that anything else than the object's own workflow can change
-// belong in a fingerprint of the bridge.
+// Package attention decides whether a machine or class has pending work, and which. decide/scale and decide/rollout
+// answer the same question for sets and deployments with the same type. The bridge asks before it signals a workflow,
+// and a workflow asks before its run ends, so both agree on what calm means. Facts that anything else than the object's
+// own workflow can change belong in a fingerprint of the bridge.
 package attention
 
 import (
@@ -48,8 +48,8 @@ type Decision struct {
 // Says returns what status and pages say that the object waits for.
 func (d Decision) Says() string { return cmp.Or(d.Waits, d.Why) }
 
-// After returns a need that comes before d, such as a status that must be written. Its Says is that of d, because the written status shows
-// d. It returns the zero Decision if holds is false.
+// After returns a need that comes before d, such as a status that must be written. Its Says is that of d, because the
+// written status shows d. It returns the zero Decision if holds is false.
 func (d Decision) After(holds bool, need Need, format string, values ...any) Decision {
 	first := If(holds, need, format, values...)
 	if holds {
@@ -69,8 +69,8 @@ func If(holds bool, need Need, format string, values ...any) Decision {
 // Calm reports whether the object has no pending work.
 func (d Decision) Calm() bool { return d.Need == Nothing }
 
-// Finalizers is the need of a MachineClass: our finalizer is missing on it or on a Secret, or is on a Secret that no class
-// needs.
+// Finalizers is the need of a MachineClass: our finalizer is missing on it or on a Secret, or is on a Secret that no
+// class needs.
 const Finalizers Need = "Finalizers"
 
 // Serve is the need of a MachineClass whose status does not say whether a worker serves its provider.
@@ -86,19 +86,32 @@ type ClassFacts struct {
 	Unserved  bool // no worker does
 	Said      bool // the status says whether one does
 	SaidSo    bool // the status says that no worker does
-	Unused    int  // number of Secrets with our finalizer that no class needs; those of a deleted class are found at the resync
+	// number of Secrets with our finalizer that no class needs; those of a deleted class are found at the resync
+	Unused int
 }
 
-// Class returns the need of a MachineClass. A class that is being deleted first waits for its machines, which cannot be deleted
-// without it. Then its Secrets are released, then the class.
+// Class returns the need of a MachineClass. A class that is being deleted first waits for its machines, which cannot be
+// deleted without it. Then its Secrets are released, then the class.
 func Class(f ClassFacts) Decision {
 	return cmp.Or(
 		If(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
 		If(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
 		If(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
 		If(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
-		If(f.Unused > 0, Finalizers, "%s to release: no class needs %s", phrase.Count(f.Unused, "Secret"), phrase.OneOf(f.Unused, "it", "them")),
-		If(f.Deleting, Deletion, "deletion was asked for; %s %s to it", phrase.Count(f.Machines, "machine"), phrase.OneOf(f.Machines, "refers", "refer")),
+		If(
+			f.Unused > 0,
+			Finalizers,
+			"%s to release: no class needs %s",
+			phrase.Count(f.Unused, "Secret"),
+			phrase.OneOf(f.Unused, "it", "them"),
+		),
+		If(
+			f.Deleting,
+			Deletion,
+			"deletion was asked for; %s %s to it",
+			phrase.Count(f.Machines, "machine"),
+			phrase.OneOf(f.Machines, "refers", "refer"),
+		),
 		If(f.Asked && f.Unserved && !f.SaidSo, Serve, "no worker serves its provider"),
 		If(f.Asked && !f.Unserved && f.SaidSo, Serve, "a worker serves its provider again"),
 		If(f.Asked && !f.Unserved && !f.Said, Serve, "a worker serves its provider"),

@@ -23,7 +23,8 @@ func ready(status string) []health.Condition {
 	return []health.Condition{{Type: vocabulary.ConditionReady, Status: status, Reason: "KubeletNotReady"}}
 }
 
-// running returns the facts of a machine that is calm: lone, Running, with a node that is well and carries what it should.
+// running returns the facts of a machine that is calm: lone, Running, with a node that is well and carries what it
+// should.
 func running(edits ...edit) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts:     health.Facts{Phase: vocabulary.PhaseRunning, NodeName: "m-1", Alone: true},
@@ -63,7 +64,14 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func preserved(f *attention.MachineFacts) {
 	f.Preserved = true
 	f.Preservation = preserve.Facts{
-		OnMachine: preserve.Annotation{Present: true, Text: vocabulary.PreserveNow}, NodeExists: true, Expiry: noon, Timeout: time.Hour, Drained: "Drained",
+		OnMachine: preserve.Annotation{
+			Present: true,
+			Text:    vocabulary.PreserveNow,
+		},
+		NodeExists: true,
+		Expiry:     noon,
+		Timeout:    time.Hour,
+		Drained:    "Drained",
 	}
 	f.Preservation.Failed = f.Phase == vocabulary.PhaseFailed
 	d := preserve.Decide(f.Preservation)
@@ -171,7 +179,20 @@ func TestMachine(t *testing.T) {
 
 // each calls check with every combination of edits of a machine in this phase.
 func each(p string, check func(attention.MachineFacts)) {
-	edits := []edit{sick, noNode, nodeGoing, nodeHeld, noTarget, released, noInstance, uncopied, unsynced, due, granted, inSet}
+	edits := []edit{
+		sick,
+		noNode,
+		nodeGoing,
+		nodeHeld,
+		noTarget,
+		released,
+		noInstance,
+		uncopied,
+		unsynced,
+		due,
+		granted,
+		inSet,
+	}
 	for bits := range 1 << len(edits) {
 		f := running(phase(p))
 		for i, e := range edits {
@@ -185,14 +206,22 @@ func each(p string, check func(attention.MachineFacts)) {
 
 func TestAFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 	each("Failed", func(f attention.MachineFacts) {
-		require.Equal(t, attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"}, attention.Machine(f).Decision, "%+v", f)
+		require.Equal(
+			t,
+			attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"},
+			attention.Machine(f).Decision,
+			"%+v",
+			f,
+		)
 	})
 }
 
 func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
 		each(p, func(f attention.MachineFacts) {
-			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied && f.Carries.Finalizer && !f.NoTarget
+			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied &&
+				f.Carries.Finalizer &&
+				!f.NoTarget
 			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
 			require.Equal(t, calm, attention.Machine(f).Calm(), "%+v", f)
 		})

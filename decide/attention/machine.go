@@ -40,25 +40,28 @@ type MachineFacts struct {
 type MachinePlan struct {
 	Decision
 
-	Otherwise     Need             // with the need Sync: the need if the node cannot be written
-	InPlace       inplace.Decision // the next step of its node's in-place update; zero: none
-	Drain         DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
-	Health        *health.Verdict  // the machine's phase and timeouts; nil for a machine that is calm, deleted or stuck, and without Now
-	PreserveUntil time.Time        // when its preservation ends, or would end if it failed now; zero: not preserved, or no Health
-	Withdraw      bool             // the grant of its replacement is to be withdrawn: the machine has recovered
-	AskBreaker    bool             `json:"-"` // the timeout has ended, and Breaker is not set: read the breaker and plan again
+	Otherwise Need             // with the need Sync: the need if the node cannot be written
+	InPlace   inplace.Decision // the next step of its node's in-place update; zero: none
+	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
+	// the machine's phase and timeouts; nil for a machine that is calm, deleted or stuck, and without Now
+	Health *health.Verdict
+	// when its preservation ends, or would end if it failed now; zero: not preserved, or no Health
+	PreserveUntil time.Time
+	Withdraw      bool // the grant of its replacement is to be withdrawn: the machine has recovered
+	// the timeout has ended, and Breaker is not set: read the breaker and plan again
+	AskBreaker bool `json:"-"`
 }
 
-// DrainPurpose is why a node is drained although its machine stays. It is zero for a machine that is being deleted, and for a
-// node that is not drained.
+// DrainPurpose is why a node is drained although its machine stays. It is zero for a machine that is being deleted, and
+// for a node that is not drained.
 type DrainPurpose struct {
 	For      string    // vocabulary.DrainForUpdate or vocabulary.DrainForPreservation
 	Occasion time.Time // tells two drains of the same purpose apart; zero: not known
 }
 
-// Machine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never becomes
-// Running again, unless it is preserved, because no set replaces it then. If AskBreaker is set, call Machine again with
-// Breaker set if the breaker is open.
+// Machine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never
+// becomes Running again, unless it is preserved, because no set replaces it then. If AskBreaker is set, call Machine
+// again with Breaker set if the breaker is open.
 func Machine(f MachineFacts) MachinePlan {
 	m := machine{MachineFacts: f}
 	m.Instance = f.ProviderID != ""
@@ -124,7 +127,8 @@ func (m machine) addHealth(p *MachinePlan) {
 	m.Why = before.standing().Why // the machine's state apart from its grant and its ReplacementDue
 	verdict := health.Next(m.Facts)
 	p.Health, p.PreserveUntil = &verdict, m.Preservation.Expiry
-	over := verdict.Due != nil && verdict.Due.True && (m.Phase == vocabulary.PhaseUnknown || m.Phase == vocabulary.PhaseInPlaceUpdateFailed)
+	over := verdict.Due != nil && verdict.Due.True &&
+		(m.Phase == vocabulary.PhaseUnknown || m.Phase == vocabulary.PhaseInPlaceUpdateFailed)
 	p.AskBreaker = over && m.Breaker == ""
 	switch c := verdict.Change; {
 	case c == nil: // a preserved machine needs a new grant when its preservation ends
@@ -159,7 +163,8 @@ func (m machine) standing() Decision {
 		if m.NodeName == "" || m.NoTarget || m.Emptied {
 			return cmp.Or(m.found(), Decision{Need: Deletion, Why: "deletion was asked for"})
 		}
-		return Decision{Need: Deletion, Why: "deletion was asked for; " + m.waitsFor()} // a drain depends on the state of the node
+		// a drain depends on the state of the node
+		return Decision{Need: Deletion, Why: "deletion was asked for; " + m.waitsFor()}
 	case m.Phase == vocabulary.PhaseFailed:
 		return m.failed()
 	case m.Granted:
@@ -201,7 +206,12 @@ func (m machine) failed() Decision {
 
 // found returns the need of a machine whose node is known by its provider ID alone.
 func (m machine) found() Decision {
-	return If(m.NodeFound != "" && !m.NoTarget && !m.Emptied, Name, "node %s has the provider ID of its instance", m.NodeFound)
+	return If(
+		m.NodeFound != "" && !m.NoTarget && !m.Emptied,
+		Name,
+		"node %s has the provider ID of its instance",
+		m.NodeFound,
+	)
 }
 
 // withNode returns the need of a machine that has its instance.

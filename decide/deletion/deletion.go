@@ -1,5 +1,5 @@
-// Package deletion decides which stage the deletion of a machine is in, and what that stage does next or waits for. It decides
-// from facts and from the recorded stage alone, never from texts written for people.
+// Package deletion decides which stage the deletion of a machine is in, and what that stage does next or waits for. It
+// decides from facts and from the recorded stage alone, never from texts written for people.
 package deletion
 
 import (
@@ -80,8 +80,8 @@ type Step struct {
 // Held reports whether an operator's hold keeps the deletion in its stage.
 func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
-// Next returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is not
-// entered again, whatever the facts say by then.
+// Next returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is
+// not entered again, whatever the facts say by then.
 func Next(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
@@ -107,8 +107,9 @@ func Next(f Facts) Step {
 	return s
 }
 
-// announces reports whether the node gets the condition Terminating in this stage: before the wait for hooks, when the drain is on record, and
-// when the node is not drained. The drain of a node without pods is never on record, so it costs no write of the condition.
+// announces reports whether the node gets the condition Terminating in this stage: before the wait for hooks, when the
+// drain is on record, and when the node is not drained. The drain of a node without pods is never on record, so it
+// costs no write of the condition.
 func (f Facts) announces(stage Stage) bool {
 	if stage == Drain {
 		return f.Recorded == Drain

@@ -10,7 +10,13 @@ import (
 
 // order is that of the stages.
 var order = []deletion.Stage{
-	deletion.PreDrainHooks, deletion.Drain, deletion.Detach, deletion.PreTerminateHooks, deletion.Instance, deletion.Node, deletion.Release,
+	deletion.PreDrainHooks,
+	deletion.Drain,
+	deletion.Detach,
+	deletion.PreTerminateHooks,
+	deletion.Instance,
+	deletion.Node,
+	deletion.Release,
 }
 
 func TestTheOrderOfStages(t *testing.T) {
@@ -42,7 +48,10 @@ func full(change ...func(*deletion.Facts)) deletion.Facts {
 
 // busy is one with a node, and nothing in its way.
 func busy(change ...func(*deletion.Facts)) deletion.Facts {
-	return full(append([]func(*deletion.Facts){func(f *deletion.Facts) { f.PreDrainHooks, f.PreTerminateHooks = nil, nil }}, change...)...)
+	return full(
+		append(
+			[]func(*deletion.Facts){func(f *deletion.Facts) { f.PreDrainHooks, f.PreTerminateHooks = nil, nil }},
+			change...)...)
 }
 
 func recorded(s deletion.Stage) func(*deletion.Facts) {
@@ -63,7 +72,8 @@ func lostNode(f *deletion.Facts)       { f.Node, f.Attached = false, 0 }
 func nodeless(f *deletion.Facts)       { f.Node, f.NodeName, f.Attached = false, "", 0 }
 func detached(f *deletion.Facts)       { f.Attached = 0 }
 
-// TestADeletionFromBeginningToEnd takes each step as it comes: somebody takes the hooks off, and what a stage does is done.
+// TestADeletionFromBeginningToEnd takes each step as it comes: somebody takes the hooks off, and what a stage does is
+// done.
 func TestADeletionFromBeginningToEnd(t *testing.T) {
 	f := full()
 	var went []deletion.Stage

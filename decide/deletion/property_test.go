@@ -67,9 +67,21 @@ func TestEveryStepIsWhole(t *testing.T) {
 		require.Equal(t, s, deletion.Next(f), "the same facts, the same answer")
 		require.NotEmpty(t, s.Why, "%+v", f)
 		require.Equal(t, s.Stage != f.Recorded, s.Record, "%+v", f)
-		require.Equal(t, f.Node && (s.Stage == deletion.Drain && !s.Record || s.Stage != deletion.Drain && f.Recorded == "" && f.Done == ""), s.Announce, "%+v", f)
+		require.Equal(
+			t,
+			f.Node && (s.Stage == deletion.Drain && !s.Record || s.Stage != deletion.Drain && f.Recorded == "" && f.Done == ""),
+			s.Announce,
+			"%+v",
+			f,
+		)
 		hooked := s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks
-		require.Equal(t, hooked || f.Hold != "", s.BlockedBy != nil, "nothing but hooks and people is waited for here: %+v", f)
+		require.Equal(
+			t,
+			hooked || f.Hold != "",
+			s.BlockedBy != nil,
+			"nothing but hooks and people is waited for here: %+v",
+			f,
+		)
 		require.Equal(t, f.Hold != "", s.Held(), "%+v", f)
 		require.False(t, f.Abandon != "" && s.Stage == deletion.Instance, "%+v", f)
 		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
@@ -116,7 +128,13 @@ func TestNoTextDecides(t *testing.T) {
 			}
 		}
 		s := deletion.Next(f)
-		require.Equal(t, []any{was.Stage, was.Record, was.Announce, was.BlockedBy, was.Empty}, []any{s.Stage, s.Record, s.Announce, s.BlockedBy, s.Empty}, "%+v", f)
+		require.Equal(
+			t,
+			[]any{was.Stage, was.Record, was.Announce, was.BlockedBy, was.Empty},
+			[]any{s.Stage, s.Record, s.Announce, s.BlockedBy, s.Empty},
+			"%+v",
+			f,
+		)
 		require.Equal(t, was.Skipped != "", s.Skipped != "", "%+v", f)
 		require.Equal(t, was.Abandoned != "", s.Abandoned != "", "%+v", f)
 	})

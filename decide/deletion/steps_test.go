@@ -39,8 +39,13 @@ func TestHooksHoldADeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Next(row.facts)
 			assert.Equal(t, deletion.Step{
-				Stage: row.stage, Record: true, Announce: row.facts.Node && row.stage != deletion.Drain, BlockedBy: row.blockedBy, Why: row.why, Skipped: s.Skipped,
-				Hurry: row.facts.Skip != "",
+				Stage:     row.stage,
+				Record:    true,
+				Announce:  row.facts.Node && row.stage != deletion.Drain,
+				BlockedBy: row.blockedBy,
+				Why:       row.why,
+				Skipped:   s.Skipped,
+				Hurry:     row.facts.Skip != "",
 			}, s)
 		})
 	}

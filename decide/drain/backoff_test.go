@@ -27,7 +27,13 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	} {
 		t.Run(string(row.answer.Result), func(t *testing.T) {
 			row.answer.Means = drain.Evict
-			before := drain.Tries{Attempts: 2, Last: at(-time.Hour), Means: drain.Evict, Next: at(-time.Minute), Message: "before"}
+			before := drain.Tries{
+				Attempts: 2,
+				Last:     at(-time.Hour),
+				Means:    drain.Evict,
+				Next:     at(-time.Minute),
+				Message:  "before",
+			}
 			after := drain.After(before, row.answer, epoch)
 			assert.Equal(t, row.next, after.Next)
 			after.Next, after.Failures = time.Time{}, 0
@@ -49,7 +55,11 @@ func TestFailuresInARowAreTriedLessAndLessOften(t *testing.T) {
 	for range 6 {
 		pauses = append(pauses, fail(drain.Evict))
 	}
-	assert.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}, pauses)
+	assert.Equal(
+		t,
+		[]time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute},
+		pauses,
+	)
 	assert.Equal(t, 6, tries.Attempts)
 	assert.Equal(t, 5*time.Second, fail(drain.Kill), "another means has little time, and begins anew")
 	tries = drain.After(tries, drain.Answer{Means: drain.Kill, Result: drain.Throttled}, epoch)

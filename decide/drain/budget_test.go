@@ -124,7 +124,12 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 	o := knowing(seen(pods...), web(0, 2, 2, 3), db)
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"a as a probe of shop/web", "c as a probe of shop/db"}, sent(d))
-	assert.Equal(t, map[string]string{"a": "Blocked", "b": "Blocked", "c": "Blocked"}, states(d), "until an answer says otherwise")
+	assert.Equal(
+		t,
+		map[string]string{"a": "Blocked", "b": "Blocked", "c": "Blocked"},
+		states(d),
+		"until an answer says otherwise",
+	)
 
 	o.Budgets = []drain.Budget{tried(o.Budgets[0]), tried(db)}
 	d = drain.Decide(o)
@@ -141,7 +146,12 @@ func TestAPodOfSeveralBudgetsIsOnlyTried(t *testing.T) {
 	both := budgets("shop/db", "shop/web")
 	o := knowing(seen(pod("a", both), pod("b", both), pod("c", both, pending)), web(3, 6, 3, 6))
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"a as a probe of shop/db, shop/web", "c"}, sent(d), "what waits to be scheduled needs no budget")
+	assert.Equal(
+		t,
+		[]string{"a as a probe of shop/db, shop/web", "c"},
+		sent(d),
+		"what waits to be scheduled needs no budget",
+	)
 	blocked := []drain.Blocker{{
 		Kind: "PodDisruptionBudget", Name: "shop/db and shop/web", Pods: 2, Bad: true,
 		Why: "PodDisruptionBudgets shop/db and shop/web select the same pods: the API server evicts none of those",

@@ -1,5 +1,6 @@
-// Package drain decides how a node is emptied: which pods go, in which order and by which means, and what blocks the others.
-// The activity that evicts pods asks again whenever something changes. The package does no I/O and knows no API type.
+// Package drain decides how a node is emptied: which pods go, in which order and by which means, and what blocks the
+// others. The activity that evicts pods asks again whenever something changes. The package does no I/O and knows no API
+// type.
 package drain
 
 import "time"
@@ -97,10 +98,11 @@ type Means string
 
 // The means, in the order in which a drain uses them.
 const (
-	Evict         Means = "Evict"         // the Eviction API, which respects disruption budgets
-	DeleteInOrder Means = "DeleteInOrder" // instead of Evict, if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
-	Delete        Means = "Delete"        // deletion with the pod's own grace period, all pods at once
-	Kill          Means = "Kill"          // deletion with a grace period of zero, all pods at once
+	Evict Means = "Evict" // the Eviction API, which respects disruption budgets
+	// instead of Evict, if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
+	DeleteInOrder Means = "DeleteInOrder"
+	Delete        Means = "Delete" // deletion with the pod's own grace period, all pods at once
+	Kill          Means = "Kill"   // deletion with a grace period of zero, all pods at once
 )
 
 // Ordered reports whether pods go in their order and as their protection allows, which ends with the drain's deadline.
@@ -125,18 +127,19 @@ type Settings struct {
 	Parallel bool
 	// Attach is how long a lane waits for a pod's volumes to be attached to another node. Zero: no wait.
 	Attach time.Duration
-	// Detach is how long a lane waits, after a pod left, for its volumes to be detached. Zero: no wait, and no wait for another
-	// node either if a volume is still attached.
+	// Detach is how long a lane waits, after a pod left, for its volumes to be detached. Zero: no wait, and no wait for
+	// another node either if a volume is still attached.
 	Detach time.Duration
 }
 
 // Decision is what to do now, and what to show.
 type Decision struct {
-	Act      []Action   // requests to send now, all at the same time
-	Departed []Departed // pods that a lane still waits for: Departed of the next Observed; the first to leave, as many as a history takes
-	Done     bool       // no pod is left to remove, and no lane waits for a volume
-	Look     time.Time  // when to decide again if nothing changes before; zero: never
-	Blockers []Blocker  // at most MaxBlockers, sorted by kind and name
+	Act []Action // requests to send now, all at the same time
+	// pods that a lane still waits for: Departed of the next Observed; the first to leave, as many as a history takes
+	Departed []Departed
+	Done     bool      // no pod is left to remove, and no lane waits for a volume
+	Look     time.Time // when to decide again if nothing changes before; zero: never
+	Blockers []Blocker // at most MaxBlockers, sorted by kind and name
 	Picture  Picture
 }
 

@@ -26,17 +26,26 @@ var keptNames = []string{"budget", "protected", "several", "volume", "work", "hi
 
 func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 	d := drain.Decide(by(drain.DeleteInOrder, seen(pod("a"), pod("b"))))
-	assert.Equal(t, []drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}}, d.Act)
+	assert.Equal(
+		t,
+		[]drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}},
+		d.Act,
+	)
 }
 
-// Volumes, protection, work and the order of rules hold as they do for evictions. No budget does, not even several of one pod: a
-// deletion asks none.
+// Volumes, protection, work and the order of rules hold as they do for evictions. No budget does, not even several of
+// one pod: a deletion asks none.
 func TestWithoutEvictionPodsGoInOrder(t *testing.T) {
 	o := by(drain.DeleteInOrder, kept())
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"budget", "several", "volume"}, sent(d), "volume is the first of its lane")
 	assert.Equal(t, map[string]string{
-		"budget": "Evicting", "several": "Evicting", "volume": "Evicting", "protected": "Blocked", "work": "Blocked", "high": "Waiting",
+		"budget":    "Evicting",
+		"several":   "Evicting",
+		"volume":    "Evicting",
+		"protected": "Blocked",
+		"work":      "Blocked",
+		"high":      "Waiting",
 	}, states(d))
 
 	left := drain.Leave(pod("left", volumes("pv-9")), epoch)
@@ -79,7 +88,11 @@ func TestDeletionLeavesThoseAloneThatGo(t *testing.T) {
 	o := by(drain.Delete, seen(
 		pod("evicted", answered(drain.Answer{Result: drain.Accepted}, time.Minute)),
 		pod("gone", answered(drain.Answer{Result: drain.Gone}, time.Minute)),
-		pod("terminating", terminating(at(time.Minute)), answered(drain.Answer{Means: drain.Delete, Result: drain.Failed}, 0)),
+		pod(
+			"terminating",
+			terminating(at(time.Minute)),
+			answered(drain.Answer{Means: drain.Delete, Result: drain.Failed}, 0),
+		),
 	))
 	d := drain.Decide(o)
 	assert.Empty(t, d.Act)
@@ -88,11 +101,20 @@ func TestDeletionLeavesThoseAloneThatGo(t *testing.T) {
 }
 
 func TestKillingTakesThoseThatTerminateForLong(t *testing.T) {
-	long := pod("long", terminating(at(time.Hour)), func(p *drain.Pod) { p.Grace = time.Hour }, answered(drain.Answer{Result: drain.Accepted}, time.Minute))
+	long := pod(
+		"long",
+		terminating(at(time.Hour)),
+		func(p *drain.Pod) { p.Grace = time.Hour },
+		answered(drain.Answer{Result: drain.Accepted}, time.Minute),
+	)
 	assert.Empty(t, drain.Decide(seen(long)).Act)
 	assert.Empty(t, drain.Decide(by(drain.Delete, seen(long))).Act)
 	o := by(drain.Kill, seen(long, pod("deleted", answered(drain.Answer{Means: drain.Delete, Result: drain.Accepted}, 0))))
-	assert.Equal(t, []drain.Action{{UID: "uid-deleted", Means: drain.Kill}, {UID: "uid-long", Means: drain.Kill}}, drain.Decide(o).Act)
+	assert.Equal(
+		t,
+		[]drain.Action{{UID: "uid-deleted", Means: drain.Kill}, {UID: "uid-long", Means: drain.Kill}},
+		drain.Decide(o).Act,
+	)
 
 	o.Pods[0] = with(o.Pods[0], answered(drain.Answer{Means: drain.Kill, Result: drain.Accepted}, 0))
 	o.Pods[1] = with(o.Pods[1], answered(drain.Answer{Means: drain.Kill, Result: drain.Gone}, 0))
@@ -101,8 +123,15 @@ func TestKillingTakesThoseThatTerminateForLong(t *testing.T) {
 
 func TestAFailedRequestIsSentAgain(t *testing.T) {
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
-		failed := pod("a", answered(drain.Answer{Result: drain.Several}, 0), answered(drain.Answer{Means: means, Result: drain.Failed, Message: "no"}, 0))
-		o := by(means, seen(failed, pod("b", answered(drain.Answer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0))))
+		failed := pod(
+			"a",
+			answered(drain.Answer{Result: drain.Several}, 0),
+			answered(drain.Answer{Means: means, Result: drain.Failed, Message: "no"}, 0),
+		)
+		o := by(
+			means,
+			seen(failed, pod("b", answered(drain.Answer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0))),
+		)
 		d := drain.Decide(o)
 		assert.Empty(t, d.Act)
 		assert.Equal(t, at(5*time.Second), d.Look)

@@ -2,7 +2,8 @@ package drain
 
 import "cmp"
 
-// Hook is what decides about the hook with which Millwright drains the node of a machine that another controller deletes.
+// Hook is what decides about the hook with which Millwright drains the node of a machine that another controller
+// deletes.
 type Hook struct {
 	Hooked   bool // the machine carries the hook
 	Deleting bool
@@ -29,8 +30,9 @@ const (
 	HookAwait   HookStep = "Await"   // the other controller has not come to the hook yet
 	HookUnknown HookStep = "Unknown" // the cluster of the node does not answer
 	HookDrain   HookStep = "Drain"
-	HookOver    HookStep = "Over"   // the drain has ended, and the hook is removed; the other controller does not drain again
-	HookReturn  HookStep = "Return" // Millwright does not drain: the other controller does as it would without the hook
+	// the drain has ended, and the hook is removed; the other controller does not drain again
+	HookOver   HookStep = "Over"
+	HookReturn HookStep = "Return" // Millwright does not drain: the other controller does as it would without the hook
 )
 
 // Next returns what follows for the hook, and why. With HookOver, why is empty if the drain itself says it.
@@ -66,7 +68,8 @@ type Around struct {
 	Cluster      string // name of the Cluster
 	ClusterGone  bool   // being deleted, or gone
 	ControlPlane string // kind and name of an object of a control plane that is being deleted; empty: none is
-	// Infrastructure is kind and name of the infrastructure machine if it is being deleted or gone; empty: it is there, or that is not known.
+	// Infrastructure is kind and name of the infrastructure machine if it is being deleted or gone; empty: it is there, or
+	// that is not known.
 	Infrastructure string
 	Passed         bool // the deletion has come to the hooks before the instance is deleted
 }
@@ -85,6 +88,9 @@ func (a Around) Needless() string {
 	case a.Passed:
 		return "the deletion is past its drain"
 	default:
-		return cmp.Or(is(a.ControlPlane, " is being deleted, and the nodes of its Cluster are not drained"), is(a.Infrastructure, " is gone or being deleted, and the node is not drained"))
+		return cmp.Or(
+			is(a.ControlPlane, " is being deleted, and the nodes of its Cluster are not drained"),
+			is(a.Infrastructure, " is gone or being deleted, and the node is not drained"),
+		)
 	}
 }

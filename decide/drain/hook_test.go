@@ -57,11 +57,19 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 	}
 }
 
-// A drain without an end evicts for as long as it takes. Nothing but force, an unusable node or a record climbs its ladder.
+// A drain without an end evicts for as long as it takes. Nothing but force, an unusable node or a record climbs its
+// ladder.
 func TestADrainWithoutAnEnd(t *testing.T) {
 	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	endless := func(change func(*drain.Ladder)) drain.Ladder {
-		l := drain.Ladder{Now: began.Add(1000 * time.Hour), Started: began, Endless: true, Setting: "nodeDrainTimeoutSeconds", Reached: drain.Evict, ReachedAt: began}
+		l := drain.Ladder{
+			Now:       began.Add(1000 * time.Hour),
+			Started:   began,
+			Endless:   true,
+			Setting:   "nodeDrainTimeoutSeconds",
+			Reached:   drain.Evict,
+			ReachedAt: began,
+		}
 		change(&l)
 		return l
 	}
@@ -104,6 +112,15 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 			}
 		})
 	}
-	timed := drain.Climb(drain.Ladder{Now: began, Started: began, Timeout: time.Minute, Setting: "nodeDrainTimeoutSeconds", Reached: drain.Evict, ReachedAt: began})
+	timed := drain.Climb(
+		drain.Ladder{
+			Now:       began,
+			Started:   began,
+			Timeout:   time.Minute,
+			Setting:   "nodeDrainTimeoutSeconds",
+			Reached:   drain.Evict,
+			ReachedAt: began,
+		},
+	)
 	assert.Contains(t, timed.Why, "(nodeDrainTimeoutSeconds 1m), then deletes")
 }

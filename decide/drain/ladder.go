@@ -13,7 +13,8 @@ type Ladder struct {
 	Now     time.Time
 	Started time.Time     // the first full pass of evictions, from which all times of the drain count; zero: not yet
 	Timeout time.Duration // drainTimeout; zero or less: one pass of evictions
-	// Setting is the field that Timeout comes from; empty: drainTimeout. Endless: that field is not set, and evictions have no end.
+	// Setting is the field that Timeout comes from; empty: drainTimeout. Endless: that field is not set, and evictions
+	// have no end.
 	Setting string
 	Endless bool
 	Retries *int32 // maxEvictRetries: a second deadline of 20 s for each retry; nil: none
@@ -44,16 +45,21 @@ type Step struct {
 	Why   string    // since when, until when, and the next means
 }
 
-// Climb returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace period, then
-// killed, then left behind. If the cluster cannot evict, they are deleted until the deadline, too, but in order. The deadline
-// is reached whatever blocks, also without retries and with a short timeout, and never before the requested timeout. A means
-// that was reached is kept. If it was reached late, because no run was active, it has its full time.
+// Climb returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace
+// period, then killed, then left behind. If the cluster cannot evict, they are deleted until the deadline, too, but in
+// order. The deadline is reached whatever blocks, also without retries and with a short timeout, and never before the
+// requested timeout. A means that was reached is kept. If it was reached late, because no run was active, it has its
+// full time.
 func Climb(l Ladder) Step {
 	if why := l.forced(); why != "" {
 		return l.kill(why)
 	}
 	if l.Unasked && (l.Reached == Delete || l.Reached == Kill) {
-		return Step{Means: l.Reached, Until: l.Now, Why: "asks the remaining pods once more first: no run was active since " + phrase.Clock(l.ReachedAt, l.Now)}
+		return Step{
+			Means: l.Reached,
+			Until: l.Now,
+			Why:   "asks the remaining pods once more first: no run was active since " + phrase.Clock(l.ReachedAt, l.Now),
+		}
 	}
 	deadline, _ := l.deadline()
 	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
@@ -63,7 +69,11 @@ func Climb(l Ladder) Step {
 		return l.remove()
 	case passed:
 		o := l.ordered()
-		return Step{Means: o.means, Until: l.Now, Why: o.does + " once more, then " + o.then + ": no run was active when the deadline passed" + o.because}
+		return Step{
+			Means: o.means,
+			Until: l.Now,
+			Why:   o.does + " once more, then " + o.then + ": no run was active when the deadline passed" + o.because,
+		}
 	default:
 		return l.evict()
 	}
@@ -75,8 +85,8 @@ type Deadlines struct {
 	Recorded time.Time // deadline of the recorded step; zero: none
 }
 
-// Next returns when the next step begins by time; zero: never. The end of evictions is calculated, because an operator may have extended
-// the drain since the deadline was recorded.
+// Next returns when the next step begins by time; zero: never. The end of evictions is calculated, because an operator
+// may have extended the drain since the deadline was recorded.
 func (d Deadlines) Next() time.Time {
 	if until, _ := d.Evictions(); !until.IsZero() {
 		return until
@@ -84,9 +94,10 @@ func (d Deadlines) Next() time.Time {
 	return d.Recorded
 }
 
-// Evictions returns until when pods are evicted, or deleted in order, and the means that follows; both are zero if they are not, have no end, or an operator asked
-// for force. It climbs from the moment before the drain began, so that it returns the deadline also after it has passed. Unusable may be
-// out of date: it is ignored if the step that it causes is overdue.
+// Evictions returns until when pods are evicted, or deleted in order, and the means that follows; both are zero if they
+// are not, have no end, or an operator asked for force. It climbs from the moment before the drain began, so that it
+// returns the deadline also after it has passed. Unusable may be out of date: it is ignored if the step that it causes
+// is overdue.
 func (d Deadlines) Evictions() (until time.Time, then Means) {
 	if d.Ladder == nil {
 		return until, then
@@ -114,8 +125,9 @@ func (l Ladder) forced() string {
 	return l.Force
 }
 
-// unusableAt returns when an unusable node has been so for unusableFor; zero: the node is usable. While the breaker is open, it returns
-// the next time at which the breaker is to be asked again, because the containers of a node that is only cut off go on running.
+// unusableAt returns when an unusable node has been so for unusableFor; zero: the node is usable. While the breaker is
+// open, it returns the next time at which the breaker is to be asked again, because the containers of a node that is
+// only cut off go on running.
 func (l Ladder) unusableAt() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
@@ -127,7 +139,8 @@ func (l Ladder) unusableAt() time.Time {
 	return at
 }
 
-// deadline returns when evictions end, and which setting says so. It is zero before the first pass, and if they have no end.
+// deadline returns when evictions end, and which setting says so. It is zero before the first pass, and if they have no
+// end.
 func (l Ladder) deadline() (at time.Time, source string) {
 	if l.Started.IsZero() || l.Endless {
 		return at, ""
@@ -154,14 +167,19 @@ type ordered struct {
 	because    string // why it is not Evict; empty: it is
 }
 
-// ordered returns the means until the deadline. A drain that deletes in order does not evict later, also if the answer of the
-// API server is not known to the present worker.
+// ordered returns the means until the deadline. A drain that deletes in order does not evict later, also if the answer
+// of the API server is not known to the present worker.
 func (l Ladder) ordered() ordered {
 	if l.NoEviction == "" && l.Reached != DeleteInOrder {
 		return ordered{means: Evict, does: "evicts", then: "deletes"}
 	}
 	why := cmp.Or(l.NoEviction, "its cluster could not when the drain began")
-	return ordered{means: DeleteInOrder, does: "deletes in order", then: "deletes all at once", because: "; it cannot evict: " + why}
+	return ordered{
+		means:   DeleteInOrder,
+		does:    "deletes in order",
+		then:    "deletes all at once",
+		because: "; it cannot evict: " + why,
+	}
 }
 
 func (l Ladder) evict() Step {
@@ -170,16 +188,41 @@ func (l Ladder) evict() Step {
 	step := Step{Means: o.means, Until: until}
 	if at := l.unusableAt(); !at.IsZero() && (until.IsZero() || at.Before(until)) {
 		step.Until = at
-		step.Why = fmt.Sprintf("%s until %s, then kills: %s since %s%s", o.does, l.clock(at), l.Unusable, l.clock(l.UnusableSince), o.because)
+		step.Why = fmt.Sprintf(
+			"%s until %s, then kills: %s since %s%s",
+			o.does,
+			l.clock(at),
+			l.Unusable,
+			l.clock(l.UnusableSince),
+			o.because,
+		)
 		if l.Breaker != "" {
-			step.Why = fmt.Sprintf("%s%s, and kills no pod although %s since %s, which is looked at again at %s: %s%s", o.does,
-				phrase.If(!until.IsZero(), " until %s (%s)", l.clock(until), source), l.Unusable, l.clock(l.UnusableSince), l.clock(at), l.Breaker, o.because)
+			step.Why = fmt.Sprintf(
+				"%s%s, and kills no pod although %s since %s, which is looked at again at %s: %s%s",
+				o.does,
+				phrase.If(
+					!until.IsZero(),
+					" until %s (%s)",
+					l.clock(until),
+					source,
+				),
+				l.Unusable,
+				l.clock(l.UnusableSince),
+				l.clock(at),
+				l.Breaker,
+				o.because,
+			)
 		}
 		return step
 	}
 	end := "until " + l.clock(until)
 	if until.IsZero() && l.Endless {
-		step.Why = fmt.Sprintf("%s for as long as it takes (%s is not set)%s", o.does, cmp.Or(l.Setting, "drainTimeout"), o.because)
+		step.Why = fmt.Sprintf(
+			"%s for as long as it takes (%s is not set)%s",
+			o.does,
+			cmp.Or(l.Setting, "drainTimeout"),
+			o.because,
+		)
 		return step
 	}
 	if until.IsZero() { // its time begins when the first report is written
@@ -207,10 +250,19 @@ func (l Ladder) remove() Step {
 	step.Why = fmt.Sprintf("deletes since %s, until %s, then kills", l.clock(since), l.clock(until))
 	if at := l.unusableAt(); l.Breaker == "" && !at.IsZero() && at.Before(until) {
 		step.Until = at
-		step.Why = fmt.Sprintf("deletes since %s, until %s, then kills: %s since %s", l.clock(since), l.clock(at), l.Unusable, l.clock(l.UnusableSince))
+		step.Why = fmt.Sprintf(
+			"deletes since %s, until %s, then kills: %s since %s",
+			l.clock(since),
+			l.clock(at),
+			l.Unusable,
+			l.clock(l.UnusableSince),
+		)
 	}
 	if l.Extended.After(l.Now) {
-		step.Why += fmt.Sprintf("; the extension until %s came after the deadline, and nothing is evicted again", l.clock(l.Extended))
+		step.Why += fmt.Sprintf(
+			"; the extension until %s came after the deadline, and nothing is evicted again",
+			l.clock(l.Extended),
+		)
 	}
 	return step
 }
@@ -220,7 +272,11 @@ func (l Ladder) kill(why string) Step {
 	until := since.Add(afterGrace)
 	why = phrase.If(why != "", ": %s", why)
 	if !l.Now.Before(until) {
-		return Step{Means: Kill, Over: true, Why: fmt.Sprintf("over since %s: the remaining pods stay%s", l.clock(until), why)}
+		return Step{
+			Means: Kill,
+			Over:  true,
+			Why:   fmt.Sprintf("over since %s: the remaining pods stay%s", l.clock(until), why),
+		}
 	}
 	why = fmt.Sprintf("kills since %s, until %s, then leaves the remaining pods%s", l.clock(since), l.clock(until), why)
 	return Step{Means: Kill, Until: until, Why: why}

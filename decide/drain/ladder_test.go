@@ -173,7 +173,8 @@ func TestTheLadderFromBottomToTop(t *testing.T) {
 	}, climbed(twoHours(0)))
 	assert.Equal(t, []string{
 		"deletes in order until 14:00:00 UTC (drainTimeout 2h), then deletes all at once; it cannot evict: the API server does not serve policy/v1",
-		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills", end,
+		"deletes since 14:00:00 UTC, until 14:01:30 UTC, then kills",
+		end,
 		"over since 14:02:00 UTC: the remaining pods stay",
 	}, climbed(twoHours(0, cannotEvict)))
 }

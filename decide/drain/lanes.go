@@ -11,16 +11,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// lane is a group of pods with volumes that go one after the other: the next pod goes when the volumes of the one before are
-// attached elsewhere. Source: MCM evicts pods with volumes serially, so that a node with dozens of volumes does not exceed what
-// its cloud detaches and attaches in time.
+// lane is a group of pods with volumes that go one after the other: the next pod goes when the volumes of the one
+// before are attached elsewhere. Source: MCM evicts pods with volumes serially, so that a node with dozens of volumes
+// does not exceed what its cloud detaches and attaches in time.
 type lane struct {
 	busy  bool
 	cause cause // the volume that it has waited for longest; zero: none
 }
 
-// lanes finds the lane of a pod. All pods share one lane. With parallel lanes, pods share a lane if they have a StatefulSet, a
-// budget or a volume in common, also through other pods.
+// lanes finds the lane of a pod. All pods share one lane. With parallel lanes, pods share a lane if they have a
+// StatefulSet, a budget or a volume in common, also through other pods.
 type lanes struct {
 	parallel bool
 	parents  map[string]string // a forest of the shared things: each tree is one lane
@@ -43,15 +43,16 @@ func newLanes(views []*view, departed []awaited, parallel bool) *lanes {
 	for _, d := range departed {
 		own := l.lane(d.Pod)
 		own.busy = true
-		if c := d.cause(); own.cause.name == "" || cmp.Or(c.from.Compare(own.cause.from), cmp.Compare(c.name, own.cause.name)) < 0 {
+		if c := d.cause(); own.cause.name == "" ||
+			cmp.Or(c.from.Compare(own.cause.from), cmp.Compare(c.name, own.cause.name)) < 0 {
 			own.cause = c
 		}
 	}
 	return l
 }
 
-// of returns the lane of a pod. A pod has an empty lane of its own if it has no volumes, or if it finished and is not being
-// deleted.
+// of returns the lane of a pod. A pod has an empty lane of its own if it has no volumes, or if it finished and is not
+// being deleted.
 func (l *lanes) of(p Pod) *lane {
 	if len(p.Volumes) == 0 || p.Finished && !p.leaving() {
 		return &lane{}
@@ -90,8 +91,8 @@ func (l *lanes) join(p Pod) {
 	}
 }
 
-// root returns the root of the tree of a key. It makes the way there shorter, so that thousands of pods with one budget do not make a
-// chain of thousands.
+// root returns the root of the tree of a key. It makes the way there shorter, so that thousands of pods with one budget
+// do not make a chain of thousands.
 func (l *lanes) root(key string) string {
 	root := key
 	for parent, ok := l.parents[root]; ok; parent, ok = l.parents[root] {
@@ -103,18 +104,20 @@ func (l *lanes) root(key string) string {
 	return root
 }
 
-// Leave returns the Departed of a pod that is gone, as it was last seen. Call it for each pod that left, with or without
-// volumes: Decide drops those that no lane waits for.
+// Leave returns the Departed of a pod that is gone, as it was last seen. Call it for each pod that left, with or
+// without volumes: Decide drops those that no lane waits for.
 func Leave(p Pod, now time.Time) Departed {
 	p.Tries.Message = "" // of any length, and about an eviction that is over
 	return Departed{Pod: p, At: now}
 }
 
-// maxDeparted is how many bytes of Departed a decision returns: they are in inputs, results and heartbeats. Source: Temporal warns of
-// payloads of 256 KiB, and half of that has room for 128 volumes, the most that a cloud attaches to a node, if names have up to 80 bytes.
+// maxDeparted is how many bytes of Departed a decision returns: they are in inputs, results and heartbeats. Source:
+// Temporal warns of payloads of 256 KiB, and half of that has room for 128 volumes, the most that a cloud attaches to a
+// node, if names have up to 80 bytes.
 const maxDeparted = 128 << 10
 
-// fitting returns the first departed pods, as many as maxDeparted has room for. Lanes do not wait for the volumes of the others.
+// fitting returns the first departed pods, as many as maxDeparted has room for. Lanes do not wait for the volumes of
+// the others.
 func fitting(all []Departed) []Departed {
 	bytes := 0
 	for i, d := range all {
@@ -147,7 +150,13 @@ func (a awaited) cause() cause {
 	if a.state == Attaching {
 		why = "is not attached to another node yet"
 	}
-	return cause{kind: BlockedByVolume, name: a.volume, from: a.since().Add(slowVolume), until: a.until, why: fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why)}
+	return cause{
+		kind:  BlockedByVolume,
+		name:  a.volume,
+		from:  a.since().Add(slowVolume),
+		until: a.until,
+		why:   fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why),
+	}
 }
 
 // awaitedVolumes returns the departed pods whose lane still waits.
@@ -168,10 +177,12 @@ func awaitedVolumes(o Observed) []awaited {
 	return result
 }
 
-// await returns the volume of a departed pod that its lane waits for. First all volumes have to be detached from the node, then
-// all have to be attached to other nodes. If the detachment takes too long, there is no wait for the attachment.
+// await returns the volume of a departed pod that its lane waits for. First all volumes have to be detached from the
+// node, then all have to be attached to other nodes. If the detachment takes too long, there is no wait for the
+// attachment.
 func await(d Departed, o Observed, used map[string]bool) (awaited, bool) {
-	if Treat(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() { // a pod that finished by itself used no volume
+	if Treat(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
+		// a pod that finished by itself used no volume
 		return awaited{}, false
 	}
 	first := func(is func(Volume) bool) string {

@@ -107,7 +107,8 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 // A volume that is moved in seconds blocks nothing: the picture alone shows it.
 func TestASlowVolumeIsABlocker(t *testing.T) {
 	queued := seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d"))
-	isHere, isNowhere := "volume pv-a of shop/a is still attached to the node", "volume pv-a of shop/a is not attached to another node yet"
+	isHere := "volume pv-a of shop/a is still attached to the node"
+	isNowhere := "volume pv-a of shop/a is not attached to another node yet"
 	for name, row := range map[string]struct {
 		seen    drain.Observed
 		volumes attached
@@ -149,23 +150,44 @@ func TestASlowVolumeIsABlocker(t *testing.T) {
 }
 
 func TestAPictureShowsTheVolumeThatIsWaitedFor(t *testing.T) {
-	o := after(seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d")), attached{"pv-a": here}, left("a", 0, "pv-a"))
+	o := after(
+		seen(pod("b", volumes("pv-b")), pod("c", volumes("pv-c")), pod("d")),
+		attached{"pv-a": here},
+		left("a", 0, "pv-a"),
+	)
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"d"}, sent(d))
 	assert.Equal(t, drain.Row{Pod: "shop/b", State: "Waiting", BlockedBy: "pv-a"}, row(d, "b"))
-	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Detaching", Since: epoch, BlockedBy: "pv-a", Next: at(2 * time.Minute)}, row(d, "a"))
+	assert.Equal(
+		t,
+		drain.Row{Pod: "shop/a", State: "Detaching", Since: epoch, BlockedBy: "pv-a", Next: at(2 * time.Minute)},
+		row(d, "a"),
+	)
 
 	o.Volumes = nil
 	d = drain.Decide(o)
-	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Attaching", Since: epoch, BlockedBy: "pv-a", Next: at(90 * time.Second)}, row(d, "a"))
+	assert.Equal(
+		t,
+		drain.Row{Pod: "shop/a", State: "Attaching", Since: epoch, BlockedBy: "pv-a", Next: at(90 * time.Second)},
+		row(d, "a"),
+	)
 }
 
 func TestALaneNamesTheVolumeThatItHasWaitedForLongest(t *testing.T) {
 	both := attached{"pv-1": here, "pv-2": here}
-	d := drain.Decide(after(seen(pod("b", volumes("pv-b"))), both, left("early", time.Minute, "pv-2"), left("late", time.Second, "pv-1")))
+	d := drain.Decide(
+		after(seen(pod("b", volumes("pv-b"))), both, left("early", time.Minute, "pv-2"), left("late", time.Second, "pv-1")),
+	)
 	assert.Equal(t, "pv-2", row(d, "b").BlockedBy)
 	for _, names := range [][]string{{"pv-1", "pv-2"}, {"pv-2", "pv-1"}} { // both were detached now
-		d := drain.Decide(after(seen(pod("b", volumes("pv-b"))), nil, left("early", time.Minute, names[0]), left("late", time.Second, names[1])))
+		d := drain.Decide(
+			after(
+				seen(pod("b", volumes("pv-b"))),
+				nil,
+				left("early", time.Minute, names[0]),
+				left("late", time.Second, names[1]),
+			),
+		)
 		assert.Equal(t, "pv-1", row(d, "b").BlockedBy)
 	}
 }
@@ -221,14 +243,31 @@ func TestLanesThatShareNothingGoAtTheSameTime(t *testing.T) {
 }
 
 func TestOnlyTheLaneOfTheVolumeWaits(t *testing.T) {
-	o := parallel(after(seen(pod("b", volumes("pv-a", "pv-b")), pod("c", volumes("pv-c")), pod("d", volumes("pv-d"), budgets("shop/web"))),
-		attached{"pv-z": here}, left("a", 30*time.Second, "pv-b", "pv-z"),
-		freed(drain.Leave(pod("y", volumes("pv-y"), budgets("shop/web")), at(-40*time.Second)), 40*time.Second)))
+	o := parallel(
+		after(
+			seen(pod("b", volumes("pv-a", "pv-b")), pod("c", volumes("pv-c")), pod("d", volumes("pv-d"), budgets("shop/web"))),
+			attached{"pv-z": here},
+			left("a", 30*time.Second, "pv-b", "pv-z"),
+			freed(drain.Leave(pod("y", volumes("pv-y"), budgets("shop/web")), at(-40*time.Second)), 40*time.Second),
+		),
+	)
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"c"}, sent(d))
 	assert.Equal(t, []drain.Blocker{
-		{Kind: "Volume", Name: "pv-y", Pods: 1, Until: at(50 * time.Second), Why: "volume pv-y of shop/y is not attached to another node yet"},
-		{Kind: "Volume", Name: "pv-z", Pods: 1, Until: at(90 * time.Second), Why: "volume pv-z of shop/a is still attached to the node"},
+		{
+			Kind:  "Volume",
+			Name:  "pv-y",
+			Pods:  1,
+			Until: at(50 * time.Second),
+			Why:   "volume pv-y of shop/y is not attached to another node yet",
+		},
+		{
+			Kind:  "Volume",
+			Name:  "pv-z",
+			Pods:  1,
+			Until: at(90 * time.Second),
+			Why:   "volume pv-z of shop/a is still attached to the node",
+		},
 	}, d.Blockers)
 }
 
@@ -249,14 +288,24 @@ func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 		}, []string{"b"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := knowing(seen(pod("a", volumes("1"), row.first), pod("b", volumes("2")), pod("c", volumes("3"))), tried(web(0, 1, 1, 3)))
+			o := knowing(
+				seen(pod("a", volumes("1"), row.first), pod("b", volumes("2")), pod("c", volumes("3"))),
+				tried(web(0, 1, 1, 3)),
+			)
 			assert.Equal(t, row.want, sent(drain.Decide(o)))
 		})
 	}
 }
 
 func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
-	o := knowing(seen(pod("a", volumes("1"), budgets("shop/web")), pod("b", volumes("2"), budgets("shop/web")), pod("c", volumes("3"))), web(0, 1, 1, 3))
+	o := knowing(
+		seen(
+			pod("a", volumes("1"), budgets("shop/web")),
+			pod("b", volumes("2"), budgets("shop/web")),
+			pod("c", volumes("3")),
+		),
+		web(0, 1, 1, 3),
+	)
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"a as a probe of shop/web"}, sent(d))
 	assert.Equal(t, map[string]string{"a": "Blocked", "b": "Blocked", "c": "Waiting"}, states(d))
@@ -264,7 +313,12 @@ func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 	o.Budgets[0].Allowed = 1
 	d = drain.Decide(o)
 	assert.Equal(t, []string{"a"}, sent(d))
-	assert.Equal(t, map[string]string{"a": "Evicting", "b": "Waiting", "c": "Waiting"}, states(d), "it waits for a first of all")
+	assert.Equal(
+		t,
+		map[string]string{"a": "Evicting", "b": "Waiting", "c": "Waiting"},
+		states(d),
+		"it waits for a first of all",
+	)
 }
 
 func TestPodsWithoutVolumesDoNotWaitForThoseWith(t *testing.T) {
@@ -281,7 +335,11 @@ func TestDepartedPodsFitIntoAHistory(t *testing.T) {
 	o.Volumes = map[string]drain.Volume{}
 	for i := range 500 {
 		name := fmt.Sprintf("%s-%03d", strings.Repeat("n", 249), i)
-		p := pod(name, volumes("volume-"+name), answered(drain.Answer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)}, time.Minute))
+		p := pod(
+			name,
+			volumes("volume-"+name),
+			answered(drain.Answer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)}, time.Minute),
+		)
 		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
 		o.Departed = append(o.Departed, drain.Leave(p, at(-time.Duration(i)*time.Millisecond)))
 	}

@@ -20,7 +20,8 @@ type node struct {
 	sent map[string]int // requests by UID
 }
 
-// newNode has pods of all kinds, and volumes that are attached here. Everything that is asked for is accepted in the end.
+// newNode has pods of all kinds, and volumes that are attached here. Everything that is asked for is accepted in the
+// end.
 func newNode(seed int, means drain.Means) *node {
 	n := &node{dice: dice(seed), Observed: seen(), sent: map[string]int{}}
 	n.Means, n.Volumes, n.Settings.Parallel = means, attached{}, n.oneIn(2)
@@ -35,7 +36,10 @@ func newNode(seed int, means drain.Means) *node {
 		n.Pods = append(n.Pods, p)
 	}
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
-		n.Budgets = append(n.Budgets, drain.Budget{Key: key, Allowed: n.below(3), Healthy: 5, Desired: 3, Expected: 3 + n.below(4), Current: !n.oneIn(4)})
+		n.Budgets = append(
+			n.Budgets,
+			drain.Budget{Key: key, Allowed: n.below(3), Healthy: 5, Desired: 3, Expected: 3 + n.below(4), Current: !n.oneIn(4)},
+		)
 	}
 	return n
 }
@@ -127,14 +131,27 @@ func TestADrainEnds(t *testing.T) {
 				n.carryOut(d)
 				again := drain.Decide(n.Observed)
 				for _, a := range again.Act {
-					require.Falsef(t, slices.ContainsFunc(d.Act, func(b drain.Action) bool { return a.UID == b.UID }), "%s, seed %d: hammers", means, seed)
+					require.Falsef(
+						t,
+						slices.ContainsFunc(d.Act, func(b drain.Action) bool { return a.UID == b.UID }),
+						"%s, seed %d: hammers",
+						means,
+						seed,
+					)
 				}
 				if n.live() {
 					continue
 				}
 				n.carryOut(again)
 				if len(again.Act) == 0 {
-					require.False(t, again.Look.IsZero(), "%s, seed %d: nobody would ever look again: %s", means, seed, again.Picture.Why)
+					require.False(
+						t,
+						again.Look.IsZero(),
+						"%s, seed %d: nobody would ever look again: %s",
+						means,
+						seed,
+						again.Picture.Why,
+					)
 					n.Now = later(n.Now, again.Look)
 				}
 			}

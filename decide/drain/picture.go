@@ -61,11 +61,12 @@ func (p *plan) summary(c Counts, blockers []Blocker) string {
 	return pods + " left: " + strings.Join(parts, "; ")
 }
 
-// MaxBlockers is the largest number of blockers in a decision: first those that need somebody, then those of the most pods.
-// Source: a decision has room for 20 sentences.
+// MaxBlockers is the largest number of blockers in a decision: first those that need somebody, then those of the most
+// pods. Source: a decision has room for 20 sentences.
 const MaxBlockers = 20
 
-// Bounds of a sentence. Sources: CAPI names 3 pods in a line; the texts of the API server are far shorter than longestMessage.
+// Bounds of a sentence. Sources: CAPI names 3 pods in a line; the texts of the API server are far shorter than
+// longestMessage.
 const (
 	maxNames       = 3
 	longestMessage = 300 // bytes
@@ -89,13 +90,19 @@ func answered(p Pod) cause {
 // refusal says that the API server counts a budget that is not seen here, or counts it differently.
 func refusal(p Pod) string {
 	if len(p.Budgets) == 0 {
-		return phrase.Cut(fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message), longestMessage)
+		return phrase.Cut(
+			fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message),
+			longestMessage,
+		)
 	}
-	return fmt.Sprintf("the API server refuses an eviction for PodDisruptionBudget %s, whose status as it is seen here allows one", strings.Join(p.Budgets, " and "))
+	return fmt.Sprintf(
+		"the API server refuses an eviction for PodDisruptionBudget %s, whose status as it is seen here allows one",
+		strings.Join(p.Budgets, " and "),
+	)
 }
 
-// blockers returns the causes, each with all of its pods, sorted by kind and name. If no pod is left, they are the volumes that the drain
-// itself waits for. Brief adds volumes that do not count as blockers yet.
+// blockers returns the causes, each with all of its pods, sorted by kind and name. If no pod is left, they are the
+// volumes that the drain itself waits for. Brief adds volumes that do not count as blockers yet.
 func (p *plan) blockers(brief bool) []Blocker {
 	counts := func(c cause) bool { return c.kind != "" && (brief || !c.from.After(p.Now)) }
 	kept := map[[2]string][]*view{} // by kind and name of the cause
@@ -108,7 +115,12 @@ func (p *plan) blockers(brief bool) []Blocker {
 	var result []Blocker
 	for key, views := range kept {
 		result = append(result, Blocker{
-			Kind: key[0], Name: key[1], Pods: len(views), Bad: views[0].cause.bad, Until: views[0].cause.until, Why: p.because(key[0], views),
+			Kind:  key[0],
+			Name:  key[1],
+			Pods:  len(views),
+			Bad:   views[0].cause.bad,
+			Until: views[0].cause.until,
+			Why:   p.because(key[0], views),
 		})
 	}
 	for _, a := range p.awaited {
@@ -117,13 +129,15 @@ func (p *plan) blockers(brief bool) []Blocker {
 		}
 	}
 	slices.SortFunc(result, byKind)
-	return slices.CompactFunc(result, func(a, b Blocker) bool { return byKind(a, b) == 0 }) // two pods may have used one volume
+	// two pods may have used one volume
+	return slices.CompactFunc(result, func(a, b Blocker) bool { return byKind(a, b) == 0 })
 }
 
 // because returns the sentence of a blocker. The views are sorted by name.
 func (p *plan) because(kind string, views []*view) string {
 	names := list.Map(views, func(v *view) string { return v.pod.key() })
-	namespaces := slices.Compact(list.Map(views, func(v *view) string { return v.pod.Namespace })) // sorted, as the names are
+	// sorted, as the names are
+	namespaces := slices.Compact(list.Map(views, func(v *view) string { return v.pod.Namespace }))
 	who := phrase.List(names, maxNames, ", ")
 	switch kind {
 	case BlockedByProtection:

@@ -63,10 +63,20 @@ func TestAPictureIsBounded(t *testing.T) {
 	o.Gone = 7
 	for i := range 100 {
 		name := fmt.Sprintf("%03d", i)
-		o.Pods = append(o.Pods,
-			pod("blocked-"+name, budgets("shop/"+name)), pod("waiting-"+name, ruled("Drain", 1)),
-			pod("agent-"+name, daemonSet), pod("failed-"+name, answered(drain.Answer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0)))
-		o.Budgets = append(o.Budgets, tried(drain.Budget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}))
+		o.Pods = append(
+			o.Pods,
+			pod("blocked-"+name, budgets("shop/"+name)),
+			pod("waiting-"+name, ruled("Drain", 1)),
+			pod(
+				"agent-"+name,
+				daemonSet,
+			),
+			pod("failed-"+name, answered(drain.Answer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0)),
+		)
+		o.Budgets = append(
+			o.Budgets,
+			tried(drain.Budget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}),
+		)
 	}
 	o.Pods = append(o.Pods, pod("another", budgets("shop/030"))) // which makes this the most important one
 	d := drain.Decide(o)
@@ -102,7 +112,14 @@ func TestTheMostInterestingRowsComeFirst(t *testing.T) {
 		pod("blocked", budgets("shop/web"), answered(drain.Answer{Result: drain.Refused}, time.Minute)),
 	), tried(web(0, 1, 1, 2))), attached{"pv-1": here}, left("b-left", time.Second, "pv-1"), left("a-left", time.Second, "pv-2"))
 	assert.Equal(t, []drain.Row{
-		{Pod: "shop/blocked", State: "Blocked", Attempts: 1, BlockedBy: "shop/web", Budgets: []string{"shop/web"}, Next: at(time.Minute)},
+		{
+			Pod:       "shop/blocked",
+			State:     "Blocked",
+			Attempts:  1,
+			BlockedBy: "shop/web",
+			Budgets:   []string{"shop/web"},
+			Next:      at(time.Minute),
+		},
 		{Pod: "shop/old", State: "Terminating", Since: at(-20 * time.Second)},
 		{Pod: "shop/a-young", State: "Terminating", Since: at(-5 * time.Second), Attempts: 1},
 		{Pod: "shop/evicting", State: "Evicting", Since: epoch},

@@ -38,13 +38,13 @@ type plan struct {
 	earliest time.Time
 }
 
-// Decide says which pods to remove now, what blocks the others, and whether the node is empty. The same facts in any order give
-// the same decision. It is safe to call at any time and any number of times: a pod whose removal was accepted, or that
-// terminates, gets no other request, except that Kill sends each pod one request.
+// Decide says which pods to remove now, what blocks the others, and whether the node is empty. The same facts in any
+// order give the same decision. It is safe to call at any time and any number of times: a pod whose removal was
+// accepted, or that terminates, gets no other request, except that Kill sends each pod one request.
 //
 // With Evict, pods of the lowest order present go, pods with volumes one after the other in their lane, as budgets and
-// protection allow. With DeleteInOrder the same holds without budgets. With Delete and Kill all pods go at once, except those
-// that are skipped.
+// protection allow. With DeleteInOrder the same holds without budgets. With Delete and Kill all pods go at once, except
+// those that are skipped.
 func Decide(o Observed) Decision {
 	p := &plan{Observed: o}
 	for _, pod := range o.Pods {
@@ -58,7 +58,11 @@ func Decide(o Observed) Decision {
 		}
 	}
 	slices.SortFunc(p.views, func(a, b *view) int {
-		return cmp.Or(cmp.Compare(a.treat.Order, b.treat.Order), cmp.Compare(b.pod.Priority, a.pod.Priority), byName(a.pod, b.pod))
+		return cmp.Or(
+			cmp.Compare(a.treat.Order, b.treat.Order),
+			cmp.Compare(b.pod.Priority, a.pod.Priority),
+			byName(a.pod, b.pod),
+		)
 	})
 	if o.Means == Delete || o.Means == Kill {
 		p.force()
@@ -101,8 +105,8 @@ func (p *plan) evict() {
 	}
 }
 
-// try sends a request for a pod whose turn it is, or says what blocks it. A blocked pod stays blocked while it is tried again,
-// until an answer changes that. It does not occupy its lane.
+// try sends a request for a pod whose turn it is, or says what blocks it. A blocked pod stays blocked while it is tried
+// again, until an answer changes that. It does not occupy its lane.
 func (p *plan) try(v *view) {
 	if protected, until := Protected(v.pod, p.Now); protected {
 		v.state, v.cause, v.next = Blocked, cause{kind: BlockedByProtection}, until
@@ -116,7 +120,8 @@ func (p *plan) try(v *view) {
 	switch {
 	case lane.busy && (v.cause == (cause{}) || permit.brief):
 		v.state, v.cause = Waiting, lane.cause
-	case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero(): // only another status of its budget can allow it
+	case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero():
+		// only another status of its budget can allow it
 		v.state = Blocked
 	case p.due(v, phrase.Later(permit.next, v.pod.Tries.Next)):
 		p.send(v, permit.probe)
@@ -136,7 +141,8 @@ func (p *plan) force() {
 			v.cause, next = answered(v.pod), tries.Next
 		}
 		switch {
-		case p.Means == Kill && again && (tries.Result == Accepted || tries.Result == Gone), p.Means == Delete && v.pod.leaving():
+		case p.Means == Kill && again && (tries.Result == Accepted || tries.Result == Gone),
+			p.Means == Delete && v.pod.leaving():
 			p.waitFor(v)
 		case p.due(v, next):
 			p.send(v, nil)
@@ -224,8 +230,8 @@ func (a Answer) pause(failures int) time.Duration {
 	}[a.Result]
 }
 
-// Woken returns the tries of a pod after one of its budgets changed, was created or was deleted: earlier refusals no longer
-// count.
+// Woken returns the tries of a pod after one of its budgets changed, was created or was deleted: earlier refusals no
+// longer count.
 func Woken(t Tries) Tries {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}

@@ -24,7 +24,13 @@ func TestEvictionIsTheFirstMeans(t *testing.T) {
 }
 
 func TestANodeIsEmptyWhenOnlyThoseAreLeftThatStay(t *testing.T) {
-	stay := []drain.Pod{pod("a", mirror), pod("b", daemonSet), pod("c", labelled("skip")), pod("d", ruled("Skip", 0)), pod("e", labelled("wait-completed"), finished)}
+	stay := []drain.Pod{
+		pod("a", mirror),
+		pod("b", daemonSet),
+		pod("c", labelled("skip")),
+		pod("d", ruled("Skip", 0)),
+		pod("e", labelled("wait-completed"), finished),
+	}
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 		d := drain.Decide(by(means, seen(stay...)))
 		assert.Equal(t, drain.Decision{Done: true, Picture: drain.Picture{Counts: drain.Counts{Skipped: 5}, Why: "empty"}}, d)
@@ -62,13 +68,26 @@ func TestARoundSendsTheLowestOrderAndListsTheOthers(t *testing.T) {
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"done", "next"}, sent(d))
 	assert.Equal(t, map[string]string{
-		"terminating": "Terminating", "refused": "Blocked", "going": "Blocked", "failed": "Blocked", "throttled": "Waiting", "notfound": "Evicting",
-		"next": "Evicting", "high": "Waiting", "higher": "Waiting", "done": "Evicting",
+		"terminating": "Terminating",
+		"refused":     "Blocked",
+		"going":       "Blocked",
+		"failed":      "Blocked",
+		"throttled":   "Waiting",
+		"notfound":    "Evicting",
+		"next":        "Evicting",
+		"high":        "Waiting",
+		"higher":      "Waiting",
+		"done":        "Evicting",
 	}, states(d))
 	assert.Equal(t, []drain.Blocker{
 		{Kind: "Error", Pods: 1, Why: "request for shop/failed failed: no such thing"},
 		{Kind: "Namespace", Pods: 1, Why: "namespace shop is being deleted, and shop/going with it"},
-		{Kind: "PodDisruptionBudget", Name: "shop/web", Pods: 1, Why: "PodDisruptionBudget shop/web needs 2 healthy pods and has 2"},
+		{
+			Kind: "PodDisruptionBudget",
+			Name: "shop/web",
+			Pods: 1,
+			Why:  "PodDisruptionBudget shop/web needs 2 healthy pods and has 2",
+		},
 	}, d.Blockers)
 	assert.Equal(t, at(3*time.Second), d.Look, "failed is tried again")
 
@@ -109,7 +128,12 @@ func TestPodsThatAreWaitedFor(t *testing.T) {
 
 	o.Pods[0].Finished = true
 	assert.Equal(t, []string{"high"}, sent(drain.Decide(o)))
-	assert.Equal(t, []string{"work", "high"}, sent(drain.Decide(by(drain.Delete, seen(work, pod("high", ruled("Drain", 1)))))), "deletion waits for no work")
+	assert.Equal(
+		t,
+		[]string{"work", "high"},
+		sent(drain.Decide(by(drain.Delete, seen(work, pod("high", ruled("Drain", 1)))))),
+		"deletion waits for no work",
+	)
 }
 
 func TestFinishedPodsHoldNobodyBack(t *testing.T) {
@@ -123,10 +147,14 @@ func TestWhatWasRefusedThoughTheStatusAllowsIt(t *testing.T) {
 	d := drain.Decide(knowing(seen(a), web(1, 3, 2, 3)))
 	assert.Empty(t, d.Act)
 	assert.Equal(t, at(9*time.Second), d.Look)
-	assert.Equal(t, []drain.Blocker{{
-		Kind: "PodDisruptionBudget", Name: "shop/web", Pods: 1,
-		Why: "the API server refuses an eviction for PodDisruptionBudget shop/web, whose status as it is seen here allows one",
-	}}, d.Blockers)
+	assert.Equal(t, []drain.Blocker{
+		{
+			Kind: "PodDisruptionBudget",
+			Name: "shop/web",
+			Pods: 1,
+			Why:  "the API server refuses an eviction for PodDisruptionBudget shop/web, whose status as it is seen here allows one",
+		},
+	}, d.Blockers)
 
 	a.Tries = drain.Woken(a.Tries)
 	d = drain.Decide(knowing(seen(a), web(1, 3, 2, 3)))
@@ -135,9 +163,13 @@ func TestWhatWasRefusedThoughTheStatusAllowsIt(t *testing.T) {
 
 	d = drain.Decide(seen(pod("a", answered(refused, 10*time.Second))))
 	assert.Equal(t, []string{"a"}, sent(d))
-	assert.Equal(t, []drain.Blocker{{
-		Kind: "PodDisruptionBudget", Pods: 1, Why: "a PodDisruptionBudget that is not seen here keeps shop/a: would violate shop/db",
-	}}, d.Blockers)
+	assert.Equal(t, []drain.Blocker{
+		{
+			Kind: "PodDisruptionBudget",
+			Pods: 1,
+			Why:  "a PodDisruptionBudget that is not seen here keeps shop/a: would violate shop/db",
+		},
+	}, d.Blockers)
 	assert.Equal(t, "PodDisruptionBudget", row(d, "a").BlockedBy)
 }
 
@@ -149,13 +181,23 @@ func TestAPodThatDoesNotEnd(t *testing.T) {
 
 	o.Now = d.Look
 	d = drain.Decide(o)
-	assert.Equal(t, []drain.Blocker{{Kind: "Terminating", Pods: 1, Why: "shop/b should have ended long ago: its kubelet or a finalizer holds it"}}, d.Blockers)
+	assert.Equal(
+		t,
+		[]drain.Blocker{
+			{Kind: "Terminating", Pods: 1, Why: "shop/b should have ended long ago: its kubelet or a finalizer holds it"},
+		},
+		d.Blockers,
+	)
 	assert.Equal(t, at(time.Minute), d.Look)
 
 	o.Now = d.Look
 	d = drain.Decide(o)
-	assert.Equal(t, []drain.Blocker{{
-		Kind: "Terminating", Pods: 2, Why: "shop/a, shop/b should have ended long ago: their kubelet or a finalizer holds them",
-	}}, d.Blockers)
+	assert.Equal(t, []drain.Blocker{
+		{
+			Kind: "Terminating",
+			Pods: 2,
+			Why:  "shop/a, shop/b should have ended long ago: their kubelet or a finalizer holds them",
+		},
+	}, d.Blockers)
 	assert.Zero(t, d.Look)
 }

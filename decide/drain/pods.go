@@ -10,9 +10,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// AfterProbe returns the Next of a budget after an eviction of one of its pods was sent. bad: the budget is misconfigured, or
-// several budgets select the pod. It applies also after an eviction that the status allowed: until the status is updated, a
-// probe would certainly be refused.
+// AfterProbe returns the Next of a budget after an eviction of one of its pods was sent. bad: the budget is
+// misconfigured, or several budgets select the pod. It applies also after an eviction that the status allowed: until
+// the status is updated, a probe would certainly be refused.
 func AfterProbe(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
@@ -21,14 +21,14 @@ func AfterProbe(now time.Time, bad bool) time.Time {
 }
 
 // Misconfigured reports whether a budget can never allow an eviction: it needs as many healthy pods as there are pods
-// (maxUnavailable 0, or minAvailable of all). It is not misconfigured only because its status allows none now, is old, or
-// counts evictions in progress.
+// (maxUnavailable 0, or minAvailable of all). It is not misconfigured only because its status allows none now, is old,
+// or counts evictions in progress.
 func (b Budget) Misconfigured() bool {
 	return b.Current && b.Expected > 0 && b.Allowed == 0 && b.Disrupted == 0 && b.Desired >= b.Expected
 }
 
-// spares reports whether the API server evicts a pod without counting it in this budget. Source: the eviction handler of the
-// API server, for both values of unhealthyPodEvictionPolicy.
+// spares reports whether the API server evicts a pod without counting it in this budget. Source: the eviction handler
+// of the API server, for both values of unhealthyPodEvictionPolicy.
 func (b Budget) spares(p Pod) bool {
 	return !p.Ready && (b.Unhealthy || b.Healthy >= b.Desired && b.Desired > 0)
 }
@@ -51,11 +51,23 @@ func (b Budget) why() string {
 	never := b.Misconfigured()
 	return cmp.Or(
 		phrase.If(!b.Current, "%s was changed, and its pods are not counted again yet", name),
-		phrase.If(never && b.Healthy == 0, "%s allows none of its pods to go: it needs %d of %d, and none is healthy", name, b.Desired, b.Expected),
+		phrase.If(
+			never && b.Healthy == 0,
+			"%s allows none of its pods to go: it needs %d of %d, and none is healthy",
+			name,
+			b.Desired,
+			b.Expected,
+		),
 		phrase.If(never, "%s allows none of its %s to go: it needs %d of %d", name, healthy, b.Desired, b.Expected),
 		phrase.If(b.Allowed == 1, "%s; the one allowed eviction is in progress", needs),
 		phrase.If(b.Allowed > 1, "%s; the %d allowed evictions are in progress", needs, b.Allowed),
-		phrase.If(b.Disrupted > 0 && b.Healthy > b.Desired, "%s, of which %d %s being evicted", needs, b.Disrupted, phrase.OneOf(b.Disrupted, "is", "are")),
+		phrase.If(
+			b.Disrupted > 0 && b.Healthy > b.Desired,
+			"%s, of which %d %s being evicted",
+			needs,
+			b.Disrupted,
+			phrase.OneOf(b.Disrupted, "is", "are"),
+		),
 		needs,
 	)
 }
@@ -141,8 +153,8 @@ type Treatment struct {
 	Order int32  // pods of a lower order go first
 }
 
-// Treat returns the treatment of a pod. Its label takes precedence over drain rules. A finished pod is evicted before the
-// others, without delaying them; one with WaitCompleted stays, because it has completed.
+// Treat returns the treatment of a pod. Its label takes precedence over drain rules. A finished pod is evicted before
+// the others, without delaying them; one with WaitCompleted stays, because it has completed.
 func Treat(p Pod) Treatment {
 	t := wanted(p)
 	switch {
@@ -186,9 +198,9 @@ func byName(a, b Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero time means
-// that the end is not known: the value is "true", or the pod has not started. Other values than "true" and a positive duration
-// have no effect. A finished pod is not protected.
+// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero time
+// means that the end is not known: the value is "true", or the pod has not started. Other values than "true" and a
+// positive duration have no effect. A finished pod is not protected.
 //
 // The protection ends with the drain's deadline. After it pods are deleted all the same.
 func Protected(p Pod, now time.Time) (protected bool, until time.Time) {

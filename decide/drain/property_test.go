@@ -59,7 +59,11 @@ func anyPod(d *dice, name string) drain.Pod {
 	p.Label = pick(d, "", "", "", "", "skip", "WAIT-completed", "other")
 	p.Protected = pick(d, "", "", "", "true", "61m", "10m", "no")
 	if d.oneIn(2) {
-		p.Rule = &drain.Rule{Name: "rule", Behavior: pick(d, "Drain", "Drain", "Skip", "WaitCompleted"), Order: int32(d.below(3) - 1)}
+		p.Rule = &drain.Rule{
+			Name:     "rule",
+			Behavior: pick(d, "Drain", "Drain", "Skip", "WaitCompleted"),
+			Order:    int32(d.below(3) - 1),
+		}
 	}
 	if d.oneIn(3) {
 		p.Budgets = d.some("shop/db", "shop/mq", "shop/web")
@@ -74,7 +78,19 @@ func anyPod(d *dice, name string) drain.Pod {
 // anyTries is what may have become of earlier requests, up to the means that is used now.
 func anyTries(d *dice, p *drain.Pod, means drain.Means) {
 	for range d.below(3) {
-		a := drain.Answer{Means: pick(d, drain.Evict, means), Result: pick(d, drain.Accepted, drain.Gone, drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed)}
+		a := drain.Answer{
+			Means: pick(d, drain.Evict, means),
+			Result: pick(
+				d,
+				drain.Accepted,
+				drain.Gone,
+				drain.Refused,
+				drain.Several,
+				drain.Throttled,
+				drain.Going,
+				drain.Failed,
+			),
+		}
 		p.Tries = drain.After(p.Tries, a, at(-time.Duration(d.below(60))*time.Second))
 	}
 	if d.oneIn(3) {
@@ -98,8 +114,16 @@ func anyObserved(d *dice) drain.Observed {
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
 		if !d.oneIn(6) {
 			o.Budgets = append(o.Budgets, drain.Budget{
-				Key: key, Allowed: d.below(4), Healthy: d.below(5), Desired: d.below(4), Expected: d.below(5), Disrupted: d.below(2),
-				Current: !d.oneIn(5), Unhealthy: d.oneIn(4), Used: d.below(2), Next: d.around(),
+				Key:       key,
+				Allowed:   d.below(4),
+				Healthy:   d.below(5),
+				Desired:   d.below(4),
+				Expected:  d.below(5),
+				Disrupted: d.below(2),
+				Current:   !d.oneIn(5),
+				Unhealthy: d.oneIn(4),
+				Used:      d.below(2),
+				Next:      d.around(),
 			})
 		}
 	}
@@ -109,7 +133,10 @@ func anyObserved(d *dice) drain.Observed {
 	for i := range d.below(3) {
 		p := anyPod(d, fmt.Sprintf("left%d", i))
 		anyTries(d, &p, o.Means)
-		o.Departed = append(o.Departed, drain.Departed{Pod: p, At: at(-time.Duration(d.below(150)) * time.Second), Free: d.around()})
+		o.Departed = append(
+			o.Departed,
+			drain.Departed{Pod: p, At: at(-time.Duration(d.below(150)) * time.Second), Free: d.around()},
+		)
 	}
 	return o
 }
@@ -143,7 +170,9 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 		require.Equal(t, anyObserved(&again), o, "seed %d: what was seen is left as it is", seed)
 
 		mixed := o
-		mixed.Pods, mixed.Budgets, mixed.Departed = shuffle(&random, o.Pods), shuffle(&random, o.Budgets), shuffle(&random, o.Departed)
+		mixed.Pods = shuffle(&random, o.Pods)
+		mixed.Budgets = shuffle(&random, o.Budgets)
+		mixed.Departed = shuffle(&random, o.Departed)
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: the order matters", seed)
 		mixed.Departed = d.Departed
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: what was remembered says something else", seed)
@@ -185,7 +214,13 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		if o.Means == drain.Kill {
 			continue
 		}
-		require.True(t, p.DeletedAt.IsZero() && !p.Tries.Accepted && p.Tries.Result != drain.Gone, "seed %d: it goes already %+v", seed, p)
+		require.True(
+			t,
+			p.DeletedAt.IsZero() && !p.Tries.Accepted && p.Tries.Result != drain.Gone,
+			"seed %d: it goes already %+v",
+			seed,
+			p,
+		)
 		if o.Means == drain.Delete {
 			continue
 		}

@@ -14,15 +14,25 @@ func TestAProtectedPodIsNotEvicted(t *testing.T) {
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"b"}, sent(d))
 	assert.Equal(t, at(30*time.Minute), d.Look, "the end of the protection")
-	assert.Equal(t, []drain.Blocker{{Kind: "DoNotDisrupt", Pods: 1, Why: "shop/a is not to be disrupted before 12:30:00 UTC"}}, d.Blockers)
-	assert.Equal(t, drain.Row{Pod: "shop/a", State: "Blocked", BlockedBy: "DoNotDisrupt", Next: at(30 * time.Minute)}, row(d, "a"))
+	assert.Equal(
+		t,
+		[]drain.Blocker{{Kind: "DoNotDisrupt", Pods: 1, Why: "shop/a is not to be disrupted before 12:30:00 UTC"}},
+		d.Blockers,
+	)
+	assert.Equal(
+		t,
+		drain.Row{Pod: "shop/a", State: "Blocked", BlockedBy: "DoNotDisrupt", Next: at(30 * time.Minute)},
+		row(d, "a"),
+	)
 
 	o.Now = at(30 * time.Minute)
 	assert.Equal(t, []string{"a", "b"}, sent(drain.Decide(o)), "it has ended")
 }
 
 func TestProtectedPodsAreOneBlocker(t *testing.T) {
-	d := drain.Decide(seen(pod("a", protected("true")), pod("b", protected("90m")), pod("c", protected("2h")), pod("d", protected("true"))))
+	d := drain.Decide(
+		seen(pod("a", protected("true")), pod("b", protected("90m")), pod("c", protected("2h")), pod("d", protected("true"))),
+	)
 	assert.Empty(t, d.Act)
 	assert.Equal(t, at(30*time.Minute), d.Look, "the first that ends")
 	assert.Equal(t, []drain.Blocker{{

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// A pod that came back to the cordoned node stays, whatever its label or rule wants, and nobody waits for it: each eviction would
-// only bring the next one.
+// A pod that came back to the cordoned node stays, whatever its label or rule wants, and nobody waits for it: each
+// eviction would only bring the next one.
 func TestPodsThatComeBackToACordonedNodeStay(t *testing.T) {
 	returned := func(p *drain.Pod) { p.Returned = true }
 	for name, change := range map[string]func(*drain.Pod){

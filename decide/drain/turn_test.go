@@ -42,8 +42,8 @@ func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 	assert.Len(t, drain.NextTurns(turns, 9), 4)
 }
 
-// A rollout of thirty has all places, and many wait. Another deployment that wants to drain one node gets the next place, and then they
-// take turns. What runs is not taken back.
+// A rollout of thirty has all places, and many wait. Another deployment that wants to drain one node gets the next
+// place, and then they take turns. What runs is not taken back.
 func TestAHugeRolloutLetsOthersPass(t *testing.T) {
 	var turns []drain.Turn
 	of := func(group string) func(*drain.Turn) { return func(t *drain.Turn) { t.Group = group } }
@@ -56,7 +56,12 @@ func TestAHugeRolloutLetsOthersPass(t *testing.T) {
 		}
 		turns = append(turns, turn(fmt.Sprintf("huge-%02d", i), changes...))
 	}
-	turns = append(turns, turn("small-a", of("small"), late), turn("small-b", of("small"), late), turn("lone", of("other"), late))
+	turns = append(
+		turns,
+		turn("small-a", of("small"), late),
+		turn("small-b", of("small"), late),
+		turn("lone", of("other"), late),
+	)
 	var next []string
 	for _, t := range drain.NextTurns(turns, 6) {
 		next = append(next, t.Name)

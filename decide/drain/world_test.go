@@ -73,7 +73,14 @@ func unready(p *drain.Pod)   { p.Ready = false }
 
 // web is a budget of the namespace shop with a status that is up to date.
 func web(allowed, healthy, desired, expected int) drain.Budget {
-	return drain.Budget{Key: "shop/web", Allowed: allowed, Healthy: healthy, Desired: desired, Expected: expected, Current: true}
+	return drain.Budget{
+		Key:      "shop/web",
+		Allowed:  allowed,
+		Healthy:  healthy,
+		Desired:  desired,
+		Expected: expected,
+		Current:  true,
+	}
 }
 
 // seen is a node with these pods that is drained by eviction.

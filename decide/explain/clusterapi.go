@@ -32,9 +32,9 @@ const (
 	StageDeleteNode      Stage = "DeleteNode"      // its Node object is deleted
 )
 
-// After which time a stage counts as standing still. Each machine whose stage lasts longer costs a write of its set's status. Sources: an
-// instance takes one to five minutes, kubeadm a few more; a drain waits 30 s for each pod by default, and a cloud has five minutes to delete an
-// instance, as in docs/provider.md.
+// After which time a stage counts as standing still. Each machine whose stage lasts longer costs a write of its set's
+// status. Sources: an instance takes one to five minutes, kubeadm a few more; a drain waits 30 s for each pod by
+// default, and a cloud has five minutes to delete an instance, as in docs/provider.md.
 const (
 	slowBootstrap = 2 * time.Minute
 	slowInstance  = 5 * time.Minute
@@ -90,11 +90,30 @@ func stages() map[Stage]stage {
 			Words{},
 		},
 		StagePaused: {
-			"", Words{"waits to be resumed", "wait to be resumed"}, vocabulary.BlockedPaused, "the Machine is paused", 0, Words{},
+			"",
+			Words{"waits to be resumed", "wait to be resumed"},
+			vocabulary.BlockedPaused,
+			"the Machine is paused",
+			0,
+			Words{},
 		},
-		StageDelete:   {vocabulary.StepDeleteInstance, leaves, vocabulary.BlockedMachineNotDeleted, "the deletion does not end", slowHandling, Words{}},
-		StageHooks:    {vocabulary.StepAwaitHooks, leaves, "", "", 0, Words{}},
-		StageOwnDrain: {vocabulary.StepDrain, leaves, vocabulary.BlockedNodeDrain, "Millwright drains the node", slowDrain, Words{}},
+		StageDelete: {
+			vocabulary.StepDeleteInstance,
+			leaves,
+			vocabulary.BlockedMachineNotDeleted,
+			"the deletion does not end",
+			slowHandling,
+			Words{},
+		},
+		StageHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, Words{}},
+		StageOwnDrain: {
+			vocabulary.StepDrain,
+			leaves,
+			vocabulary.BlockedNodeDrain,
+			"Millwright drains the node",
+			slowDrain,
+			Words{},
+		},
 		StageDrain: {
 			vocabulary.StepDrain, leaves, vocabulary.BlockedNodeDrain, "Cluster API drains the node", slowDrain,
 			Words{"it goes on without the pods that are left", "they go on without the pods that are left"},
@@ -104,19 +123,34 @@ func stages() map[Stage]stage {
 			Words{"it goes on without the volumes", "they go on without the volumes"},
 		},
 		StageDeleteInstance: {
-			vocabulary.StepDeleteInstance, leaves, vocabulary.BlockedInfrastructureNotDeleted, "the infrastructure is not deleted", slowDeletion, Words{},
+			vocabulary.StepDeleteInstance,
+			leaves,
+			vocabulary.BlockedInfrastructureNotDeleted,
+			"the infrastructure is not deleted",
+			slowDeletion,
+			Words{},
 		},
 		StageDeleteBootstrap: {
-			vocabulary.StepDeleteInstance, leaves, vocabulary.BlockedBootstrapNotDeleted, "the bootstrap configuration is not deleted", slowDeletion, Words{},
+			vocabulary.StepDeleteInstance,
+			leaves,
+			vocabulary.BlockedBootstrapNotDeleted,
+			"the bootstrap configuration is not deleted",
+			slowDeletion,
+			Words{},
 		},
 		StageDeleteNode: {
-			vocabulary.StepDeleteNode, leaves, vocabulary.BlockedNodeNotDeleted, "the Node object is not deleted", slowHandling, Words{},
+			vocabulary.StepDeleteNode,
+			leaves,
+			vocabulary.BlockedNodeNotDeleted,
+			"the Node object is not deleted",
+			slowHandling,
+			Words{},
 		},
 	}
 }
 
-// UpstreamMachine is what the status of a Machine of Cluster API says about its present stage, and what the commands that change it need to
-// know. Cluster API's own controllers carry the stages out.
+// UpstreamMachine is what the status of a Machine of Cluster API says about its present stage, and what the commands
+// that change it need to know. Cluster API's own controllers carry the stages out.
 type UpstreamMachine struct {
 	Namespace, Name string
 	Stage           Stage // empty: it is calm
@@ -127,14 +161,16 @@ type UpstreamMachine struct {
 	Object          string    // that the command describes, as KIND NAME; empty: the Machine
 	Unhandled       bool      // no controller of Cluster API has looked at the machine in this stage
 	Drain           Machine   // of OwnDrain: what its drain waits for, if that is known
-	Lost            bool      // what the stage makes was there, and is gone, or the stage has failed: it counts as standing still at once
-	Now             time.Time // of the decision
+	// what the stage makes was there, and is gone, or the stage has failed: it counts as standing still at once
+	Lost bool
+	Now  time.Time // of the decision
 }
 
 // Step returns the step of the machine, as a word of the vocabulary; empty: it is calm.
 func (m UpstreamMachine) Step() string { return stages()[m.Stage].step }
 
-// longestUpstream bounds what Cluster API says in a cause. Source: a drain names each of its pods, and three causes fit into a condition.
+// longestUpstream bounds what Cluster API says in a cause. Source: a drain names each of its pods, and three causes fit
+// into a condition.
 const longestUpstream = 400
 
 // WaitsFor returns what a machine waits for; the zero Wait for a machine that is calm.
@@ -147,7 +183,11 @@ func (m UpstreamMachine) WaitsFor() Wait {
 		return m.Drain.WaitsFor()
 	}
 	message := strings.Join(strings.Fields(m.Message), " ")
-	w := Wait{Goal: of.goal, Since: m.Since, Cause: of.cause + phrase.If(message != "", ": %s", phrase.Cut(message, longestUpstream))}
+	w := Wait{
+		Goal:  of.goal,
+		Since: m.Since,
+		Cause: of.cause + phrase.If(message != "", ": %s", phrase.Cut(message, longestUpstream)),
+	}
 	if !m.Deadline.IsZero() {
 		w.Next, w.At = of.next, m.Deadline
 	}
@@ -156,7 +196,12 @@ func (m UpstreamMachine) WaitsFor() Wait {
 		w.Cause = "no controller of Cluster API has looked at it"
 		w.Next, w.At = Words{}, time.Time{}
 	case m.Stage == StageHooks:
-		w.Cause = fmt.Sprintf("%s %s %s it", phrase.OneOf(len(m.Hooks), "the hook", "the hooks"), strings.Join(m.Hooks, ", "), phrase.OneOf(len(m.Hooks), "keeps", "keep"))
+		w.Cause = fmt.Sprintf(
+			"%s %s %s it",
+			phrase.OneOf(len(m.Hooks), "the hook", "the hooks"),
+			strings.Join(m.Hooks, ", "),
+			phrase.OneOf(len(m.Hooks), "keeps", "keep"),
+		)
 	}
 	if m.slow() {
 		w.Blockers, w.Command = m.blockers(of), m.command()

@@ -12,7 +12,14 @@ import (
 
 // upstream is a machine of Cluster API in a stage since nine o'clock, an hour ago.
 func upstream(stage explain.Stage, message string, change ...func(*explain.UpstreamMachine)) explain.UpstreamMachine {
-	m := explain.UpstreamMachine{Namespace: "shop", Name: "m-1", Stage: stage, Message: message, Since: at("09:00:00"), Now: now}
+	m := explain.UpstreamMachine{
+		Namespace: "shop",
+		Name:      "m-1",
+		Stage:     stage,
+		Message:   message,
+		Since:     at("09:00:00"),
+		Now:       now,
+	}
 	for _, f := range change {
 		f(&m)
 	}
@@ -87,8 +94,17 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 		{explain.UpstreamMachine{Now: now}, "", "", ""},
 	} {
 		w := row.machine.WaitsFor()
-		assert.Equal(t, []string{row.goal, row.blocked, row.says}, []string{w.Goal.One, strings.Join(w.Blockers, " "), w.Sentence(now)})
-		assert.Equal(t, row.goal == "", row.machine.Step() == "" && row.machine.Stage != explain.StagePaused, "a step for each stage but a pause")
+		assert.Equal(
+			t,
+			[]string{row.goal, row.blocked, row.says},
+			[]string{w.Goal.One, strings.Join(w.Blockers, " "), w.Sentence(now)},
+		)
+		assert.Equal(
+			t,
+			row.goal == "",
+			row.machine.Step() == "" && row.machine.Stage != explain.StagePaused,
+			"a step for each stage but a pause",
+		)
 	}
 }
 
@@ -138,7 +154,11 @@ func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
 	}}
 	summary := s.Blocked(now)
 	assert.Equal(t, "NodeDrain", summary.Reason)
-	assert.Contains(t, summary.Message, "2 of 4 machines wait to leave (since 09:00:00 UTC): Cluster API drains the node: pods; `kubectl describe machines.cluster.x-k8s.io -n shop b`. "+
-		"1 of 4 machines waits to leave (since 09:00:00 UTC): Cluster API drains the node: pod x pod x")
+	assert.Contains(
+		t,
+		summary.Message,
+		"2 of 4 machines wait to leave (since 09:00:00 UTC): Cluster API drains the node: pods; `kubectl describe machines.cluster.x-k8s.io -n shop b`. "+
+			"1 of 4 machines waits to leave (since 09:00:00 UTC): Cluster API drains the node: pod x pod x",
+	)
 	assert.Less(t, len(summary.Message), 800)
 }

@@ -18,11 +18,12 @@ type Deployment struct {
 	Resume          string    // command that ends a pause of the object itself or of its Cluster; empty: it has none
 	Hold            string    // why failed machines are not replaced now; empty: they are, or there are none
 	HoldSince       time.Time // zero: from now on
-	Step            string    // that the rollout has reached and that ends by itself at Until, as a clause; empty: it waits at none
-	Until           time.Time
-	Sets            []Set // without their Machines
-	Machines        []Machine
-	Of              int // as of a Set
+	// that the rollout has reached and that ends by itself at Until, as a clause; empty: it waits at none
+	Step     string
+	Until    time.Time
+	Sets     []Set // without their Machines
+	Machines []Machine
+	Of       int // as of a Set
 }
 
 // Blocked sums up what blocks the deployment, its sets and its machines.
@@ -49,7 +50,11 @@ func (d Deployment) waits() []Wait {
 	}
 	if d.Hold != "" {
 		waits = append(waits, Wait{
-			Blockers: []string{vocabulary.ConditionReplacementHeld}, Since: d.HoldSince, Cause: "failed machines are not replaced: " + d.Hold,
+			Blockers: []string{
+				vocabulary.ConditionReplacementHeld,
+			},
+			Since:   d.HoldSince,
+			Cause:   "failed machines are not replaced: " + d.Hold,
 			Command: "kubectl get machines -n " + d.Namespace,
 		})
 	}
@@ -69,7 +74,8 @@ func (d Deployment) stands(c Condition) Wait {
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.Next, w.Command = Words{One: "it is asked again every " + phrase.Length(rollout.AskAgain)}, "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
+		w.Next = Words{One: "it is asked again every " + phrase.Length(rollout.AskAgain)}
+		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumed(), d.starter("resume")
 		if d.Resume != "" {
@@ -80,7 +86,10 @@ func (d Deployment) stands(c Condition) Wait {
 	case vocabulary.ReasonRolloutWaiting:
 		w.Blockers, w.Command = []string{vocabulary.BlockedApproval}, d.starter("approve")+giveReason
 		if d.Step != "" {
-			w.Blockers, w.Cause, w.Next, w.At = []string{vocabulary.BlockedStep}, d.Step, Words{One: "the next step begins"}, d.Until
+			w.Blockers = []string{vocabulary.BlockedStep}
+			w.Cause = d.Step
+			w.Next = Words{One: "the next step begins"}
+			w.At = d.Until
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
 		w.Command = d.starter("status")

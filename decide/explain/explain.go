@@ -1,5 +1,6 @@
-// Package explain says what an object waits for: why, since when, what happens by itself and when, and which command changes it. The
-// status of the object, its printer columns, the page of its workflow and the command starter explain show the same sentence.
+// Package explain says what an object waits for: why, since when, what happens by itself and when, and which command
+// changes it. The status of the object, its printer columns, the page of its workflow and the command starter explain
+// show the same sentence.
 package explain
 
 import (
@@ -23,8 +24,8 @@ func (w Words) of(n int) string { return phrase.OneOf(n, w.One, w.Many) }
 type Wait struct {
 	Goal Words // what the object cannot do yet, as a verb: "waits to leave"
 
-	// Blockers name what blocks it, for status.currentOperation.blockedBy and the search attribute BlockedBy: a reason, or the kind of an
-	// object and its name. Empty: nothing blocks it, it only takes time.
+	// Blockers name what blocks it, for status.currentOperation.blockedBy and the search attribute BlockedBy: a reason, or
+	// the kind of an object and its name. Empty: nothing blocks it, it only takes time.
 	Blockers []string
 	Cause    string // why, as a clause that does not name the object
 	Since    time.Time
@@ -66,8 +67,8 @@ func (w Wait) since(now time.Time) string {
 	return phrase.If(!w.Since.IsZero(), " (since %s)", phrase.Clock(w.Since, now))
 }
 
-// rest says what follows, and which command changes it. The time has no distance from now, so that a status that repeats the sentence
-// does not change with each look.
+// rest says what follows, and which command changes it. The time has no distance from now, so that a status that
+// repeats the sentence does not change with each look.
 func (w Wait) rest(n int, when string, now time.Time) string {
 	at := phrase.If(!w.At.IsZero(), " "+when, phrase.Clock(w.At, now))
 	return phrase.If(w.Next.One != "", "; %s%s", w.Next.of(n), at) + phrase.If(w.Command != "", "; `%s`", w.Command)
@@ -85,16 +86,17 @@ type Summary struct {
 // Blocked reports whether anything stands still.
 func (s Summary) Blocked() bool { return s.Reason != "" }
 
-// Bounds of a summary. Sources: three causes fit on a screen of 80 columns and in a condition; BlockedBy of Temporal holds 2 KiB, and the
-// name of a budget with its namespace up to 317 bytes.
+// Bounds of a summary. Sources: three causes fit on a screen of 80 columns and in a condition; BlockedBy of Temporal
+// holds 2 KiB, and the name of a budget with its namespace up to 317 bytes.
 const (
 	maxGroups   = 3
 	maxBlockers = 5
 )
 
-// summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines that wait for the
-// same goal with the same cause are one group. Groups for which nothing happens without a person come first, then those of the most
-// machines, then the oldest. Waits that nothing blocks are left out. Of is how many machines there are.
+// summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines
+// that wait for the same goal with the same cause are one group. Groups for which nothing happens without a person come
+// first, then those of the most machines, then the oldest. Waits that nothing blocks are left out. Of is how many
+// machines there are.
 func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) group { return group{Wait: w} })
 	groups = append(groups, grouped(list.Where(machines, Wait.Blocked))...)
@@ -115,28 +117,49 @@ func summarize(own, machines []Wait, of int, now time.Time) Summary {
 		return s
 	}
 	s.Reason = Reason(s.Blockers[0])
-	s.Message = phrase.Message(strings.Join(texts, ". ") + phrase.If(len(groups) > maxGroups, ". And %s", phrase.Count(len(groups)-maxGroups, "other cause")))
+	s.Message = phrase.Message(
+		strings.Join(
+			texts,
+			". ",
+		) + phrase.If(
+			len(groups) > maxGroups,
+			". And %s",
+			phrase.Count(len(groups)-maxGroups, "other cause"),
+		),
+	)
 	return s
 }
 
-// ofMachines returns what machines wait for, in the order of their names. Own are the waits of the object above them: what it says itself,
-// they do not repeat.
+// ofMachines returns what machines wait for, in the order of their names. Own are the waits of the object above them:
+// what it says itself, they do not repeat.
 func ofMachines(own []Wait, machines []Machine) []Wait {
-	if slices.ContainsFunc(own, func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) }) {
-		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement }) // the object says why
+	if slices.ContainsFunc(
+		own,
+		func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) },
+	) {
+		// the object says why
+		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement })
 	}
-	machines = list.SortedLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) }) // they come in any order
+	// they come in any order
+	machines = list.SortedLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) })
 	return list.Map(machines, Machine.WaitsFor)
 }
 
-// NeedsPerson reports whether nothing happens until a person changes something: each of the blockers is one that never ends by itself, and
-// because of which nothing is tried again.
+// NeedsPerson reports whether nothing happens until a person changes something: each of the blockers is one that never
+// ends by itself, and because of which nothing is tried again.
 func NeedsPerson(blockers []string) bool {
 	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
 		switch name {
-		case vocabulary.BlockedPaused, vocabulary.BlockedHold, vocabulary.BlockedApproval, vocabulary.ReasonInvalid, vocabulary.ReasonMachineSetInvalid,
-			vocabulary.ReasonTemplateNotFound, vocabulary.ReasonClassNotFound, vocabulary.ReasonClassInvalid,
-			vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid:
+		case vocabulary.BlockedPaused,
+			vocabulary.BlockedHold,
+			vocabulary.BlockedApproval,
+			vocabulary.ReasonInvalid,
+			vocabulary.ReasonMachineSetInvalid,
+			vocabulary.ReasonTemplateNotFound,
+			vocabulary.ReasonClassNotFound,
+			vocabulary.ReasonClassInvalid,
+			vocabulary.ReasonSecretNotFound,
+			vocabulary.ReasonSecretInvalid:
 			return false
 		default:
 			return true
@@ -159,7 +182,8 @@ func Reason(blocker string) string {
 	return valid
 }
 
-// group is machines with the same wait. Since is that of the oldest, At that of the first, Command that of the first by name.
+// group is machines with the same wait. Since is that of the oldest, At that of the first, Command that of the first by
+// name.
 type group struct {
 	Wait
 
@@ -175,7 +199,15 @@ func (g group) text(of int, now time.Time) string {
 	if g.spread {
 		when = "from %s on"
 	}
-	return fmt.Sprintf("%d of %s %s%s: %s%s", g.n, phrase.Count(of, "machine"), g.Goal.of(g.n), g.since(now), g.Cause, g.rest(g.n, when, now))
+	return fmt.Sprintf(
+		"%d of %s %s%s: %s%s",
+		g.n,
+		phrase.Count(of, "machine"),
+		g.Goal.of(g.n),
+		g.since(now),
+		g.Cause,
+		g.rest(g.n, when, now),
+	)
 }
 
 // grouped returns the groups of machines, the most important first.
@@ -200,11 +232,21 @@ func grouped(machines []Wait) []group {
 		g.Since, g.At = earlier(g.Since, w.Since), earlier(g.At, w.At)
 	}
 	return list.SortedLarge(groups, func(a, b *group) int {
-		if c := cmp.Or(list.FalseFirst(!a.ends().IsZero(), !b.ends().IsZero()), cmp.Compare(b.n, a.n), a.Since.Compare(b.Since)); c != 0 {
+		if c := cmp.Or(
+			list.FalseFirst(!a.ends().IsZero(), !b.ends().IsZero()),
+			cmp.Compare(b.n, a.n),
+			a.Since.Compare(b.Since),
+		); c != 0 {
 			return c
 		}
 		return cmp.Or(
-			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Goal.One, b.Goal.One), cmp.Compare(a.Next.One, b.Next.One), slices.Compare(a.Blockers, b.Blockers),
+			cmp.Compare(
+				a.Cause,
+				b.Cause,
+			),
+			cmp.Compare(a.Goal.One, b.Goal.One),
+			cmp.Compare(a.Next.One, b.Next.One),
+			slices.Compare(a.Blockers, b.Blockers),
 		)
 	})
 }

@@ -190,11 +190,16 @@ func TestSentencesOfMachines(t *testing.T) {
 	}
 }
 
-// Machines with the same cause are one sentence. Since is that of the oldest, the time that of the first; a cause that only a person ends
-// comes first.
+// Machines with the same cause are one sentence. Since is that of the oldest, the time that of the first; a cause that
+// only a person ends comes first.
 func TestASetSumsUpItsMachines(t *testing.T) {
 	budget := func(name, since, until string) explain.Machine {
-		m := waiting(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web needs 20 of 20", evicting, blocked("PodDisruptionBudget shop/web"))
+		m := waiting(
+			vocabulary.StepEvictPods,
+			"PodDisruptionBudget shop/web needs 20 of 20",
+			evicting,
+			blocked("PodDisruptionBudget shop/web"),
+		)
 		m.Name, m.Since, m.Deadline = name, at(since), at(until)
 		return m
 	}
@@ -205,7 +210,13 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00")),
 	}}
 	assert.Equal(t, explain.Summary{
-		Blockers: []string{"SecretNotFound", "PodDisruptionBudget shop/web"}, Reason: "SecretNotFound", Since: at("09:00:00"), At: at("11:10:00"),
+		Blockers: []string{
+			"SecretNotFound",
+			"PodDisruptionBudget shop/web",
+		},
+		Reason: "SecretNotFound",
+		Since:  at("09:00:00"),
+		At:     at("11:10:00"),
 		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
 			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; their pods are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
 	}, set.Blocked(now))
@@ -218,21 +229,39 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 	set.Machines = []explain.Machine{silent("a"), silent("b")}
 	first := set.Blocked(now)
 	set.Machines = []explain.Machine{silent("b"), silent("a")}
-	assert.Equal(t, first, set.Blocked(now), "machines come in any order: a sentence that depended on it would be written at each look")
+	assert.Equal(
+		t,
+		first,
+		set.Blocked(now),
+		"machines come in any order: a sentence that depended on it would be written at each look",
+	)
 
 	set.Machines = []explain.Machine{calm, waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"))}
 	assert.Equal(t, explain.Summary{}, set.Blocked(now), "what takes its time blocks nothing")
 
 	refused := func(name, since string) explain.Machine {
-		m := waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated"), stoppedAt(since))
+		m := waiting(
+			vocabulary.StepCreateInstance,
+			"the credentials are not valid",
+			blocked("Unauthenticated"),
+			stoppedAt(since),
+		)
 		m.Name = name
 		return m
 	}
-	set.Machines = []explain.Machine{budget("a", "09:30:00", "11:30:00"), refused("b", "09:40:00"), refused("c", "09:30:00")}
+	set.Machines = []explain.Machine{
+		budget("a", "09:30:00", "11:30:00"),
+		refused("b", "09:40:00"),
+		refused("c", "09:30:00"),
+	}
 	s := set.Blocked(now)
-	assert.Equal(t, "2 of 20 machines wait for their instances (since 09:00:00 UTC): the credentials are not valid; they are tried again from 10:30:00 UTC on; `kubectl edit secret -n shop creds`. "+
-		"1 of 20 machines waits to leave (since 09:30:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; its pods are deleted at 11:30:00 UTC; `kubectl edit pdb -n shop web`",
-		s.Message, "another try changes nothing: a person must")
+	assert.Equal(
+		t,
+		"2 of 20 machines wait for their instances (since 09:00:00 UTC): the credentials are not valid; they are tried again from 10:30:00 UTC on; `kubectl edit secret -n shop creds`. "+
+			"1 of 20 machines waits to leave (since 09:30:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; its pods are deleted at 11:30:00 UTC; `kubectl edit pdb -n shop web`",
+		s.Message,
+		"another try changes nothing: a person must",
+	)
 	assert.Equal(t, at("11:30:00"), s.At, "a try is no end")
 
 	set.Machines = nil
@@ -302,7 +331,10 @@ func TestWhatASetItselfWaitsFor(t *testing.T) {
 
 func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 	progressing := func(reason, message string) []explain.Condition {
-		return []explain.Condition{{Type: "Available", Status: "True"}, {Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: at("09:00:00")}}
+		return []explain.Condition{
+			{Type: "Available", Status: "True"},
+			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: at("09:00:00")},
+		}
 	}
 	for name, row := range map[string]struct {
 		deployment explain.Deployment

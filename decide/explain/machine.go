@@ -13,11 +13,13 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Machine is what the status of a Machine says about its present step, and what the commands that change it need to know.
+// Machine is what the status of a Machine says about its present step, and what the commands that change it need to
+// know.
 type Machine struct {
 	Namespace, Name, Node string
 	Class                 string // name of its class
-	Secret                string // namespace and name of the Secret with the credentials of its class, separated by a slash; empty: not known
+	// namespace and name of the Secret with the credentials of its class, separated by a slash; empty: not known
+	Secret string
 
 	Owned     bool // a set replaces it when it fails
 	Deleting  bool
@@ -40,12 +42,18 @@ func (m Machine) WaitsFor() Wait {
 	if m.Step == "" {
 		return Wait{}
 	}
-	m.BlockedBy = list.Where(m.BlockedBy, func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall }) // of an earlier report
+	// of an earlier report
+	m.BlockedBy = list.Where(
+		m.BlockedBy,
+		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
+	)
 	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
 	w.Next, w.At = m.next()
 	w.Again = m.refused()
 	if m.Unserved != "" && m.calls() {
-		w.Blockers, w.Cause, w.Command = []string{vocabulary.BlockedNoWorker}, m.Unserved, "starter provider list -n "+m.Namespace
+		w.Blockers = []string{vocabulary.BlockedNoWorker}
+		w.Cause = m.Unserved
+		w.Command = "starter provider list -n " + m.Namespace
 		return w
 	}
 	switch {
@@ -63,7 +71,8 @@ func (m Machine) WaitsFor() Wait {
 	return w
 }
 
-// cause returns the cause without the name of the machine or of its node, so that machines with the same cause are one group.
+// cause returns the cause without the name of the machine or of its node, so that machines with the same cause are one
+// group.
 func (m Machine) cause() string {
 	cause := strings.TrimPrefix(m.Cause, "node "+m.Node+": ")
 	if call, why, found := strings.Cut(cause, " of machine "+m.Name+": "); found && !strings.Contains(call, ":") {
@@ -72,8 +81,8 @@ func (m Machine) cause() string {
 	return cause
 }
 
-// After which time a step that calls the provider counts as standing still. Each machine whose step lasts longer costs a signal and a write of
-// its status. Source: the durations in docs/provider.md.
+// After which time a step that calls the provider counts as standing still. Each machine whose step lasts longer costs
+// a signal and a write of its status. Source: the durations in docs/provider.md.
 const (
 	slowCall     = 2 * time.Minute
 	slowDeletion = 5 * time.Minute
@@ -91,7 +100,10 @@ func (m Machine) slow() bool {
 // calls reports whether the machine's step is a call of its provider.
 func (m Machine) calls() bool {
 	switch m.Step {
-	case vocabulary.StepCreateInstance, vocabulary.StepInitialiseInstance, vocabulary.StepInstanceStatus, vocabulary.StepDeleteInstance:
+	case vocabulary.StepCreateInstance,
+		vocabulary.StepInitialiseInstance,
+		vocabulary.StepInstanceStatus,
+		vocabulary.StepDeleteInstance:
 		return true
 	default:
 		return false
@@ -128,7 +140,10 @@ func (m Machine) goal() Words {
 func (m Machine) next() (Words, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeld:
-		return Words{"nothing more happens until somebody resumes it", "nothing more happens until somebody resumes them"}, time.Time{}
+		return Words{
+			"nothing more happens until somebody resumes it",
+			"nothing more happens until somebody resumes them",
+		}, time.Time{}
 	case m.volumes() && !m.Now.Before(m.Deadline): // the report of what follows is on its way
 		return Words{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
 	case m.volumes():
@@ -207,7 +222,13 @@ func (m Machine) refused() bool {
 // endures reports whether what blocks the machine is a provider's refusal that stays until a person changes something.
 func (m Machine) endures() bool {
 	return slices.Contains([]string{
-		"Unauthenticated", "PermissionDenied", "InvalidArgument", "FailedPrecondition", "OutOfRange", "Unimplemented", "AlreadyExists",
+		"Unauthenticated",
+		"PermissionDenied",
+		"InvalidArgument",
+		"FailedPrecondition",
+		"OutOfRange",
+		"Unimplemented",
+		"AlreadyExists",
 	}, m.BlockedBy[0])
 }
 
@@ -262,7 +283,11 @@ func (m Machine) ofDrain(kind, name string) string {
 		return "kubectl edit pdb" + in(name)
 	case drain.BlockedByVolume:
 		return "kubectl describe pv " + name
-	case drain.BlockedByNamespace, drain.BlockedByProtection, drain.BlockedByWork, drain.BlockedByEnding, drain.BlockedByError:
+	case drain.BlockedByNamespace,
+		drain.BlockedByProtection,
+		drain.BlockedByWork,
+		drain.BlockedByEnding,
+		drain.BlockedByError:
 		return m.starter("explain")
 	default:
 		return ""

@@ -43,8 +43,8 @@ func (s Set) Moves() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// Turns returns when the set must be looked at again although nothing changes: at a time that is known for another reason, zero if for none, or
-// when a machine of Cluster API begins to count as standing still. Zero: never.
+// Turns returns when the set must be looked at again although nothing changes: at a time that is known for another
+// reason, zero if for none, or when a machine of Cluster API begins to count as standing still. Zero: never.
 func (s Set) Turns(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.Upstream {
@@ -72,7 +72,8 @@ func (s Set) waits() []Wait {
 			w.Next = writtenAgain()
 		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.Busy:
 			goes := phrase.If(s.Deleting, "being deleted, and waits because it is ")
-			w.Cause, w.Command = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause), s.remove("annotate", s.PausedBy, vocabulary.AnnotationPaused)
+			w.Cause = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause)
+			w.Command = s.remove("annotate", s.PausedBy, vocabulary.AnnotationPaused)
 		default:
 			continue
 		}
@@ -92,11 +93,22 @@ func (s Set) uncreated(c Condition) (cause, command string) {
 	case c.Reason == vocabulary.ReasonTemplateNotFound && s.ClusterAPI:
 		command = fmt.Sprintf("kubectl get %s -n %s %s -o yaml", s.resource(), s.Namespace, s.Name)
 	case c.Reason == vocabulary.ReasonTemplateNotFound:
-		return fmt.Sprintf("set %s creates no machine: MachineClass %s/%s does not exist", s.Name, s.Namespace, s.Class), "kubectl get machineclasses -n " + s.Namespace
+		return fmt.Sprintf(
+			"set %s creates no machine: MachineClass %s/%s does not exist",
+			s.Name,
+			s.Namespace,
+			s.Class,
+		), "kubectl get machineclasses -n " + s.Namespace
 	case s.Frozen:
 		command = s.remove("label", s.FrozenBy, vocabulary.LabelFreeze)
 	case c.Reason == vocabulary.ReasonPreflightCheckFailed:
-		command = fmt.Sprintf("kubectl annotate %s -n %s %s %s=All", s.resource(), s.Namespace, s.Name, vocabulary.AnnotationSkipPreflightChecks)
+		command = fmt.Sprintf(
+			"kubectl annotate %s -n %s %s %s=All",
+			s.resource(),
+			s.Namespace,
+			s.Name,
+			vocabulary.AnnotationSkipPreflightChecks,
+		)
 	default:
 		command = fmt.Sprintf("kubectl describe %s -n %s %s", s.resource(), s.Namespace, s.Name)
 	}

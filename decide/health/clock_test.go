@@ -193,7 +193,12 @@ func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	assert.Equal(t, "Running", v.Change.Phase)
 	require.NotNil(t, v.Due)
 	assert.False(t, v.Due.True)
-	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, noNode)), "without a healthy node it stays as it is")
+	assert.Equal(
+		t,
+		health.Verdict{},
+		health.Next(facts("Failed", preserved, noNode)),
+		"without a healthy node it stays as it is",
+	)
 	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, nodeGoing)))
 	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed")), "one that its set replaces is not")
 }

@@ -1,5 +1,5 @@
-// Package health decides whether a node is healthy (Decide), and the next phase of a machine by its node, its instance and its
-// timeouts (Next).
+// Package health decides whether a node is healthy (Decide), and the next phase of a machine by its node, its instance
+// and its timeouts (Next).
 package health
 
 import (
@@ -21,20 +21,24 @@ type Condition struct {
 	Since           time.Time // lastTransitionTime
 }
 
-// Decide reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type in bad
-// has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy node.
+// Decide reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type
+// in bad has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy node.
 func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
 	unhealthy := list.Where(conditions, func(c Condition) bool { return isBad(c, bad) })
-	reasons := list.Map(unhealthy, func(c Condition) string { return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason) })
+	reasons := list.Map(
+		unhealthy,
+		func(c Condition) string { return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason) },
+	)
 	slices.Sort(reasons)
-	if len(reasons) == 0 && !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == vocabulary.ConditionReady }) {
+	if len(reasons) == 0 &&
+		!slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == vocabulary.ConditionReady }) {
 		return false, "no Ready condition reported yet"
 	}
 	return len(reasons) == 0, strings.Join(reasons, ", ")
 }
 
-// BadSince returns since when these conditions make the node unhealthy: the earliest transition of a bad one. It is zero if
-// none is bad, or none has a time.
+// BadSince returns since when these conditions make the node unhealthy: the earliest transition of a bad one. It is
+// zero if none is bad, or none has a time.
 func BadSince(conditions []Condition, bad []string) time.Time {
 	var since time.Time
 	for _, c := range conditions {
@@ -128,11 +132,17 @@ func Next(f Facts) Verdict {
 		return failed(f)
 	case f.Granted:
 		message := fmt.Sprintf("Machine %s is to be replaced: %s", f.Name, f.Why)
-		return change(vocabulary.PhaseFailed, vocabulary.OperationHealthCheck, vocabulary.ReasonReplacementGranted, message) // it stays due
+		// it stays due
+		return change(vocabulary.PhaseFailed, vocabulary.OperationHealthCheck, vocabulary.ReasonReplacementGranted, message)
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return awaitCreation(f, "the provider has not created its instance")
 	case f.NoTarget:
-		v := change(vocabulary.PhaseAvailable, vocabulary.OperationCreate, vocabulary.ReasonInstanceCreated, "Created machine on cloud provider")
+		v := change(
+			vocabulary.PhaseAvailable,
+			vocabulary.OperationCreate,
+			vocabulary.ReasonInstanceCreated,
+			"Created machine on cloud provider",
+		)
 		v.Why = f.Why
 		return v
 	}
@@ -168,23 +178,38 @@ func update(f Facts) Verdict {
 		return markUnhealthy(f)
 	case f.UpdateResult == vocabulary.UpdateSuccessful:
 		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
-		return change(vocabulary.PhaseInPlaceUpdateSuccessful, vocabulary.OperationInPlaceUpdate, vocabulary.PhaseInPlaceUpdateSuccessful, message)
+		return change(
+			vocabulary.PhaseInPlaceUpdateSuccessful,
+			vocabulary.OperationInPlaceUpdate,
+			vocabulary.PhaseInPlaceUpdateSuccessful,
+			message,
+		)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateFailed:
 		return awaitTimeout(f, f.Since)
 	}
-	message, deadline := fmt.Sprintf("Machine %s: the in-place update of its node failed", f.Name), f.Since.Add(f.UpdateTimeout)
+	message := fmt.Sprintf("Machine %s: the in-place update of its node failed", f.Name)
+	deadline := f.Since.Add(f.UpdateTimeout)
 	switch {
 	case f.UpdateResult == vocabulary.UpdateFailed:
 	case f.Now.Before(deadline):
 		return Verdict{Why: "waits for the agent that updates node " + f.NodeName, Deadline: deadline}
 	default:
-		message = fmt.Sprintf("Machine %s: the in-place update of its node took longer than %s", f.Name, phrase.Length(f.UpdateTimeout))
+		message = fmt.Sprintf(
+			"Machine %s: the in-place update of its node took longer than %s",
+			f.Name,
+			phrase.Length(f.UpdateTimeout),
+		)
 	}
-	return change(vocabulary.PhaseInPlaceUpdateFailed, vocabulary.OperationInPlaceUpdate, vocabulary.PhaseInPlaceUpdateFailed, message)
+	return change(
+		vocabulary.PhaseInPlaceUpdateFailed,
+		vocabulary.OperationInPlaceUpdate,
+		vocabulary.PhaseInPlaceUpdateFailed,
+		message,
+	)
 }
 
-// failed keeps a Failed machine as it is, because its set replaces it. Only a preserved machine, which no set replaces, can
-// recover.
+// failed keeps a Failed machine as it is, because its set replaces it. Only a preserved machine, which no set replaces,
+// can recover.
 func failed(f Facts) Verdict {
 	if f.Preserved && f.Healthy && !f.NodeDeleting {
 		return markRecovered(f)
@@ -197,26 +222,36 @@ func awaitCreation(f Facts, missing string) Verdict {
 	if f.CreateBy.IsZero() || f.Now.Before(f.CreateBy) {
 		return Verdict{Deadline: f.CreateBy, Why: missing}
 	}
-	message := fmt.Sprintf("Machine %s failed to join the cluster in %s: %s", f.Name, phrase.Length(f.CreateBy.Sub(f.Created).Round(time.Second)), missing)
+	message := fmt.Sprintf(
+		"Machine %s failed to join the cluster in %s: %s",
+		f.Name,
+		phrase.Length(f.CreateBy.Sub(f.Created).Round(time.Second)),
+		missing,
+	)
 	return fail(vocabulary.OperationCreate, vocabulary.ReasonCreationTimeout, message)
 }
 
 func join(f Facts) Verdict {
-	message := fmt.Sprintf("Machine %s successfully joined the cluster in %s", f.Name, phrase.Length(f.Now.Sub(f.Created).Truncate(time.Second)))
+	message := fmt.Sprintf(
+		"Machine %s successfully joined the cluster in %s",
+		f.Name,
+		phrase.Length(f.Now.Sub(f.Created).Truncate(time.Second)),
+	)
 	v := change(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
 	v.Change.Joined = true
 	return v
 }
 
-// markUnhealthy starts the health clock at the time from which the node is unhealthy, but not before the machine was last seen
-// healthy. After a short recovery the earlier clock continues.
+// markUnhealthy starts the health clock at the time from which the node is unhealthy, but not before the machine was
+// last seen healthy. After a short recovery the earlier clock continues.
 func markUnhealthy(f Facts) Verdict {
 	since := f.BadSince
 	if since.IsZero() || since.After(f.Now) {
 		since = f.Now
 	}
 	since = phrase.Later(f.Since, since)
-	if !f.RecoveredAt.IsZero() && !f.UnhealthySince.IsZero() && since.Sub(f.RecoveredAt) < min(f.Timeout/10, steadyAtMost) {
+	if !f.RecoveredAt.IsZero() && !f.UnhealthySince.IsZero() &&
+		since.Sub(f.RecoveredAt) < min(f.Timeout/10, steadyAtMost) {
 		since = f.UnhealthySince
 	}
 	message := fmt.Sprintf("Machine %s is unhealthy - changing MachinePhase to Unknown: %s", f.Name, f.Why)
@@ -244,7 +279,12 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	switch {
 	case reason == "" && f.Due: // the timeout was extended
 		message := fmt.Sprintf("Machine %s has more time to recover: its health timeout was changed", f.Name)
-		return Verdict{Why: f.Why, Deadline: deadline, Look: true, Due: &Due{Reason: vocabulary.ReasonHealthTimeoutExtended, Message: message}}
+		return Verdict{
+			Why:      f.Why,
+			Deadline: deadline,
+			Look:     true,
+			Due:      &Due{Reason: vocabulary.ReasonHealthTimeoutExtended, Message: message},
+		}
 	case reason == "":
 		return Verdict{Why: f.Why, Deadline: deadline, Look: true}
 	case f.Alone && f.Breaker == "":
@@ -254,7 +294,12 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	case !f.Alone:
 		message += "; waits until its deployment's replacement budget allows it"
 	}
-	return Verdict{Why: message, Due: &Due{True: true, Reason: reason, Message: message}, Look: f.InstanceGoneAt.IsZero(), Held: f.Breaker != ""}
+	return Verdict{
+		Why:  message,
+		Due:  &Due{True: true, Reason: reason, Message: message},
+		Look: f.InstanceGoneAt.IsZero(),
+		Held: f.Breaker != "",
+	}
 }
 
 // timeout says why the machine is due; with an empty reason, it returns when the health timeout ends. Zero: never.
@@ -262,17 +307,33 @@ func timeout(f Facts, since time.Time) (reason, message string, deadline time.Ti
 	deadline = since.Add(f.Timeout)
 	switch {
 	case f.NodeDeleting:
-		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s is being deleted", f.Name, f.NodeName), time.Time{}
+		return vocabulary.ReasonNodeDeleted, fmt.Sprintf(
+			"Machine %s: node %s is being deleted",
+			f.Name,
+			f.NodeName,
+		), time.Time{}
 	case !f.InstanceGoneAt.IsZero():
-		return vocabulary.ReasonInstanceGone, fmt.Sprintf("Machine %s: the provider no longer has its instance", f.Name), time.Time{}
+		return vocabulary.ReasonInstanceGone, fmt.Sprintf(
+			"Machine %s: the provider no longer has its instance",
+			f.Name,
+		), time.Time{}
 	case f.NodeGone:
-		return vocabulary.ReasonNodeDeleted, fmt.Sprintf("Machine %s: node %s does not exist any more", f.Name, f.NodeName), time.Time{}
+		return vocabulary.ReasonNodeDeleted, fmt.Sprintf(
+			"Machine %s: node %s does not exist any more",
+			f.Name,
+			f.NodeName,
+		), time.Time{}
 	case f.NoTimeout:
 		return "", "", time.Time{}
 	case f.Now.Before(deadline):
 		return "", "", deadline
 	default:
-		return vocabulary.ReasonHealthTimeout, fmt.Sprintf("Machine %s has not been healthy for %s: %s", f.Name, phrase.Length(f.Timeout), f.Why), time.Time{}
+		return vocabulary.ReasonHealthTimeout, fmt.Sprintf(
+			"Machine %s has not been healthy for %s: %s",
+			f.Name,
+			phrase.Length(f.Timeout),
+			f.Why,
+		), time.Time{}
 	}
 }
 

@@ -16,7 +16,9 @@ func condition(kind, status string) health.Condition {
 func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 	bad := []string{"KernelDeadlock", "DiskPressure"}
 	ready, notReady, silent := condition("Ready", "True"), condition("Ready", "False"), condition("Ready", "Unknown")
-	noPressure, pressure, unclear := condition("DiskPressure", "False"), condition("DiskPressure", "True"), condition("DiskPressure", "Unknown")
+	noPressure := condition("DiskPressure", "False")
+	pressure := condition("DiskPressure", "True")
+	unclear := condition("DiskPressure", "Unknown")
 	odd := condition("Odd", "True") // nobody asked about it
 	for _, row := range []struct {
 		name       string

@@ -142,7 +142,12 @@ func TestAnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
 		assert.Contains(t, v.Why, "; held: 8 of 10 nodes look dead at once")
 	}
 	assert.Equal(t, "Running", to(health.Next(facts("Unknown", breaker))), "who is well is well")
-	assert.Equal(t, "Failed", to(health.Next(facts("Unknown", sickFor(overdue), breaker, granted))), "a grant is not taken back")
+	assert.Equal(
+		t,
+		"Failed",
+		to(health.Next(facts("Unknown", sickFor(overdue), breaker, granted))),
+		"a grant is not taken back",
+	)
 }
 
 // Each minute the API server is away for 25 s, and most nodes look dead for as long.

@@ -17,8 +17,8 @@ const silence = "node m-1: Ready is Unknown (NodeStatusUnknown)"
 // edit changes the facts of a machine.
 type edit func(*health.Facts)
 
-// facts returns what is known at noon of a lone machine in this phase. It was created 19 minutes ago and may take 20, it
-// is in its phase for 5 minutes, and its node is well.
+// facts returns what is known at noon of a lone machine in this phase. It was created 19 minutes ago and may take 20,
+// it is in its phase for 5 minutes, and its node is well.
 func facts(phase string, edits ...edit) health.Facts {
 	f := health.Facts{
 		Name: "m-1", Phase: phase, Instance: true, NodeName: "m-1", Healthy: true, Alone: true,
@@ -59,7 +59,8 @@ func noInstance(f *health.Facts) { f.Instance, f.Healthy, f.NodeName = false, fa
 
 const overdue = 10 * time.Minute
 
-// TestPhasesFollowTheTableOfMCM goes through MCM's table of phases, except for in-place updates and what a create call brings.
+// TestPhasesFollowTheTableOfMCM goes through MCM's table of phases, except for in-place updates and what a create call
+// brings.
 func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -221,8 +222,16 @@ func TestVerdicts(t *testing.T) {
 
 func failed(operation, reason, message string) health.Verdict {
 	return health.Verdict{
-		Why: message, Due: &health.Due{True: true, Reason: reason, Message: message},
-		Change: &health.Change{Phase: "Failed", Operation: operation, State: "Failed", Reason: reason, Warning: true, Message: message},
+		Why: message,
+		Due: &health.Due{True: true, Reason: reason, Message: message},
+		Change: &health.Change{
+			Phase:     "Failed",
+			Operation: operation,
+			State:     "Failed",
+			Reason:    reason,
+			Warning:   true,
+			Message:   message,
+		},
 	}
 }
 

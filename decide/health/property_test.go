@@ -10,7 +10,17 @@ import (
 	"millwright/decide/health"
 )
 
-var phases = []string{"", "Pending", "Available", "Running", "Unknown", "Failed", "Terminating", "CrashLoopBackOff", "InPlaceUpdating"}
+var phases = []string{
+	"",
+	"Pending",
+	"Available",
+	"Running",
+	"Unknown",
+	"Failed",
+	"Terminating",
+	"CrashLoopBackOff",
+	"InPlaceUpdating",
+}
 
 // each calls check with every combination of facts, times at both sides of what they are compared with included.
 func each(check func(health.Facts)) {
@@ -119,7 +129,8 @@ func neverTakenBack(f health.Facts, v health.Verdict) string {
 
 // failsForAReason says who may fail.
 func failsForAReason(f health.Facts, v health.Verdict) string {
-	making := !f.Instance || f.Phase == "" || f.Phase == "Pending" || f.Phase == "Available" || f.Phase == "CrashLoopBackOff"
+	making := !f.Instance || f.Phase == "" || f.Phase == "Pending" || f.Phase == "Available" ||
+		f.Phase == "CrashLoopBackOff"
 	tooLate := making && !f.CreateBy.IsZero() && !f.Now.Before(f.CreateBy)
 	unhealthy := f.Phase == "Unknown" && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
 	replaced := unhealthy && over(f) && f.Alone && f.Breaker == ""

@@ -1,6 +1,6 @@
-// Package inplace decides which step of a node's in-place update its machine needs next. Three parties share the work. A
-// rollout or a person labels the node. We drain it and set its condition InPlaceUpdate. An agent on the node reads that
-// condition, updates the node, and sets a label with the result.
+// Package inplace decides which step of a node's in-place update its machine needs next. Three parties share the work.
+// A rollout or a person labels the node. We drain it and set its condition InPlaceUpdate. An agent on the node reads
+// that condition, updates the node, and sets a label with the result.
 package inplace
 
 import (
@@ -44,15 +44,16 @@ const (
 
 // Decision is the next step. The zero Decision changes nothing.
 type Decision struct {
-	Step    Step
-	Reason  string // new reason of the condition: written at once with Condition and Ready, and with Drain once the node is empty
+	Step Step
+	// new reason of the condition: written at once with Condition and Ready, and with Drain once the node is empty
+	Reason  string
 	Message string // new message of the condition
 	Why     string // one sentence; may be set with Nothing
 }
 
-// Decide returns the next step of a machine in this phase. It depends only on the node and the phase, so that an interrupted
-// update continues where it stopped. Labels never reset a condition that they caused: a node becomes a candidate again only
-// after an update that succeeded and whose result label was removed.
+// Decide returns the next step of a machine in this phase. It depends only on the node and the phase, so that an
+// interrupted update continues where it stopped. Labels never reset a condition that they caused: a node becomes a
+// candidate again only after an update that succeeded and whose result label was removed.
 func Decide(n Node, phase string) Decision {
 	switch n.Result {
 	case vocabulary.UpdateSuccessful:
@@ -78,8 +79,8 @@ func Decide(n Node, phase string) Decision {
 	return labelled(n)
 }
 
-// CalledOff reports whether the labels of a node to be drained were removed. Its condition and its cordon then stay, because
-// our cordon looks like a person's. The node is neither cordoned again nor updated until the labels are back.
+// CalledOff reports whether the labels of a node to be drained were removed. Its condition and its cordon then stay,
+// because our cordon looks like a person's. The node is neither cordoned again nor updated until the labels are back.
 func (n Node) CalledOff() bool { return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.chosen() }
 
 // chosen reports whether the labels ask for the update now. Selected without candidate is a mistake.
@@ -89,7 +90,10 @@ func (n Node) chosen() bool { return n.Candidate && n.Selected }
 func labelled(n Node) Decision {
 	switch {
 	case n.chosen():
-		return says(vocabulary.ReasonSelectedForUpdate, "Node is selected for an in-place update: it is cordoned, and has to be empty.")
+		return says(
+			vocabulary.ReasonSelectedForUpdate,
+			"Node is selected for an in-place update: it is cordoned, and has to be empty.",
+		)
 	case n.Candidate && n.Reason == vocabulary.ReasonCandidateForUpdate:
 		return Decision{Why: "the node waits to be selected for its in-place update"}
 	case n.Candidate:
@@ -111,8 +115,8 @@ func selected(n Node, phase string) Decision {
 	}
 }
 
-// begin continues with an empty node. Once the phase is InPlaceUpdating, the update goes on whatever the labels are: its
-// timeout runs, and only the agent can stop it. A node that was uncordoned meanwhile is drained again.
+// begin continues with an empty node. Once the phase is InPlaceUpdating, the update goes on whatever the labels are:
+// its timeout runs, and only the agent can stop it. A node that was uncordoned meanwhile is drained again.
 func begin(n Node, phase string) Decision {
 	begun := phase == vocabulary.PhaseInPlaceUpdating
 	switch {
@@ -125,7 +129,12 @@ func begin(n Node, phase string) Decision {
 	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drain(n)
 	case begun:
-		return Decision{Step: Ready, Reason: vocabulary.ReasonReadyForUpdate, Message: "Node is empty: it may be updated.", Why: "the node is empty; its agent may update it next"}
+		return Decision{
+			Step:    Ready,
+			Reason:  vocabulary.ReasonReadyForUpdate,
+			Message: "Node is empty: it may be updated.",
+			Why:     "the node is empty; its agent may update it next",
+		}
 	default:
 		return Decision{Step: Update, Why: "the node is empty, and its in-place update is to begin"}
 	}
@@ -137,11 +146,16 @@ func drain(n Node) Decision {
 	if n.Cordoned {
 		why = "the node is cordoned, and has to be empty for its in-place update"
 	}
-	return Decision{Step: Drain, Reason: vocabulary.ReasonDrainSuccessful, Message: "Node is cordoned and empty.", Why: why + since(n)}
+	return Decision{
+		Step:    Drain,
+		Reason:  vocabulary.ReasonDrainSuccessful,
+		Message: "Node is cordoned and empty.",
+		Why:     why + since(n),
+	}
 }
 
-// mayBegin reports whether the update may begin in this phase. An unhealthy machine may be updated, because the update can
-// repair it.
+// mayBegin reports whether the update may begin in this phase. An unhealthy machine may be updated, because the update
+// can repair it.
 func mayBegin(phase string) bool {
 	return phase == vocabulary.PhaseRunning || phase == vocabulary.PhaseUnknown
 }
@@ -156,7 +170,12 @@ func failed(n Node) Decision {
 }
 
 func says(reason, message string) Decision {
-	return Decision{Step: Condition, Reason: reason, Message: message, Why: "the node's condition becomes " + reason + ": " + message}
+	return Decision{
+		Step:    Condition,
+		Reason:  reason,
+		Message: message,
+		Why:     "the node's condition becomes " + reason + ": " + message,
+	}
 }
 
 func since(n Node) string {

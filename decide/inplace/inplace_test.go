@@ -148,7 +148,10 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 	toDrain := inplace.Decision{Step: inplace.Drain, Reason: drained, Message: "Node is cordoned and empty."}
 	toUpdate := inplace.Decision{Step: inplace.Update, Why: "the node is empty, and its in-place update is to begin"}
 	toTell := inplace.Decision{
-		Step: inplace.Ready, Reason: ready, Message: "Node is empty: it may be updated.", Why: "the node is empty; its agent may update it next",
+		Step:    inplace.Ready,
+		Reason:  ready,
+		Message: "Node is empty: it may be updated.",
+		Why:     "the node is empty; its agent may update it next",
 	}
 	const (
 		uncordoned = "the node is to be cordoned and empty for its in-place update"

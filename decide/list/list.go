@@ -44,7 +44,8 @@ func Sorted[T any](items []T, by func(a, b T) int) []T {
 	return items
 }
 
-// SortedLarge is Sorted for items of hundreds of bytes: it compares and moves pointers instead of copies. by must not change what it gets.
+// SortedLarge is Sorted for items of hundreds of bytes: it compares and moves pointers instead of copies. by must not
+// change what it gets.
 func SortedLarge[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {

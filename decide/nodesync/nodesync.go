@@ -1,6 +1,7 @@
-// Package nodesync decides what a node lacks and has too much, compared with its machine's node template and with the virtual
-// capacity of its class. Like MCM, it compares three sides: what is wanted, what the node has, and what was applied last. So a
-// manual change of a wanted key is undone, a key that was removed from the template is removed, and keys of others stay.
+// Package nodesync decides what a node lacks and has too much, compared with its machine's node template and with the
+// virtual capacity of its class. Like MCM, it compares three sides: what is wanted, what the node has, and what was
+// applied last. So a manual change of a wanted key is undone, a key that was removed from the template is removed, and
+// keys of others stay.
 package nodesync
 
 import (
@@ -53,19 +54,37 @@ func Decide(wanted Wanted, node Node) Changes {
 	labels := maps.Clone(want.Metadata.Labels)
 	labels[vocabulary.LabelMachineName] = wanted.MachineName
 	changes := Changes{
-		Labels:      d.keys("label", "template", labels, applied.Metadata.Labels, node.Labels),
-		Annotations: d.keys("annotation", "template", want.Metadata.Annotations, applied.Metadata.Annotations, node.Annotations),
-		Taints:      d.taints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
+		Labels: d.keys("label", "template", labels, applied.Metadata.Labels, node.Labels),
+		Annotations: d.keys(
+			"annotation",
+			"template",
+			want.Metadata.Annotations,
+			applied.Metadata.Annotations,
+			node.Annotations,
+		),
+		Taints: d.taints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
 	}
 	if !readable || !want.equal(applied) {
-		d.record("template", &changes.Annotations, vocabulary.AnnotationLastAppliedTemplate, text(want.equal(template{}), want), node.Annotations)
+		d.record(
+			"template",
+			&changes.Annotations,
+			vocabulary.AnnotationLastAppliedTemplate,
+			text(want.equal(template{}), want),
+			node.Annotations,
+		)
 	}
 	if wanted.Capacity != nil {
 		applied, readable := read[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
 		changes.Capacity = d.keys("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
 			record := text(len(wanted.Capacity) == 0, wanted.Capacity)
-			d.record("virtual capacity", &changes.Annotations, vocabulary.AnnotationLastAppliedVirtualCapacity, record, node.Annotations)
+			d.record(
+				"virtual capacity",
+				&changes.Annotations,
+				vocabulary.AnnotationLastAppliedVirtualCapacity,
+				record,
+				node.Annotations,
+			)
 		}
 	}
 	if _, marked := node.Annotations[vocabulary.AnnotationNotManaged]; marked {
@@ -110,8 +129,8 @@ func (d *differ) keys(what, source string, wanted, applied, has map[string]strin
 	return edit
 }
 
-// taints compares taints; wanted and applied have no duplicates. The taint for critical components is added only once: others
-// remove it when the components run, and the node would never become ready if it were added again.
+// taints compares taints; wanted and applied have no duplicates. The taint for critical components is added only once:
+// others remove it when the components run, and the node would never become ready if it were added again.
 func (d *differ) taints(wanted, applied, has []Taint) TaintEdit {
 	var edit TaintEdit
 	want, was, on := indexed(wanted), indexed(applied), indexed(has)
@@ -174,7 +193,8 @@ type Edit struct {
 	Remove []string          // sorted
 }
 
-// TaintEdit is the change of a list of taints, which are identified by key and effect. Taints that it does not name stay.
+// TaintEdit is the change of a list of taints, which are identified by key and effect. Taints that it does not name
+// stay.
 type TaintEdit struct {
 	Set    []Taint // to add or to overwrite; sorted
 	Remove []Taint // without values; sorted
@@ -191,11 +211,12 @@ func (e Edit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 // Empty reports whether there is no change.
 func (e TaintEdit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// mostNamed is how many reasons Why lists. Source: as many as a drain names pods; the text must stay readable in a status.
+// mostNamed is how many reasons Why lists. Source: as many as a drain names pods; the text must stay readable in a
+// status.
 const mostNamed = 20
 
-// Why describes the changes in one sentence, by keys and without values: "node lacks label a, has taint b:NoSchedule that left
-// the template". It is empty if there is no change.
+// Why describes the changes in one sentence, by keys and without values: "node lacks label a, has taint b:NoSchedule
+// that left the template". It is empty if there is no change.
 func (c Changes) Why() string {
 	if len(c.Reasons) == 0 {
 		return ""
@@ -224,8 +245,8 @@ func (e *Edit) Drop(key string) {
 	slices.Sort(e.Remove)
 }
 
-// template is a node template, or the record of one that was applied, in the form of the annotation: that of the API's node template, as
-// MCM writes it.
+// template is a node template, or the record of one that was applied, in the form of the annotation: that of the API's
+// node template, as MCM writes it.
 type template struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations,omitempty"`
@@ -236,8 +257,8 @@ type template struct {
 	} `json:"spec"`
 }
 
-// newTemplate returns a template without the keys that only we write, which a template can neither set nor remove. Its taints are sorted
-// and without duplicates.
+// newTemplate returns a template without the keys that only we write, which a template can neither set nor remove. Its
+// taints are sorted and without duplicates.
 func newTemplate(labels, annotations map[string]string, taints []Taint) (t template) {
 	t.Metadata.Labels = except(labels, vocabulary.LabelMachineName)
 	t.Metadata.Annotations = except(annotations, vocabulary.AnnotationLastAppliedTemplate,
@@ -250,7 +271,8 @@ func newTemplate(labels, annotations map[string]string, taints []Taint) (t templ
 
 // equal compares meanings, not texts: a record that MCM wrote with more fields and in another order is up to date.
 func (t template) equal(other template) bool {
-	return maps.Equal(t.Metadata.Labels, other.Metadata.Labels) && maps.Equal(t.Metadata.Annotations, other.Metadata.Annotations) &&
+	return maps.Equal(t.Metadata.Labels, other.Metadata.Labels) &&
+		maps.Equal(t.Metadata.Annotations, other.Metadata.Annotations) &&
 		slices.Equal(t.Spec.Taints, other.Spec.Taints)
 }
 
@@ -263,9 +285,9 @@ func except(from map[string]string, keys ...string) map[string]string {
 	return result
 }
 
-// read parses the record of what was applied last; an empty text means nothing. If it cannot be parsed, nothing counts as
-// applied: keys that left the template then stay on the node, which is better than a failure because somebody changed an
-// annotation.
+// read parses the record of what was applied last; an empty text means nothing. If it cannot be parsed, nothing counts
+// as applied: keys that left the template then stay on the node, which is better than a failure because somebody
+// changed an annotation.
 func read[T any](text string) (applied T, readable bool) {
 	if text != "" && json.Unmarshal([]byte(text), &applied) != nil {
 		return *new(T), false

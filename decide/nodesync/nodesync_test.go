@@ -30,7 +30,9 @@ func taint(key, value, effect string) nodesync.Taint {
 
 // applied makes the changes on a node, as the activity does.
 func applied(n nodesync.Node, c nodesync.Changes) nodesync.Node {
-	n.Labels, n.Annotations, n.Capacity = c.Labels.Apply(n.Labels), c.Annotations.Apply(n.Annotations), c.Capacity.Apply(n.Capacity)
+	n.Labels = c.Labels.Apply(n.Labels)
+	n.Annotations = c.Annotations.Apply(n.Annotations)
+	n.Capacity = c.Capacity.Apply(n.Capacity)
 	named := slices.Concat(c.Taints.Set, c.Taints.Remove)
 	n.Taints = slices.DeleteFunc(slices.Clone(n.Taints), func(t nodesync.Taint) bool {
 		return slices.ContainsFunc(named, func(o nodesync.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect })
@@ -51,8 +53,11 @@ func synced(t *testing.T, wanted nodesync.Wanted) nodesync.Node {
 // base is a template and the node that it was applied to; rows change one of them.
 func base() nodesync.Wanted {
 	return nodesync.Wanted{
-		MachineName: "m", Labels: texts{"pool": "web"}, Annotations: texts{"team": "shop"}, Taints: taints{taint("only", "web", "NoSchedule")},
-		Capacity: texts{"example.com/dongle": "2"},
+		MachineName: "m",
+		Labels:      texts{"pool": "web"},
+		Annotations: texts{"team": "shop"},
+		Taints:      taints{taint("only", "web", "NoSchedule")},
+		Capacity:    texts{"example.com/dongle": "2"},
 	}
 }
 
@@ -128,7 +133,11 @@ func TestANewNode(t *testing.T) {
 
 func TestANodeWithoutATemplateCarriesNoRecords(t *testing.T) {
 	wanted := nodesync.Wanted{MachineName: "m", Capacity: texts{}}
-	assert.Equal(t, nodesync.Node{Labels: texts{nameLabel: "m"}, Annotations: texts{}, Capacity: texts{}, Finalizer: true}, synced(t, wanted))
+	assert.Equal(
+		t,
+		nodesync.Node{Labels: texts{nameLabel: "m"}, Annotations: texts{}, Capacity: texts{}, Finalizer: true},
+		synced(t, wanted),
+	)
 }
 
 func TestMachineName(t *testing.T) {
@@ -183,7 +192,12 @@ func TestTheCriticalTaintIsPutOnOnce(t *testing.T) {
 
 	node.Taints = nil
 	c := nodesync.Decide(wanted, node)
-	assert.Equal(t, nodesync.TaintEdit{Set: taints{taint("only", "web", "NoSchedule")}}, c.Taints, "others took both off; one comes back")
+	assert.Equal(
+		t,
+		nodesync.TaintEdit{Set: taints{taint("only", "web", "NoSchedule")}},
+		c.Taints,
+		"others took both off; one comes back",
+	)
 
 	node = applied(node, c)
 	wanted.Labels = texts{"pool": "db"}
@@ -209,8 +223,13 @@ func TestTheCriticalTaintIsPutOnOnce(t *testing.T) {
 
 func TestKeysOfOursAreRemovedOnlyIfTheTemplateBroughtThem(t *testing.T) {
 	noSchedule, preserved := "deployment.machine.sapcloud.io/prefer-no-schedule", "node.machine.sapcloud.io/preserved"
-	disabled, byMCM := "cluster-autoscaler.kubernetes.io/scale-down-disabled", "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
-	all := taints{taint(noSchedule, "True", "PreferNoSchedule"), taint(preserved, "", "NoSchedule"), taint(critical, "", "NoSchedule")}
+	disabled := "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	byMCM := "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	all := taints{
+		taint(noSchedule, "True", "PreferNoSchedule"),
+		taint(preserved, "", "NoSchedule"),
+		taint(critical, "", "NoSchedule"),
+	}
 
 	node := synced(t, base())
 	node.Taints = append(node.Taints, all...)

@@ -40,7 +40,10 @@ func (d dice) taints() taints {
 
 func (d dice) wanted() nodesync.Wanted {
 	w := nodesync.Wanted{
-		MachineName: "m", Labels: d.texts("a", "b", "c", nameLabel), Annotations: d.texts("a", "b", "c", notManaged, templateRecord), Taints: d.taints(),
+		MachineName: "m",
+		Labels:      d.texts("a", "b", "c", nameLabel),
+		Annotations: d.texts("a", "b", "c", notManaged, templateRecord),
+		Taints:      d.taints(),
 	}
 	if d.Intn(4) > 0 {
 		w.Capacity = d.texts("x", "y", "z")
@@ -50,7 +53,13 @@ func (d dice) wanted() nodesync.Wanted {
 
 // node returns one to which a template may have been applied, and on which others have worked since.
 func (d dice) node(former nodesync.Wanted) nodesync.Node {
-	n := nodesync.Node{Labels: texts{}, Annotations: texts{}, Capacity: texts{}, Deleting: d.Intn(4) == 0, Finalizer: d.Intn(2) == 0}
+	n := nodesync.Node{
+		Labels:      texts{},
+		Annotations: texts{},
+		Capacity:    texts{},
+		Deleting:    d.Intn(4) == 0,
+		Finalizer:   d.Intn(2) == 0,
+	}
 	if d.Intn(3) > 0 {
 		n = applied(n, nodesync.Decide(former, n))
 	}

@@ -12,6 +12,7 @@ func TestRecords(t *testing.T) {
 	t.Run("one that MCM wrote is current", func(t *testing.T) {
 		node := synced(t, base())
 		node.Annotations[templateRecord] = `{"metadata":{"creationTimestamp":null,"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
+
 			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`
 		node.Annotations[capacityRecord] = `{ "example.com/dongle": "2" }`
 		assert.True(t, nodesync.Decide(base(), node).Empty())
@@ -33,7 +34,12 @@ func TestRecords(t *testing.T) {
 			assert.True(t, c.Capacity.Empty())
 
 			c = nodesync.Decide(nodesync.Wanted{MachineName: "m", Capacity: texts{}}, node)
-			assert.Equal(t, nodesync.Edit{Remove: []string{templateRecord, capacityRecord}}, c.Annotations, "nothing wanted: no record")
+			assert.Equal(
+				t,
+				nodesync.Edit{Remove: []string{templateRecord, capacityRecord}},
+				c.Annotations,
+				"nothing wanted: no record",
+			)
 		})
 	}
 }

@@ -25,9 +25,10 @@ func claimsOf(machines []Machine) claims {
 	return c
 }
 
-// of returns the machine that claims an instance, and why; an empty reason means that none does. A machine of another namespace
-// may have been moved there while its instance was created, before its provider ID was recorded: then its name is the only tie.
-// In the class's namespace, a machine of that name with another UID is a later one, and claims nothing.
+// of returns the machine that claims an instance, and why; an empty reason means that none does. A machine of another
+// namespace may have been moved there while its instance was created, before its provider ID was recorded: then its
+// name is the only tie. In the class's namespace, a machine of that name with another UID is a later one, and claims
+// nothing.
 func (c claims) of(i Instance) (m Machine, why string) {
 	if m, found := c.byUID[i.UID]; found {
 		return m, m.String() + " exists"
@@ -41,7 +42,8 @@ func (c claims) of(i Instance) (m Machine, why string) {
 	return Machine{}, ""
 }
 
-// nobodys reports whether no machine claims an instance of a cloud whose instances carry the name of their machine alone.
+// nobodys reports whether no machine claims an instance of a cloud whose instances carry the name of their machine
+// alone.
 func (c claims) nobodys(i Instance) bool {
 	_, named := c.byID[i.ProviderID]
 	_, here := c.here[i.Machine]
@@ -49,8 +51,8 @@ func (c claims) nobodys(i Instance) bool {
 	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
 }
 
-// unclear returns why it is not clear whose an instance is that lacks a tag; empty: it belongs to a machine. Another controller tags
-// instances with the name alone: the machine of that name adopts one, unless it names another instance.
+// unclear returns why it is not clear whose an instance is that lacks a tag; empty: it belongs to a machine. Another
+// controller tags instances with the name alone: the machine of that name adopts one, unless it names another instance.
 func (c claims) unclear(i Instance) string {
 	namesake, found := c.here[i.Machine]
 	_, named := c.byID[i.ProviderID]

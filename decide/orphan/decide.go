@@ -12,8 +12,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Decide says which instances are orphans, and which of them are deleted now: orphans found by two sweeps at least Confirm
-// apart, of at least MinAge, and few enough for the breaker.
+// Decide says which instances are orphans, and which of them are deleted now: orphans found by two sweeps at least
+// Confirm apart, of at least MinAge, and few enough for the breaker.
 func Decide(f Facts) Decision {
 	f.Settings = f.Settings.withDefaults()
 	d := Decision{Instances: len(f.Instances)}
@@ -77,7 +77,12 @@ func (d *Decision) sort(f Facts) []group {
 			orphans = append(orphans, g)
 		case len(g.members) > 1:
 			d.Duplicates += len(g.members) - 1
-			unclear.add("%s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud", owner, len(g.members), g.ids())
+			unclear.add(
+				"%s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud",
+				owner,
+				len(g.members),
+				g.ids(),
+			)
 		}
 	}
 	d.Unclear = unclear.bounded()
@@ -119,22 +124,40 @@ func limit(f Facts, d Decision) (most int, held string) {
 	case d.Orphans == 0:
 		return 0, ""
 	case wrong != "":
-		return 0, fmt.Sprintf("the annotation collect-orphans says %s, which %s: nothing is deleted", strconv.Quote(phrase.Cut(strings.TrimSpace(f.Allowed), maxNoteBytes)), wrong)
+		return 0, fmt.Sprintf(
+			"the annotation collect-orphans says %s, which %s: nothing is deleted",
+			strconv.Quote(phrase.Cut(strings.TrimSpace(f.Allowed), maxNoteBytes)),
+			wrong,
+		)
 	case allowed != nil:
 		return min(*allowed, MostPerSweep), ""
 	case d.Machines == 0:
-		return 0, fmt.Sprintf("%s and no machine at all: moved or restored control plane? Nothing is deleted%s", phrase.Count(d.Orphans, "instance"), unless)
+		return 0, fmt.Sprintf(
+			"%s and no machine at all: moved or restored control plane? Nothing is deleted%s",
+			phrase.Count(d.Orphans, "instance"),
+			unless,
+		)
 	case d.Orphans+d.Unknown == d.Instances: // machines are restored one by one, and those of other classes may come first
-		return 0, fmt.Sprintf("no machine claims any of the class's %s: is it being restored? Nothing is deleted%s", phrase.Count(d.Instances, "instance"), unless)
+		return 0, fmt.Sprintf(
+			"no machine claims any of the class's %s: is it being restored? Nothing is deleted%s",
+			phrase.Count(d.Instances, "instance"),
+			unless,
+		)
 	case d.Orphans > few:
-		return 0, fmt.Sprintf("%d of %s have no machine, more than the %d allowed at once: are machines missing? Nothing is deleted%s", d.Orphans, phrase.Count(d.Instances, "instance"), few, unless)
+		return 0, fmt.Sprintf(
+			"%d of %s have no machine, more than the %d allowed at once: are machines missing? Nothing is deleted%s",
+			d.Orphans,
+			phrase.Count(d.Instances, "instance"),
+			few,
+			unless,
+		)
 	default:
 		return f.Settings.MaxPerSweep, ""
 	}
 }
 
-// allowed returns the number of the annotation collect-orphans, in the form "5 until 2026-11-24T12:00:00Z"; nil when there is none or its
-// time is over. 0 needs no end. wrong says why the annotation cannot be obeyed.
+// allowed returns the number of the annotation collect-orphans, in the form "5 until 2026-11-24T12:00:00Z"; nil when
+// there is none or its time is over. 0 needs no end. wrong says why the annotation cannot be obeyed.
 func (f Facts) allowed() (n *int, wrong string) {
 	fields := strings.Fields(f.Allowed)
 	if len(fields) == 0 {
@@ -187,7 +210,11 @@ func (d *Decision) collect(f Facts, orphans []group, most int) {
 // waits says what a group waits for; empty: it may be deleted.
 func waits(g group, f Facts) string {
 	if confirmed := g.last().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
-		return fmt.Sprintf("first seen at %s, and not confirmed before %s", phrase.Clock(g.last(), f.Now), phrase.Clock(confirmed, f.Now))
+		return fmt.Sprintf(
+			"first seen at %s, and not confirmed before %s",
+			phrase.Clock(g.last(), f.Now),
+			phrase.Clock(confirmed, f.Now),
+		)
 	}
 	for _, i := range g.members {
 		if grown := i.Created.Add(f.Settings.MinAge); !i.Created.IsZero() && f.Now.Before(grown) {
@@ -212,8 +239,8 @@ const (
 	jsonOverhead     = 80 // of one sighting or target: keys, quotes and the time
 )
 
-// sightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. An instance that is left
-// out is first seen again by a later sweep.
+// sightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. An instance that
+// is left out is first seen again by a later sweep.
 func sightings(orphans []group) []Sighting {
 	var all []Sighting
 	for _, g := range orphans {

@@ -1,5 +1,5 @@
-// Package orphan decides which instances of a cloud no Machine claims any more, and which of them may be deleted now. In case
-// of doubt it keeps an instance and reports it.
+// Package orphan decides which instances of a cloud no Machine claims any more, and which of them may be deleted now.
+// In case of doubt it keeps an instance and reports it.
 package orphan
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Facts are what one sweep over the instances of one class read. The instances must be read before the machines. Otherwise the
-// machine of an instance created in between would be missing.
+// Facts are what one sweep over the instances of one class read. The instances must be read before the machines.
+// Otherwise the machine of an instance created in between would be missing.
 type Facts struct {
 	Now       time.Time
 	Allowed   string     // value of the class's annotation collect-orphans; empty: none
@@ -59,8 +59,8 @@ type Settings struct {
 // MostPerSweep is the most that one sweep deletes, whatever is configured, because its history names them all.
 const MostPerSweep = 25
 
-// The breaker opens if more orphans are found than breakerFew and than a breakerShare-th of the class's instances: then Machine objects are
-// probably missing.
+// The breaker opens if more orphans are found than breakerFew and than a breakerShare-th of the class's instances: then
+// Machine objects are probably missing.
 const (
 	breakerFew   = 2
 	breakerShare = 10
@@ -80,8 +80,8 @@ type Decision struct {
 	Unclear    []string   // what an operator has to resolve; at most 10 sentences
 }
 
-// Target names a former machine and all instances with its UID, since a provider deletes them together. Without a UID it has one
-// instance, which is deleted by its provider ID.
+// Target names a former machine and all instances with its UID, since a provider deletes them together. Without a UID
+// it has one instance, which is deleted by its provider ID.
 type Target struct {
 	Machine, UID string
 	ProviderIDs  []string
@@ -112,12 +112,13 @@ type NodeOwner struct {
 	ProviderID string // empty: its instance is not known
 }
 
-// MostUnmanaged is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision names.
+// MostUnmanaged is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision
+// names.
 const MostUnmanaged = 50
 
-// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine and are not marked yet, or still have our
-// finalizer: at most MostUnmanaged, in the order given. If there is no machine at all it returns none, because the machines have
-// yet to be restored.
+// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine and are not marked yet, or still
+// have our finalizer: at most MostUnmanaged, in the order given. If there is no machine at all it returns none, because
+// the machines have yet to be restored.
 func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil
@@ -133,7 +134,8 @@ func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	for _, n := range nodes {
 		done := n.NotManaged && !n.Guarded
 		young := now.Before(n.Created.Add(DefaultMinAge))
-		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] || claimed[NodeOwner{ProviderID: n.ProviderID}]
+		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] ||
+			claimed[NodeOwner{ProviderID: n.ProviderID}]
 		if !done && !young && !tied && len(names) < MostUnmanaged {
 			names = append(names, n.Name)
 		}

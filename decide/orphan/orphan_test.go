@@ -202,7 +202,11 @@ func TestNoMoreThanTheCapGoInOneSweepTheOldestFirst(t *testing.T) {
 	assert.Equal(t, []int{212, 200, 12}, []int{d.Instances, d.Machines, d.Orphans})
 	f.Allowed = soon(100)
 	assert.Len(t, orphan.Decide(f).Collect, 12)
-	assert.Len(t, orphan.Decide(changed(with(f, time.Hour, lost(60)[12:]...), func(f *orphan.Facts) { f.Allowed = soon(100) })).Collect, orphan.MostPerSweep)
+	assert.Len(
+		t,
+		orphan.Decide(changed(with(f, time.Hour, lost(60)[12:]...), func(f *orphan.Facts) { f.Allowed = soon(100) })).Collect,
+		orphan.MostPerSweep,
+	)
 }
 
 func TestSightings(t *testing.T) {
@@ -220,7 +224,10 @@ func TestSightings(t *testing.T) {
 		assert.Empty(t, orphan.Decide(f).Sightings)
 	})
 	t.Run("what is not there any more is forgotten", func(t *testing.T) {
-		assert.Empty(t, orphan.Decide(changed(healthy(3), func(f *orphan.Facts) { f.Sightings = seen(ago(time.Hour)) })).Sightings)
+		assert.Empty(
+			t,
+			orphan.Decide(changed(healthy(3), func(f *orphan.Facts) { f.Sightings = seen(ago(time.Hour)) })).Sightings,
+		)
 	})
 	t.Run("what shows while machines come back one by one is no sighting", func(t *testing.T) {
 		f := with(orphan.Facts{Now: now}, time.Hour, lost(20)...)
@@ -244,7 +251,11 @@ func TestDecisionsAreBounded(t *testing.T) {
 				f = with(f, time.Hour, i)
 			}
 			for i := range 500 {
-				f.Instances = append(f.Instances, orphan.Instance{ProviderID: fmt.Sprint(long, i)}, instance(fmt.Sprint("i-twin-", i, long), fmt.Sprint("m-", i)))
+				f.Instances = append(
+					f.Instances,
+					orphan.Instance{ProviderID: fmt.Sprint(long, i)},
+					instance(fmt.Sprint("i-twin-", i, long), fmt.Sprint("m-", i)),
+				)
 			}
 			f.Allowed = soon(1000)
 			d := orphan.Decide(f)

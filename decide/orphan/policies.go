@@ -4,13 +4,14 @@ import "time"
 
 // This file holds the times of sweeps that no object configures.
 
-// Defaults of Settings. Sources: the period of MCM's sweep, MCM's creation timeout, and a fifth of what a set deletes at a time.
+// Defaults of Settings. Sources: the period of MCM's sweep, MCM's creation timeout, and a fifth of what a set deletes
+// at a time.
 const (
 	DefaultConfirm     = 15 * time.Minute
 	DefaultMinAge      = 20 * time.Minute
 	DefaultMaxPerSweep = 10
 )
 
-// maxAllowedFor is how far the end of the annotation collect-orphans may be away. Source: many times the two sweeps that it takes, and
-// no more than a day of an operator who forgets it.
+// maxAllowedFor is how far the end of the annotation collect-orphans may be away. Source: many times the two sweeps
+// that it takes, and no more than a day of an operator who forgets it.
 const maxAllowedFor = 24 * time.Hour

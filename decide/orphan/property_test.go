@@ -75,7 +75,10 @@ func (c *cloud) happen() {
 // claimed reports whether a machine that exists has to do with an instance, by a rule that is written here once more.
 func claimed(f orphan.Facts, id string) bool {
 	at := slices.IndexFunc(f.Instances, func(i orphan.Instance) bool { return i.ProviderID == id })
-	return slices.ContainsFunc(f.Machines, func(m orphan.Machine) bool { return m.UID == f.Instances[at].UID || m.ProviderID == id })
+	return slices.ContainsFunc(
+		f.Machines,
+		func(m orphan.Machine) bool { return m.UID == f.Instances[at].UID || m.ProviderID == id },
+	)
 }
 
 func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
@@ -89,7 +92,8 @@ func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 			d := orphan.Decide(c.Facts)
 			require.Equal(t, d, orphan.Decide(c.Facts), "the same facts, the same answer")
 			for id := range first {
-				if !slices.ContainsFunc(c.Instances, func(i orphan.Instance) bool { return i.ProviderID == id }) || claimed(c.Facts, id) {
+				if !slices.ContainsFunc(c.Instances, func(i orphan.Instance) bool { return i.ProviderID == id }) ||
+					claimed(c.Facts, id) {
 					delete(first, id)
 				}
 			}
@@ -116,7 +120,10 @@ func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 				}
 			}
 			c.Sightings = orphan.After(d.Sightings, gone)
-			c.Instances = slices.DeleteFunc(c.Instances, func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) })
+			c.Instances = slices.DeleteFunc(
+				c.Instances,
+				func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) },
+			)
 			collected += len(gone)
 			if d.Held != "" {
 				held++
@@ -142,10 +149,16 @@ func TestOrphansOfAHealthyWorldGo(t *testing.T) {
 			decision := orphan.Decide(f)
 			gone := goes(decision)
 			f.Sightings = orphan.After(decision.Sightings, gone)
-			f.Instances = slices.DeleteFunc(f.Instances, func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) })
+			f.Instances = slices.DeleteFunc(
+				f.Instances,
+				func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) },
+			)
 			f.Now = f.Now.Add(15 * time.Minute)
 		}
 		require.Len(t, f.Instances, len(f.Machines), "seed %d", seed)
-		require.False(t, slices.ContainsFunc(f.Instances, func(i orphan.Instance) bool { return strings.Contains(i.ProviderID, "lost") }))
+		require.False(
+			t,
+			slices.ContainsFunc(f.Instances, func(i orphan.Instance) bool { return strings.Contains(i.ProviderID, "lost") }),
+		)
 	}
 }

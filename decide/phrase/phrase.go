@@ -26,7 +26,8 @@ func When(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", Clock(t, now), distance(now.Sub(t)))
 }
 
-// distance is a Span whose hours are written as in a spec: "2h", not "119m", a second after a timeout of two hours has begun.
+// distance is a Span whose hours are written as in a spec: "2h", not "119m", a second after a timeout of two hours has
+// begun.
 func distance(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
 		return Span(d)
@@ -34,8 +35,8 @@ func distance(d time.Duration) string {
 	return Length(d.Round(time.Minute))
 }
 
-// By says who did something and why, as " by ann (lunch)". Words are those that a request records, such as "ann: lunch"; without a colon
-// they are " (lunch)".
+// By says who did something and why, as " by ann (lunch)". Words are those that a request records, such as "ann:
+// lunch"; without a colon they are " (lunch)".
 func By(words string) string {
 	who, why, signed := strings.Cut(words, ": ")
 	if !signed {

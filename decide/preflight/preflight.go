@@ -1,5 +1,5 @@
-// Package preflight decides whether a set may create machines now, by the state and the version of the control plane that they
-// join. It does no I/O and blocks nothing: it returns the failed checks, each with its reason.
+// Package preflight decides whether a set may create machines now, by the state and the version of the control plane
+// that they join. It does no I/O and blocks nothing: it returns the failed checks, each with its reason.
 package preflight
 
 import (
@@ -47,8 +47,8 @@ type Machines struct {
 // Settings say which checks run.
 type Settings struct {
 	Checks []string // the checks that run, or All; empty: none
-	// Strict adds what Cluster API's code demands beyond its document: the control plane is not being provisioned or upgraded,
-	// and kubeadm has the minor version of the control plane.
+	// Strict adds what Cluster API's code demands beyond its document: the control plane is not being provisioned or
+	// upgraded, and kubeadm has the minor version of the control plane.
 	Strict bool
 	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }
@@ -94,8 +94,8 @@ func (s Settings) runs(check string) bool {
 const (
 	// oldestMachines is for machines behind the control plane. Source: Kubernetes' version skew policy.
 	oldestMachines = 3
-	// widestKubeadm is for kubeadm of the machines and the control plane, either way. Source: Cluster API's document, "less than 2 minor
-	// versions".
+	// widestKubeadm is for kubeadm of the machines and the control plane, either way. Source: Cluster API's document,
+	// "less than 2 minor versions".
 	widestKubeadm = 1
 )
 
@@ -144,26 +144,41 @@ func kubeadmSkew(o Observed) string {
 // controlPlaneSkew checks that the topology has given the machines the version of the control plane.
 func controlPlaneSkew(o Observed) string {
 	c, m := o.ControlPlane, o.Machines
-	return phrase.If(o.Settings.Strict && c.Topology && m.Version != "" && c.Version != "" && m.Version != c.Version,
-		"MachineSet version (%s) is not yet the same as the ControlPlane version (%s), waiting for version to be propagated to the MachineSet", m.Version, c.Version)
+	return phrase.If(
+		o.Settings.Strict && c.Topology && m.Version != "" && c.Version != "" && m.Version != c.Version,
+		"MachineSet version (%s) is not yet the same as the ControlPlane version (%s), waiting for version to be propagated to the MachineSet",
+		m.Version,
+		c.Version,
+	)
 }
 
-// compare says why the versions of machines and control plane violate a policy, or cannot be parsed. A version that is not given is
-// not compared.
+// compare says why the versions of machines and control plane violate a policy, or cannot be parsed. A version that is
+// not given is not compared.
 func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) string {
 	c, readable := parse(o.ControlPlane.Version)
 	m, ok := parse(o.Machines.Version)
 	switch {
 	case !readable:
-		return fmt.Sprintf("version %q of %s %s cannot be read", o.ControlPlane.Version, o.ControlPlane.Kind, o.ControlPlane.Name)
+		return fmt.Sprintf(
+			"version %q of %s %s cannot be read",
+			o.ControlPlane.Version,
+			o.ControlPlane.Kind,
+			o.ControlPlane.Name,
+		)
 	case !ok:
 		return fmt.Sprintf("version %q of MachineSet cannot be read", o.Machines.Version)
 	case c == nil || m == nil:
 		return ""
 	}
 	why := differ(m, c)
-	return phrase.If(why != "", "MachineSet version (%s) and ControlPlane version (%s) do not conform to %s version skew policy as %s",
-		m.text, c.text, policy, why)
+	return phrase.If(
+		why != "",
+		"MachineSet version (%s) and ControlPlane version (%s) do not conform to %s version skew policy as %s",
+		m.text,
+		c.text,
+		policy,
+		why,
+	)
 }
 
 // version is a parsed Kubernetes version.

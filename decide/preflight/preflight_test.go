@@ -12,9 +12,15 @@ import (
 // stable is a control plane of three with everything in order, and machines of its version that join by kubeadm.
 func stable(changes ...func(*preflight.Observed)) preflight.Observed {
 	o := preflight.Observed{
-		ControlPlane: &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "ns1/cp1", Version: "v1.26.2", Replicas: 3, Available: 3},
-		Machines:     preflight.Machines{Version: "v1.26.2", Kubeadm: true},
-		Settings:     preflight.Settings{Checks: []string{preflight.All}},
+		ControlPlane: &preflight.ControlPlane{
+			Kind:      "KubeadmControlPlane",
+			Name:      "ns1/cp1",
+			Version:   "v1.26.2",
+			Replicas:  3,
+			Available: 3,
+		},
+		Machines: preflight.Machines{Version: "v1.26.2", Kubeadm: true},
+		Settings: preflight.Settings{Checks: []string{preflight.All}},
 	}
 	for _, change := range changes {
 		change(&o)

@@ -70,8 +70,12 @@ func TestConditionOfAPreservedNode(t *testing.T) {
 }
 
 func TestWhatPeopleAreTold(t *testing.T) {
-	assert.Equal(t, "Machine preserved until 2026-03-05T12:00:00Z.", preserve.Decide(facts(without, failed, onMachine("now"))).Message,
-		"without a node there is nothing to drain")
+	assert.Equal(
+		t,
+		"Machine preserved until 2026-03-05T12:00:00Z.",
+		preserve.Decide(facts(without, failed, onMachine("now"))).Message,
+		"without a node there is nothing to drain",
+	)
 	assert.Empty(t, preserve.Decide(facts(onMachine("when-failed"))).Message)
 
 	elsewhere := facts(onMachine("now"), kept(t))

@@ -1,6 +1,6 @@
-// Package preserve decides whether a machine is preserved, until when, and which changes its node, its annotations and its
-// status need for that. A preservation has a recorded end, which nothing moves. It is over when that end comes, or when nobody
-// requests it any more.
+// Package preserve decides whether a machine is preserved, until when, and which changes its node, its annotations and
+// its status need for that. A preservation has a recorded end, which nothing moves. It is over when that end comes, or
+// when nobody requests it any more.
 package preserve
 
 import (
@@ -38,11 +38,11 @@ type Annotation struct {
 	Text    string
 }
 
-// Decide says whether a machine is preserved, and which changes are left so that every object shows it. Completed changes are
-// not returned, so an interrupted preservation continues where it stopped.
+// Decide says whether a machine is preserved, and which changes are left so that every object shows it. Completed
+// changes are not returned, so an interrupted preservation continues where it stopped.
 //
-// For a machine that is about to fail, call it with Failed set: it returns whether the machine is preserved, and the end to
-// write together with the phase.
+// For a machine that is about to fail, call it with Failed set: it returns whether the machine is preserved, and the
+// end to write together with the phase.
 func Decide(f Facts) Decision {
 	value, known := f.requested()
 	switch {
@@ -61,8 +61,8 @@ func Decide(f Facts) Decision {
 	return keep(f, value)
 }
 
-// Protected reports whether a Failed machine is preserved from being replaced. A recorded end decides alone; without one, the
-// annotations do. Deletions that somebody requested are not affected.
+// Protected reports whether a Failed machine is preserved from being replaced. A recorded end decides alone; without
+// one, the annotations do. Deletions that somebody requested are not affected.
 func Protected(f Facts) bool {
 	if !f.Expiry.IsZero() {
 		return !f.expired()
@@ -83,7 +83,8 @@ type verdict struct {
 }
 
 func (f Facts) judge(value string) verdict {
-	asked := value == vocabulary.PreserveNow || f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
+	asked := value == vocabulary.PreserveNow ||
+		f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
 	over := f.expired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // it would end as it begins
 	switch {
 	case value == vocabulary.PreserveFalse:
@@ -122,8 +123,8 @@ func keep(f Facts, value string) Decision {
 	return d
 }
 
-// release returns the changes that end a preservation. The recorded end is removed last, because it shows that changes are
-// left. The annotations for the autoscaler do not show that, because rollouts use them as well.
+// release returns the changes that end a preservation. The recorded end is removed last, because it shows that changes
+// are left. The annotations for the autoscaler do not show that, because rollouts use them as well.
 func release(f Facts, value string, v verdict) Decision {
 	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
 	l := ledger{Decision: &d}
@@ -160,9 +161,9 @@ func asks(value string) bool {
 	return value == vocabulary.PreserveNow || value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto
 }
 
-// requested returns the value that counts; empty: nobody requests preservation. Once a node's value was applied, its absence
-// counts too: preservation was stopped there. An unknown value of the machine counts as none. An unknown value of the node
-// makes known false: nothing may change until it is corrected.
+// requested returns the value that counts; empty: nobody requests preservation. Once a node's value was applied, its
+// absence counts too: preservation was stopped there. An unknown value of the machine counts as none. An unknown value
+// of the node makes known false: nothing may change until it is corrected.
 func (f Facts) requested() (value string, known bool) {
 	switch {
 	case f.nodeDecides():
@@ -219,8 +220,8 @@ func (c NodeChanges) Empty() bool {
 	return c.Annotations.Empty() && !c.Taint && !c.Untaint && c.Condition == nil
 }
 
-// mark makes the node carry the annotation against the autoscaler and, if the machine failed, the taint against new pods. The
-// taint leaves a cordon by somebody else untouched. An annotation that others set is not changed.
+// mark makes the node carry the annotation against the autoscaler and, if the machine failed, the taint against new
+// pods. The taint leaves a cordon by somebody else untouched. An annotation that others set is not changed.
 func (l *ledger) mark(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
@@ -256,8 +257,8 @@ func (l *ledger) untaint() {
 	l.because("node has the taint of a preserved failed machine")
 }
 
-// remember makes the machine record the node's value. If the node has a known value, the machine's own annotation is removed,
-// so that there is only one. forget removes annotations whose request was met; the value false stays.
+// remember makes the machine record the node's value. If the node has a known value, the machine's own annotation is
+// removed, so that there is only one. forget removes annotations whose request was met; the value false stays.
 func (l *ledger) remember(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && asks(nodeSays) {
@@ -298,7 +299,10 @@ func (l *ledger) declare(f Facts) {
 	}
 	mcms := until + l.Expiry.UTC().String() + "." // the same, as machine-controller-manager writes it
 	if f.Failed {
-		drained := map[string]string{"": "Preserved node is not drained.", vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained}
+		drained := map[string]string{
+			"":                      "Preserved node is not drained.",
+			vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained,
+		}
 		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " // also if no drain was wanted
 		l.Message, mcms = drain+l.Message, drain+mcms
 	}
@@ -312,8 +316,8 @@ func (l *ledger) declare(f Facts) {
 	}
 }
 
-// revoke makes the node's condition say that preservation has stopped. A node without the condition gets none. A condition that
-// says so already keeps its message, because the reason may have been removed since.
+// revoke makes the node's condition say that preservation has stopped. A node without the condition gets none. A
+// condition that says so already keeps its message, because the reason may have been removed since.
 func (l *ledger) revoke(f Facts, because string) {
 	l.Message = "Machine is no longer preserved: " + because + "."
 	switch {

@@ -40,7 +40,11 @@ func (d dice) facts() preserve.Facts {
 	f.NodeExists, f.OnNode, f.Tainted = true, d.wish(), d.Intn(2) == 0
 	f.ScaleDownDisabled, f.DisabledByUs = d.annotation("true", "false"), d.annotation("true", "maybe")
 	if d.Intn(2) == 0 {
-		f.Condition = &preserve.Condition{True: d.Intn(2) == 0, Reason: "Preservation stopped.", Message: "Preserved node drained successfully."}
+		f.Condition = &preserve.Condition{
+			True:    d.Intn(2) == 0,
+			Reason:  "Preservation stopped.",
+			Message: "Preserved node drained successfully.",
+		}
 	}
 	return f
 }
@@ -72,7 +76,12 @@ func TestDecisionsComeToAnEnd(t *testing.T) {
 			require.False(t, end.Condition != nil && end.Condition.True)
 		}
 		f.Now = time.Time{}
-		require.False(t, f.Expiry.After(noon) && preserve.Decide(f).Empty() != decision.Empty(), "who knows no time sees the same: %+v", f)
+		require.False(
+			t,
+			f.Expiry.After(noon) && preserve.Decide(f).Empty() != decision.Empty(),
+			"who knows no time sees the same: %+v",
+			f,
+		)
 		seen[decision.Preserve]++
 	}
 	assert.Greater(t, seen[true], rounds/10)

@@ -13,7 +13,10 @@ import (
 func TestStepsOfAPreservation(t *testing.T) {
 	d := preserve.Decide(facts(onNode("when-failed"), onMachine("now"), failed))
 	assert.Equal(t, preserve.Decision{
-		Value: "when-failed", Preserve: true, Expiry: tilNoon, StatusChange: true,
+		Value:        "when-failed",
+		Preserve:     true,
+		Expiry:       tilNoon,
+		StatusChange: true,
 		Node: preserve.NodeChanges{
 			Annotations: preserve.Edit{Set: texts{disabled: "true", byUs: "true"}},
 			Taint:       true,
@@ -124,12 +127,19 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 
 func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 	gone := preserve.NodeChanges{
-		Annotations: preserve.Edit{Remove: []string{disabled, byUs}}, Untaint: true,
-		Condition: &preserve.Condition{Reason: "Preservation stopped.", Message: "Machine is no longer preserved: nobody requests it."},
+		Annotations: preserve.Edit{Remove: []string{disabled, byUs}},
+		Untaint:     true,
+		Condition: &preserve.Condition{
+			Reason:  "Preservation stopped.",
+			Message: "Machine is no longer preserved: nobody requests it.",
+		},
 	}
 	asked := gone
 	asked.Annotations = preserve.Edit{Remove: []string{disabled, byUs, ask}}
-	asked.Condition = &preserve.Condition{Reason: "Preservation stopped.", Message: "Machine is no longer preserved: its time is over."}
+	asked.Condition = &preserve.Condition{
+		Reason:  "Preservation stopped.",
+		Message: "Machine is no longer preserved: its time is over.",
+	}
 	for _, row := range []struct {
 		name    string
 		facts   preserve.Facts

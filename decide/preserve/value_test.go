@@ -62,7 +62,12 @@ func TestAValueOfTheNodeThatIsNotKnownStopsEverything(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.OnNode = says("forever")
-			assert.Equal(t, preserve.Decision{Preserve: true, Expiry: tilNoon}, preserve.Decide(f), "its end stands, and nothing changes")
+			assert.Equal(
+				t,
+				preserve.Decision{Preserve: true, Expiry: tilNoon},
+				preserve.Decide(f),
+				"its end stands, and nothing changes",
+			)
 		})
 	}
 	for name, f := range map[string]preserve.Facts{

@@ -100,7 +100,10 @@ func steps(d preserve.Decision) []change {
 		}
 	}
 	marks := func(f *preserve.Facts) {
-		edit(d.Node.Annotations, map[string]*preserve.Annotation{ask: &f.OnNode, disabled: &f.ScaleDownDisabled, byUs: &f.DisabledByUs})
+		edit(
+			d.Node.Annotations,
+			map[string]*preserve.Annotation{ask: &f.OnNode, disabled: &f.ScaleDownDisabled, byUs: &f.DisabledByUs},
+		)
 		f.Tainted = f.Tainted && !d.Node.Untaint || d.Node.Taint
 	}
 	condition := func(f *preserve.Facts) {

@@ -37,7 +37,11 @@ func TestBreaker(t *testing.T) {
 		})
 	}
 	_, why, _ := replace.Breaker(replace.Nodes{Joined: 9, Dead: 5}, epoch)
-	assert.Equal(t, "5 of 9 nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again", why)
+	assert.Equal(
+		t,
+		"5 of 9 nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
+		why,
+	)
 }
 
 // Nodes come back one after the other. Those that come last are not taken for broken because most are back already.
@@ -64,7 +68,10 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 		{"less than half of many", 9, 2, ago(1, 1), 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			open, why, until := replace.Breaker(replace.Nodes{Joined: row.joined, Dead: row.dead, Recovered: row.recovered}, epoch)
+			open, why, until := replace.Breaker(
+				replace.Nodes{Joined: row.joined, Dead: row.dead, Recovered: row.recovered},
+				epoch,
+			)
 			assert.Equal(t, row.closes != 0, open)
 			if open {
 				assert.Equal(t, row.closes, until.Sub(epoch))
@@ -84,7 +91,11 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	assert.Equal(t, []string{"recorded", "p"}, names(d.Grants), "what is true is recorded all the same")
 	_, why, _ := replace.Breaker(o.Nodes, o.Now)
 	assert.Equal(t, "3 machines are due; "+why, d.Hold)
-	assert.Equal(t, "replacement of machine gone is complete; record machine p: it was granted by a person; hold: "+d.Hold, d.Why)
+	assert.Equal(
+		t,
+		"replacement of machine gone is complete; record machine p: it was granted by a person; hold: "+d.Hold,
+		d.Why,
+	)
 
 	o.Nodes = fine
 	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
@@ -109,7 +120,12 @@ func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 
 	o.Nodes = fine
 	d = replace.Decide(o)
-	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.Mark, "what is free uses the budget of the others")
+	assert.ElementsMatch(
+		t,
+		[]string{"uid-a", "uid-b", "uid-recorded"},
+		d.Mark,
+		"what is free uses the budget of the others",
+	)
 	assert.Contains(t, d.Hold, "the replacement budget of zone a (1) is used by")
 
 	for i := range 2 * replace.MaxBatch {
@@ -118,8 +134,8 @@ func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 	assert.Len(t, replace.Decide(o).Mark, replace.MaxBatch)
 }
 
-// While the API server of the target cluster is away, every node falls silent and the health timeout of all of them ends. When it
-// is back they recover, before or after the nodes that make the breaker close.
+// While the API server of the target cluster is away, every node falls silent and the health timeout of all of them
+// ends. When it is back they recover, before or after the nodes that make the breaker close.
 func TestFlapsLeaveNothingBehind(t *testing.T) {
 	well := []replace.Machine{running("x"), running("y"), running("z")}
 	silent := []replace.Machine{overdue("x", time.Minute), overdue("y", time.Minute), overdue("z", time.Minute)}
@@ -161,8 +177,8 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	assert.Zero(t, d.HoldUntil)
 }
 
-// MCM's freeze depends on a timer and on whether it was frozen before. Here the facts of the moment are all that counts:
-// the first look after an outage of any length is like any other.
+// MCM's freeze depends on a timer and on whether it was frozen before. Here the facts of the moment are all that
+// counts: the first look after an outage of any length is like any other.
 func TestTheBreakerHasNoMemory(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
 		for _, before := range []replace.Nodes{{Joined: 3}, {Joined: 3, Dead: 3}} {

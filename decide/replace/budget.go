@@ -21,8 +21,8 @@ type domain struct {
 	limit   int      // its replacement budget
 }
 
-// grant grants replacements to the waiting machines, in their order, as far as each domain's budget allows, and returns the
-// sentences about them.
+// grant grants replacements to the waiting machines, in their order, as far as each domain's budget allows, and returns
+// the sentences about them.
 func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []string) {
 	domains := inDomains(o, r, waiting)
 	for _, m := range waiting {
@@ -41,7 +41,15 @@ func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []stri
 		switch in := domains[name]; {
 		case in.waiting == 0:
 		case len(d.Grants) >= MaxGrants && len(in.users) < in.limit:
-			holds = append(holds, fmt.Sprintf("%s%s; %d replacements are in progress, and a deployment may have no more", due(in.waiting), zone(" in", name), len(d.Grants)))
+			holds = append(
+				holds,
+				fmt.Sprintf(
+					"%s%s; %d replacements are in progress, and a deployment may have no more",
+					due(in.waiting),
+					zone(" in", name),
+					len(d.Grants),
+				),
+			)
 		default:
 			holds = append(holds, holdReason(name, *in, o.Budget))
 		}
@@ -50,8 +58,8 @@ func (d *Decision) grant(o Observed, r records, waiting []Machine) (steps []stri
 	return steps
 }
 
-// grantFree grants the replacement of each waiting machine that needs neither budget nor breaker, and annotates those that were
-// granted before.
+// grantFree grants the replacement of each waiting machine that needs neither budget nor breaker, and annotates those
+// that were granted before.
 func (d *Decision) grantFree(o Observed, r *records, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // by UID
 	for _, m := range o.Machines {
@@ -63,7 +71,10 @@ func (d *Decision) grantFree(o Observed, r *records, waiting []Machine) (steps [
 	waiting = list.Where(waiting, func(m Machine) bool { return m.Free })
 	for _, m := range waiting[:max(0, min(len(waiting), MaxBatch-len(d.Mark), MaxGrants-len(d.Grants)))] {
 		d.Grants, d.Mark = append(d.Grants, newGrant(m, o.Now)), append(d.Mark, m.UID)
-		steps = append(steps, fmt.Sprintf("grant replacement of machine %s: %s, beside the budget", m.Name, cmp.Or(m.Reason, "due")))
+		steps = append(
+			steps,
+			fmt.Sprintf("grant replacement of machine %s: %s, beside the budget", m.Name, cmp.Or(m.Reason, "due")),
+		)
 	}
 	return steps
 }
@@ -92,35 +103,46 @@ func inDomains(o Observed, r records, waiting []Machine) map[string]*domain {
 	return domains
 }
 
-// fewestDead is the smallest number of dead nodes that can open the breaker. Fewer are replaced like any others, as far as the
-// budget allows. Source: kube-controller-manager, in which a zone counts as unhealthy only with at least 3 nodes that are not
-// Ready (--unhealthy-zone-threshold).
+// fewestDead is the smallest number of dead nodes that can open the breaker. Fewer are replaced like any others, as far
+// as the budget allows. Source: kube-controller-manager, in which a zone counts as unhealthy only with at least 3 nodes
+// that are not Ready (--unhealthy-zone-threshold).
 const fewestDead = 3
 
-// Breaker reports whether so many nodes look dead at once, or did within the last recoveryWindow, that the machines are hardly
-// the cause: at least fewestDead, and at least half of all. While it is open nothing is replaced; why says so in one sentence.
-// Until is when it closes if nothing else changes; zero: nodes must recover first. It keeps no state, so that an unstable API
-// server has no effect later.
+// Breaker reports whether so many nodes look dead at once, or did within the last recoveryWindow, that the machines are
+// hardly the cause: at least fewestDead, and at least half of all. While it is open nothing is replaced; why says so in
+// one sentence. Until is when it closes if nothing else changes; zero: nodes must recover first. It keeps no state, so
+// that an unstable API server has no effect later.
 //
 // Source of one half: kube-controller-manager stops evicting from a small zone at 0.55 (--unhealthy-zone-threshold). A
 // replacement destroys more than an eviction, so the breaker opens a little earlier.
 func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 	n = n.Judged()
 	if most(n.Dead, n.Joined) {
-		return true, fmt.Sprintf("%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again", n.Dead, n.Joined), until
+		return true, fmt.Sprintf(
+			"%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
+			n.Dead,
+			n.Joined,
+		), until
 	}
-	recent := slices.DeleteFunc(slices.Clone(n.Recovered), func(at time.Time) bool { return now.Sub(at) >= recoveryWindow })
+	recent := slices.DeleteFunc(
+		slices.Clone(n.Recovered),
+		func(at time.Time) bool { return now.Sub(at) >= recoveryWindow },
+	)
 	if len(recent) == 0 || !most(n.Dead+len(recent), n.Joined) {
 		return false, "", until
 	}
 	until = slices.MaxFunc(recent, time.Time.Compare).Add(recoveryWindow)
-	return true, fmt.Sprintf("most of the %d nodes looked dead at once, and began to report again only recently; nothing is replaced before %s, so that the others can recover", n.Joined, phrase.Clock(until, now)), until
+	return true, fmt.Sprintf(
+		"most of the %d nodes looked dead at once, and began to report again only recently; nothing is replaced before %s, so that the others can recover",
+		n.Joined,
+		phrase.Clock(until, now),
+	), until
 }
 
 func most(dead, joined int) bool { return dead >= fewestDead && 2*dead >= joined }
 
-// Bounds of a decision's texts. Source: a decision has room for 20 sentences, few deployments have more than five zones, and nobody
-// reads more than five names in a sentence.
+// Bounds of a decision's texts. Source: a decision has room for 20 sentences, few deployments have more than five
+// zones, and nobody reads more than five names in a sentence.
 const (
 	maxSteps = 15
 	maxHolds = 5
@@ -136,7 +158,12 @@ func holdReason(name string, d domain, b rollout.Bound) string {
 	case len(d.users) >= d.limit:
 		return fmt.Sprintf("%s (%s) is used by %s", budget, amount, phrase.List(d.users, maxNames, ", "))
 	default:
-		return fmt.Sprintf("%s%s; at most %d are granted at once, the others follow", due(d.waiting), zone(" in", name), MaxBatch)
+		return fmt.Sprintf(
+			"%s%s; at most %d are granted at once, the others follow",
+			due(d.waiting),
+			zone(" in", name),
+			MaxBatch,
+		)
 	}
 }
 
@@ -160,8 +187,8 @@ func (r *records) say(format string, args ...any) {
 	r.steps = append(r.steps, fmt.Sprintf(format, args...))
 }
 
-// review ends grants that are complete, withdraws those that are no longer needed, and adds grants for machines that a person
-// annotated.
+// review ends grants that are complete, withdraws those that are no longer needed, and adds grants for machines that a
+// person annotated.
 func review(o Observed) records {
 	r := records{gone: map[string]bool{}}
 	var gone []Grant
@@ -187,8 +214,8 @@ func review(o Observed) records {
 	return r
 }
 
-// keep decides about a grant whose machine still exists. An annotation is never removed, because the machine may have acted on
-// it.
+// keep decides about a grant whose machine still exists. An annotation is never removed, because the machine may have
+// acted on it.
 func (r *records) keep(g Grant, m Machine) {
 	switch marked := m.Deleting || m.Granted; {
 	case m.Preserved && !m.Deleting:
@@ -203,13 +230,13 @@ func (r *records) keep(g Grant, m Machine) {
 	r.grants = append(r.grants, g)
 }
 
-// follow decides about the grants whose machine is gone, oldest first. Each waits for one machine of its domain that was
-// created after the grant and is still being created, or for a missing machine. The newest grant chooses first: it has the
-// smallest choice, so no grant takes the machine that another needs, and a repeated review keeps the same grants. The zone of a
-// missing machine is not known yet, so grants of every domain may wait for it.
+// follow decides about the grants whose machine is gone, oldest first. Each waits for one machine of its domain that
+// was created after the grant and is still being created, or for a missing machine. The newest grant chooses first: it
+// has the smallest choice, so no grant takes the machine that another needs, and a repeated review keeps the same
+// grants. The zone of a missing machine is not known yet, so grants of every domain may wait for it.
 func (r *records) follow(gone []Grant, o Observed) {
-	// Machines that may still join. A due machine needs a grant of its own: if the grant that it substitutes waited for it, a budget of
-	// one would stay used for ever.
+	// Machines that may still join. A due machine needs a grant of its own: if the grant that it substitutes waited for
+	// it, a budget of one would stay used for ever.
 	making := map[string][]time.Time{} // when they were created, by domain
 	for _, m := range o.Machines {
 		if !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved {

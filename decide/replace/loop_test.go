@@ -180,7 +180,10 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 							}
 						}
 						require.LessOrEqual(t, inZone, most, "grants in progress")
-						untouched := p.count(zone, func(m replace.Machine) bool { return !m.Deleting && !m.Granted && (m.Joined || m.Due) })
+						untouched := p.count(
+							zone,
+							func(m replace.Machine) bool { return !m.Deleting && !m.Granted && (m.Joined || m.Due) },
+						)
 						require.LessOrEqual(t, row.each-untouched, most, "machines that are given up or not there yet")
 					}
 					p.apply(d)
@@ -196,8 +199,8 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 	}
 }
 
-// anyObserved returns something that may be read at some time: machines in every state, grants of machines that are there
-// and of machines that are gone.
+// anyObserved returns something that may be read at some time: machines in every state, grants of machines that are
+// there and of machines that are gone.
 func anyObserved(d *dice) replace.Observed {
 	o := replace.Observed{
 		Budget: rollout.Bound{Value: d.below(5)},
@@ -219,12 +222,23 @@ func anyObserved(d *dice) replace.Observed {
 		}
 		o.Machines = append(o.Machines, m)
 		if d.oneIn(6) {
-			o.Grants = append(o.Grants, replace.Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, At: epoch.Add(-time.Duration(d.below(20)) * time.Minute)})
+			o.Grants = append(
+				o.Grants,
+				replace.Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, At: epoch.Add(-time.Duration(d.below(20)) * time.Minute)},
+			)
 		}
 	}
 	for i := range d.below(4) {
 		name := fmt.Sprintf("gone-%d", i)
-		o.Grants = append(o.Grants, replace.Grant{UID: name, Name: name, Domain: []string{"", "a", "b"}[d.below(3)], At: epoch.Add(-time.Duration(d.below(20)) * time.Minute)})
+		o.Grants = append(
+			o.Grants,
+			replace.Grant{
+				UID:    name,
+				Name:   name,
+				Domain: []string{"", "a", "b"}[d.below(3)],
+				At:     epoch.Add(-time.Duration(d.below(20)) * time.Minute),
+			},
+		)
 	}
 	return o
 }

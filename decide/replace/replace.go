@@ -1,6 +1,6 @@
-// Package replace decides which due machines of a deployment may be replaced now, and which earlier replacements are complete.
-// It does no I/O and knows no API type. A machine with the annotation replacement-granted becomes Failed by its own workflow,
-// and its set replaces it.
+// Package replace decides which due machines of a deployment may be replaced now, and which earlier replacements are
+// complete. It does no I/O and knows no API type. A machine with the annotation replacement-granted becomes Failed by
+// its own workflow, and its set replaces it.
 package replace
 
 import (
@@ -15,8 +15,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// MaxBatch is the largest number of machines that one decision grants and annotates. Source: 50 new grants with long names and
-// all sentences stay below the 16 KiB that a decision may take in a history.
+// MaxBatch is the largest number of machines that one decision grants and annotates. Source: 50 new grants with long
+// names and all sentences stay below the 16 KiB that a decision may take in a history.
 const MaxBatch = 50
 
 // Machine is one machine of the deployment, in any of its sets.
@@ -77,15 +77,18 @@ func (n Nodes) Judged() Nodes {
 
 // Observed is what the deployment's activity read at one moment.
 type Observed struct {
-	Machines []Machine     // in any order
-	Grants   []Grant       // as recorded, in any order
-	Missing  int           // number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of them
-	Budget   rollout.Bound // replacements at a time in one failure domain; a percentage, rounded up, of its machines that are not being deleted
-	Nodes    Nodes
-	Now      time.Time // time of new grants
+	Machines []Machine // in any order
+	Grants   []Grant   // as recorded, in any order
+	// number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of them
+	Missing int
+	// replacements at a time in one failure domain; a percentage, rounded up, of its machines that are not being deleted
+	Budget rollout.Bound
+	Nodes  Nodes
+	Now    time.Time // time of new grants
 }
 
-// Decision says what to record, then what to annotate. A grant is recorded first, so that no annotation is without a record.
+// Decision says what to record, then what to annotate. A grant is recorded first, so that no annotation is without a
+// record.
 type Decision struct {
 	Grants  []Grant  // the complete record, oldest first: replacements in progress and new ones
 	Mark    []string // UIDs from Grants of the machines to annotate now; repeated if the annotation was not written
@@ -96,14 +99,17 @@ type Decision struct {
 	Why       string // what is granted, ended and held, in one sentence
 }
 
-// Decide grants the rest of each domain's budget to the machines that are due for the longest time, and ends grants that are
-// complete. A grant never ends by time. While the breaker is open, it grants and annotates nothing. Free machines are granted in any
-// case. The same facts in any order give the same decision.
+// Decide grants the rest of each domain's budget to the machines that are due for the longest time, and ends grants
+// that are complete. A grant never ends by time. While the breaker is open, it grants and annotates nothing. Free
+// machines are granted in any case. The same facts in any order give the same decision.
 func Decide(o Observed) Decision {
 	o.Machines, o.Grants = list.SortedLarge(o.Machines, byDue), list.Sorted(o.Grants, byAge)
 	r := review(o)
 	granted := uids(r.grants)
-	waiting := list.Where(o.Machines, func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] })
+	waiting := list.Where(
+		o.Machines,
+		func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] },
+	)
 	d := Decision{Grants: r.grants}
 	steps := append(d.grantFree(o, &r, waiting), r.steps...)
 	granted = uids(d.Grants)
@@ -127,7 +133,13 @@ func Decide(o Observed) Decision {
 func underWay(grants []Grant) string {
 	names := list.Map(grants, func(g Grant) string { return g.Name })
 	return cmp.Or(
-		phrase.If(len(names) > 0, "%s %s being replaced: %s", phrase.Count(len(names), "machine"), phrase.OneOf(len(names), "is", "are"), phrase.List(names, maxSteps, ", ")),
+		phrase.If(
+			len(names) > 0,
+			"%s %s being replaced: %s",
+			phrase.Count(len(names), "machine"),
+			phrase.OneOf(len(names), "is", "are"),
+			phrase.List(names, maxSteps, ", "),
+		),
 		"no machine is due, and none is being replaced",
 	)
 }

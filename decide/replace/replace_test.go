@@ -187,7 +187,11 @@ func TestMarks(t *testing.T) {
 		assert.Equal(t, []replace.Grant{{UID: "uid-p", Name: "p", Domain: "a", At: epoch}}, d.Grants)
 		assert.Empty(t, d.Mark)
 		assert.True(t, d.Changed)
-		assert.Equal(t, "record machine p: it was granted by a person; hold: 1 machine is due; the replacement budget of zone a (1) is used by machine p", d.Why)
+		assert.Equal(
+			t,
+			"record machine p: it was granted by a person; hold: 1 machine is due; the replacement budget of zone a (1) is used by machine p",
+			d.Why,
+		)
 	})
 	t.Run("persons may mark more than the budget", func(t *testing.T) {
 		d := replace.Decide(one(marked(running("p")), marked(running("q")), y))
@@ -206,7 +210,10 @@ func TestMarks(t *testing.T) {
 		assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, d)
 	})
 	t.Run("a failed join", func(t *testing.T) {
-		failed := with(substitute("x", epoch), func(m *replace.Machine) { m.Failed, m.Due, m.Reason = true, true, "CreationTimeout" })
+		failed := with(
+			substitute("x", epoch),
+			func(m *replace.Machine) { m.Failed, m.Due, m.Reason = true, true, "CreationTimeout" },
+		)
 		assert.Equal(t, "grant replacement of machine x: CreationTimeout (1 of 1 in zone a)", replace.Decide(one(failed)).Why)
 	})
 	t.Run("the moment of a grant survives a status", func(t *testing.T) {
@@ -268,9 +275,17 @@ func TestBudget(t *testing.T) {
 	t.Run("said", func(t *testing.T) {
 		o := one(overdue("x", time.Minute), overdue("y", time.Minute))
 		o.Budget = rollout.Bound{}
-		assert.Equal(t, "hold: 2 machines are due; the replacement budget of zone a is 0: none is replaced", replace.Decide(o).Why)
+		assert.Equal(
+			t,
+			"hold: 2 machines are due; the replacement budget of zone a is 0: none is replaced",
+			replace.Decide(o).Why,
+		)
 		o.Budget = rollout.Bound{Value: 10, Percent: true}
-		assert.Equal(t, "1 machine is due; the replacement budget of zone a (10%: 1) is used by machine x", replace.Decide(o).Hold)
+		assert.Equal(
+			t,
+			"1 machine is due; the replacement budget of zone a (10%: 1) is used by machine x",
+			replace.Decide(o).Hold,
+		)
 	})
 }
 
@@ -287,7 +302,11 @@ func TestDecideIsBounded(t *testing.T) {
 	d := replace.Decide(o)
 	assert.Len(t, d.Mark, replace.MaxBatch)
 	assert.Len(t, d.Grants, replace.MaxBatch)
-	assert.Contains(t, d.Hold, "9 machines are due in zone europe-west-1000; at most 50 are granted at once, the others follow; ")
+	assert.Contains(
+		t,
+		d.Hold,
+		"9 machines are due in zone europe-west-1000; at most 50 are granted at once, the others follow; ",
+	)
 	assert.True(t, strings.HasSuffix(d.Hold, " and 95 more"), d.Hold)
 	assert.Contains(t, d.Why, " and 35 more; hold: ")
 	data, err := json.Marshal(d)
@@ -306,14 +325,24 @@ func TestDecideIsBounded(t *testing.T) {
 
 	o.Budget = rollout.Bound{Value: 5}
 	o.Machines[0].Domain, o.Grants = "a", o.Grants[:5]
-	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, "is used by machine m-0, machine m-1, machine m-2, machine m-3, machine m-4"))
+	assert.True(
+		t,
+		strings.HasSuffix(
+			replace.Decide(o).Hold,
+			"is used by machine m-0, machine m-1, machine m-2, machine m-3, machine m-4",
+		),
+	)
 	o.Budget, o.Grants = rollout.Bound{Value: 7}, o.Grants[:7]
 	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, ", machine m-4 and 2 more"))
 }
 
 // A status has an entry for each grant, and etcd bounds its size.
 func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
-	o := one(overdue("x", time.Minute), overdue("y", time.Minute), with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free = true }))
+	o := one(
+		overdue("x", time.Minute),
+		overdue("y", time.Minute),
+		with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free = true }),
+	)
 	o.Budget = rollout.Bound{Value: 2 * replace.MaxGrants}
 	for i := range replace.MaxGrants - 2 {
 		name := fmt.Sprintf("m-%03d", i)
@@ -322,7 +351,11 @@ func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
 	d := replace.Decide(o)
 	assert.Equal(t, []string{"uid-free", "uid-x"}, d.Mark)
 	assert.Len(t, d.Grants, replace.MaxGrants)
-	assert.Equal(t, "1 machine is due in zone a; 500 replacements are in progress, and a deployment may have no more", d.Hold)
+	assert.Equal(
+		t,
+		"1 machine is due in zone a; 500 replacements are in progress, and a deployment may have no more",
+		d.Hold,
+	)
 	o.Grants = d.Grants
 	o.Machines[2] = with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free, m.Granted = true, true })
 	o.Machines = append(o.Machines, with(overdue("another", time.Minute), func(m *replace.Machine) { m.Free = true }))

@@ -43,7 +43,10 @@ func (f DeploymentFacts) decide(o Order) Decision {
 	if !o.Asked.IsZero() && f.Last == record {
 		return same("deployment %s got this request before: nothing was written", f.Name)
 	}
-	d := unless(phrase.If(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command), f.write(o))
+	d := unless(
+		phrase.If(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command),
+		f.write(o),
+	)
 	if d.Refused == "" && !d.Same {
 		d.Record = record
 	}
@@ -85,7 +88,10 @@ func (f DeploymentFacts) resume() (d Decision) {
 		d.Annotation = new("")
 		d.Says += phrase.If(f.Paused, ", and ") + fmt.Sprintf("%s is no longer held (former hold: %s)", f.rollout(), f.Held)
 	}
-	return unless(phrase.If(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name), d)
+	return unless(
+		phrase.If(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name),
+		d,
+	)
 }
 
 // start changes only a time in the template, which makes a new revision.
@@ -113,14 +119,22 @@ func (f DeploymentFacts) startField() string {
 // busy says why a change of the template would not be rolled out now; empty: it would.
 func (f DeploymentFacts) busy() string {
 	return cmp.Or(
-		phrase.If(f.Paused, "deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first", f.Name),
-		phrase.If(f.RollbackTo != nil, "deployment %s was asked to return to %s, and does so first: try again afterwards", f.Name,
-			cmp.Or(phrase.If(number(f.RollbackTo) > 0, "revision %d", number(f.RollbackTo)), "the revision before")),
+		phrase.If(
+			f.Paused,
+			"deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first",
+			f.Name,
+		),
+		phrase.If(
+			f.RollbackTo != nil,
+			"deployment %s was asked to return to %s, and does so first: try again afterwards",
+			f.Name,
+			cmp.Or(phrase.If(number(f.RollbackTo) > 0, "revision %d", number(f.RollbackTo)), "the revision before"),
+		),
 	)
 }
 
-// undo requests the template of a former revision. It writes the number of the revision before, because "the one before"
-// changes if a set is created or deleted meanwhile.
+// undo requests the template of a former revision. It writes the number of the revision before, because "the one
+// before" changes if a set is created or deleted meanwhile.
 func (f DeploymentFacts) undo(o Order) Decision {
 	to := number(o.Revision)
 	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
@@ -131,10 +145,26 @@ func (f DeploymentFacts) undo(o Order) Decision {
 	}
 	return unless(cmp.Or(
 		f.busy(),
-		phrase.If(f.Lacking[to] != "", "revision %d of deployment %s cannot return: %s does not exist any more%s", to, f.Name, f.Lacking[to],
-			phrase.If(len(f.Revisions) > 0, "; it can go back to %s", f.former())),
-		phrase.If(len(f.Revisions) == 0, "deployment %s has no set of a former template: there is nothing to go back to", f.Name),
-		phrase.If(to == f.Revision, "revision %d is the one that deployment %s has: it can go back to %s", to, f.Name, f.former()),
+		phrase.If(
+			f.Lacking[to] != "",
+			"revision %d of deployment %s cannot return: %s does not exist any more%s",
+			to,
+			f.Name,
+			f.Lacking[to],
+			phrase.If(len(f.Revisions) > 0, "; it can go back to %s", f.former()),
+		),
+		phrase.If(
+			len(f.Revisions) == 0,
+			"deployment %s has no set of a former template: there is nothing to go back to",
+			f.Name,
+		),
+		phrase.If(
+			to == f.Revision,
+			"revision %d is the one that deployment %s has: it can go back to %s",
+			to,
+			f.Name,
+			f.former(),
+		),
 		phrase.If(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
 			f.Name, to, f.former()),
 	), Decision{RollbackTo: &to, Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
@@ -156,10 +186,20 @@ func (f DeploymentFacts) hold(o Order) Decision {
 // stale says why an order is not for the revision being rolled out; empty: it is.
 func (f DeploymentFacts) stale(o Order) string {
 	return cmp.Or(
-		phrase.If(f.Revision == 0, "the template of deployment %s has no set yet, and so no revision to %s: try again when it has",
-			f.Name, o.Command),
-		phrase.If(o.Revision != nil && number(o.Revision) != f.Revision, "the request is for revision %d, and deployment %s has "+
-			"revision %d: look again", number(o.Revision), f.Name, f.Revision),
+		phrase.If(
+			f.Revision == 0,
+			"the template of deployment %s has no set yet, and so no revision to %s: try again when it has",
+			f.Name,
+			o.Command,
+		),
+		phrase.If(
+			o.Revision != nil && number(o.Revision) != f.Revision,
+			"the request is for revision %d, and deployment %s has "+
+				"revision %d: look again",
+			number(o.Revision),
+			f.Name,
+			f.Revision,
+		),
 	)
 }
 

@@ -47,7 +47,10 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Paused: new(false), Annotation: new(""), Record: stamp + "ann requested resume: why",
 			Says: "deployment shop/d is no longer paused, and the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
-		"resume what was resumed by this": {order(request.Resume, asked), calm(func(f *request.DeploymentFacts) { f.Last = stamp + "ann requested resume: why" }), request.Decision{
+		"resume what was resumed by this": {order(request.Resume, asked), calm(func(f *request.DeploymentFacts) {
+			f.Last = stamp +
+				"ann requested resume: why"
+		}), request.Decision{
 			Same: true, Says: "deployment shop/d got this request before: nothing was written",
 		}},
 		"cancel": {order(request.Cancel), rolling(), request.Decision{
@@ -107,7 +110,10 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 		"for the deployment that is meant": {order(request.Pause, func(o *request.Order) { o.UID = "u-1" }), calm(), request.Decision{
 			Paused: new(true), Annotation: new("ann: why"), Record: stamp + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
-		"given before": {order(request.Undo, asked), calm(func(f *request.DeploymentFacts) { f.Last = stamp + "ann requested undo: why" }), request.Decision{
+		"given before": {order(request.Undo, asked), calm(func(f *request.DeploymentFacts) {
+			f.Last = stamp +
+				"ann requested undo: why"
+		}), request.Decision{
 			Same: true, Says: "deployment shop/d got this request before: nothing was written",
 		}},
 	} {

@@ -90,7 +90,10 @@ func removed(before string) request.Decision {
 
 // calm is a deployment of revision 7 whose rollout is complete.
 func calm(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
-	return with(request.DeploymentFacts{Name: "shop/d", UID: "u-1", Now: now, Revision: 7, Revisions: []int64{3, 6, 5}}, change)
+	return with(
+		request.DeploymentFacts{Name: "shop/d", UID: "u-1", Now: now, Revision: 7, Revisions: []int64{3, 6, 5}},
+		change,
+	)
 }
 
 // rolling is one on its way to revision 7, which has three steps and waits at the second.
@@ -123,7 +126,8 @@ func writes(d request.Decision) bool {
 	return d.Paused != nil || d.RollbackTo != nil || d.Annotation != nil || d.RestartedAt != nil || d.Record != ""
 }
 
-// rolledOn is the deployment after a decision was written, and after what it asked for has come about where done says so.
+// rolledOn is the deployment after a decision was written, and after what it asked for has come about where done says
+// so.
 func rolledOn(f request.DeploymentFacts, o request.Order, d request.Decision, done bool) request.DeploymentFacts {
 	f.Last = d.Record
 	if d.Paused != nil {

@@ -29,8 +29,9 @@ type MachineFacts struct {
 	Deadlines drain.Deadlines
 	Extended  time.Time // until when an earlier extend requested evictions; zero: none
 
-	Node     string        // its name; empty: none
-	NodeSays string        // the node's value of the annotation preserve that was applied last; it takes precedence over the machine's
+	Node string // its name; empty: none
+	// the node's value of the annotation preserve that was applied last; it takes precedence over the machine's
+	NodeSays string
 	Keeps    time.Duration // duration of a preservation
 	KeptTill time.Time     // recorded end of a preservation; zero: none
 }
@@ -88,8 +89,14 @@ func (f MachineFacts) unkept(o Order) string {
 	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
 	return cmp.Or(
 		phrase.If(f.Deleting, "machine %s is being deleted: %s would change nothing", f.Name, o.Command),
-		phrase.If(f.Node != "" && f.NodeSays != "", "node %s says %q for machine %s, which counts as long as the node is there: "+
-			"annotate the node instead", f.Node, f.NodeSays, f.Name),
+		phrase.If(
+			f.Node != "" && f.NodeSays != "",
+			"node %s says %q for machine %s, which counts as long as the node is there: "+
+				"annotate the node instead",
+			f.Node,
+			f.NodeSays,
+			f.Name,
+		),
 		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
 			"try again when it is", f.Name, phrase.Clock(f.KeptTill, f.Now)),
 		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
@@ -120,8 +127,8 @@ func (f MachineFacts) extend(o Order) Decision {
 	), f.write(o.stamped(until)))
 }
 
-// value returns the value of a command's annotation, except of an extension by a duration. Source of the values of Preserve and
-// Unpreserve: MCM's annotation, which has no room for actor and reason.
+// value returns the value of a command's annotation, except of an extension by a duration. Source of the values of
+// Preserve and Unpreserve: MCM's annotation, which has no room for actor and reason.
 func (o Order) value(now time.Time) string {
 	switch o.Command {
 	case Preserve:
@@ -138,8 +145,8 @@ func (o Order) value(now time.Time) string {
 	}
 }
 
-// wrote reports whether this order wrote the value of an annotation. An extension by a duration has the time of the request
-// among its words, because it must not extend again when it is carried out twice.
+// wrote reports whether this order wrote the value of an annotation. An extension by a duration has the time of the
+// request among its words, because it must not extend again when it is carried out twice.
 func (o Order) wrote(value string) bool {
 	if o.For != "" {
 		_, value, _ = strings.Cut(value, " ")

@@ -99,6 +99,10 @@ func TestRequestsForAMachineAreRefused(t *testing.T) {
 func TestADeadlineOfAnotherDayIsNamedWithItsDay(t *testing.T) {
 	late := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
 	d := request.Decide(order(request.Extend, until("2026-11-22T00:00:00Z")), going(deadline(late)))
-	assert.Contains(t, d.Refused, "extend until 2026-11-22 00:00:00 UTC is not later than the present deadline of machine shop/m-1, "+
-		"2026-11-23 01:00:00 UTC (in 34h53m52s)")
+	assert.Contains(
+		t,
+		d.Refused,
+		"extend until 2026-11-22 00:00:00 UTC is not later than the present deadline of machine shop/m-1, "+
+			"2026-11-23 01:00:00 UTC (in 34h53m52s)",
+	)
 }

@@ -49,7 +49,14 @@ func machineOrders(c request.Command, test func(request.Order)) {
 
 // machines calls a test with facts of a machine in each stage of its deletion, and of one that stays.
 func machines(test func(request.MachineFacts)) {
-	stages := []deletion.Stage{"", deletion.PreDrainHooks, deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node}
+	stages := []deletion.Stage{
+		"",
+		deletion.PreDrainHooks,
+		deletion.Drain,
+		deletion.Detach,
+		deletion.Instance,
+		deletion.Node,
+	}
 	for _, stage := range stages {
 		for _, present := range []time.Time{{}, in(-time.Hour), in(time.Hour)} {
 			for _, said := range []string{"", "bob: x", "2026-11-21T15:30:00Z bob", "now"} {
@@ -69,8 +76,18 @@ func machines(test func(request.MachineFacts)) {
 // deployments calls a test with facts that differ in up to three of the things that commands look at.
 func deployments(test func(request.DeploymentFacts)) {
 	switches := []func(*request.DeploymentFacts){
-		deleting, invalid, paused, held("bob: wait"), returning(5), unmade, alone, waitless, approved(2), onDelete,
-		func(f *request.DeploymentFacts) { f.Rolling = false }, func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
+		deleting,
+		invalid,
+		paused,
+		held("bob: wait"),
+		returning(5),
+		unmade,
+		alone,
+		waitless,
+		approved(2),
+		onDelete,
+		func(f *request.DeploymentFacts) { f.Rolling = false },
+		func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
 	}
 	for set := range uint(1) << len(switches) {
 		if bits.OnesCount(set) > 3 {
@@ -105,7 +122,11 @@ func TestDecisionsAreOfOneKind(t *testing.T) {
 				require.NotEmpty(t, d.Says)
 				require.True(t, writes(d))
 				require.Equal(t, kind == request.MachineDeployment, d.Record != "")
-				require.Contains(t, d.Says, map[request.Kind]string{request.Machine: "key", request.MachineDeployment: "shop/d"}[kind])
+				require.Contains(
+					t,
+					d.Says,
+					map[request.Kind]string{request.Machine: "key", request.MachineDeployment: "shop/d"}[kind],
+				)
 			}
 			if why := request.Check(kind, "u-1", o); why != "" {
 				require.Equal(t, why, d.Refused)

@@ -1,6 +1,6 @@
-// Package request decides whether an operator request is carried out, and what it writes. An operator request is a command for
-// one machine or one deployment, with who gives it and why. The command line and the workflows both ask this package, so that
-// both refuse for the same reasons. It does not know the keys of annotations.
+// Package request decides whether an operator request is carried out, and what it writes. An operator request is a
+// command for one machine or one deployment, with who gives it and why. The command line and the workflows both ask
+// this package, so that both refuse for the same reasons. It does not know the keys of annotations.
 package request
 
 import (
@@ -86,7 +86,7 @@ type Order struct {
 	For       string    `json:"for,omitempty"`       // a Go duration, from the present deadline, or from now without one
 	Until     string    `json:"until,omitempty"`     // an RFC 3339 time
 	InAdvance bool      `json:"inAdvance,omitempty"` // write it before the machine is being deleted
-	Revision  *int64    `json:"revision,omitempty"`  // revision to return to (nil, 0: the one before), or that the command is for (nil: any)
+	Revision  *int64    `json:"revision,omitempty"`  // to return to (0: the one before), or that is meant (nil: any)
 	Back      bool      `json:"back,omitempty"`      // return to a former revision instead of holding the rollout
 	Steps     int       `json:"steps,omitempty"`     // number of steps approved in all; 0: up to the pause point
 	Asked     time.Time `json:"asked,omitzero"`      // when it was requested; zero: it is never carried out twice
@@ -109,8 +109,8 @@ func takers(kind Kind, argument string) []string {
 	return list.Map(list.Where(Specs(kind), accept), func(s Spec) string { return string(s.Command) })
 }
 
-// Check says why an order is invalid for every object of a kind, or is not for the one with this UID; empty: it is valid. An
-// empty UID is not known yet.
+// Check says why an order is invalid for every object of a kind, or is not for the one with this UID; empty: it is
+// valid. An empty UID is not known yet.
 func Check(kind Kind, uid string, o Order) (refused string) {
 	o = o.Cleaned()
 	specs := Specs(kind)
@@ -148,7 +148,12 @@ func (o Order) checkTimes() string {
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
 		phrase.If(o.For != "" && err != nil, "%s is no duration, such as 1h30m: %v", byFor, err),
 		phrase.If(more < 0, "%s %s would shorten; extend only gives more time", byFor, phrase.Length(more)),
-		phrase.If(o.Until != "" && unread != nil, "%s is no RFC 3339 time, such as 2026-11-21T18:00:00Z: %v", byUntil, unread),
+		phrase.If(
+			o.Until != "" && unread != nil,
+			"%s is no RFC 3339 time, such as 2026-11-21T18:00:00Z: %v",
+			byUntil,
+			unread,
+		),
 	)
 }
 
@@ -158,8 +163,8 @@ type Facts interface {
 	decide(o Order) Decision
 }
 
-// Decision is the answer to a request, and what it writes: each field that is not nil. If it is Refused or the Same, it writes
-// nothing.
+// Decision is the answer to a request, and what it writes: each field that is not nil. If it is Refused or the Same, it
+// writes nothing.
 type Decision struct {
 	Refused     string  // why it is refused, in one sentence; empty: it is not
 	Same        bool    // it was carried out before: nothing is written
@@ -187,8 +192,9 @@ func same(format string, values ...any) Decision {
 	return Decision{Same: true, Says: fmt.Sprintf(format, values...)}
 }
 
-// Decide says what an order writes on an object, or why it is refused: it is invalid, it would have no effect, or it is too
-// late. An order that may be carried out twice is not refused because of its own first effect, and has no second effect.
+// Decide says what an order writes on an object, or why it is refused: it is invalid, it would have no effect, or it is
+// too late. An order that may be carried out twice is not refused because of its own first effect, and has no second
+// effect.
 func Decide(o Order, f Facts) Decision {
 	o = o.Cleaned()
 	kind, uid := f.object()
@@ -204,8 +210,10 @@ const (
 // Summary says who requested what, and why.
 func (o Order) Summary() string {
 	o = o.Cleaned()
-	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") + phrase.If(o.Back, " and return") +
-		phrase.If(o.Revision != nil, " (revision %d)", number(o.Revision)) + phrase.If(o.Steps != 0, " (steps: %d)", o.Steps) +
+	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
+		phrase.If(o.Back, " and return") +
+		phrase.If(o.Revision != nil, " (revision %d)", number(o.Revision)) +
+		phrase.If(o.Steps != 0, " (steps: %d)", o.Steps) +
 		phrase.If(o.Reason != "", ": %s", o.Reason)
 }
 
@@ -237,5 +245,9 @@ func (f DeploymentFacts) rollout() string {
 // former lists the former revisions, the newest first.
 func (f DeploymentFacts) former() string {
 	newestFirst := list.Sorted(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
-	return phrase.List(list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }), mostRevisions, ", ")
+	return phrase.List(
+		list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }),
+		mostRevisions,
+		", ",
+	)
 }

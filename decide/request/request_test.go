@@ -65,20 +65,36 @@ func TestOrdersThatMakeNoSense(t *testing.T) {
 		}
 		assert.Equal(t, request.Decision{Refused: c.want}, request.Decide(c.order, facts), "what is refused writes nothing")
 	}
-	assert.Empty(t, request.Check(request.Machine, "", order(request.Retry, uid("u-2"))), "which one it is, is not known yet")
+	assert.Empty(
+		t,
+		request.Check(request.Machine, "", order(request.Retry, uid("u-2"))),
+		"which one it is, is not known yet",
+	)
 }
 
 func TestRequestsAreSummarised(t *testing.T) {
 	assert.Equal(t, "ann requested force: why", order(request.Force).Summary())
 	assert.Equal(t, "ann requested start: why", order(request.Start).Summary())
 	assert.Equal(t, "ann requested approve (steps: 1): why", order(request.Approve, stepsOf(1)).Summary())
-	assert.Equal(t, "ann requested cancel and return (revision 3): why", order(request.Cancel, back, revision(3)).Summary())
+	assert.Equal(
+		t,
+		"ann requested cancel and return (revision 3): why",
+		order(request.Cancel, back, revision(3)).Summary(),
+	)
 	assert.Equal(t, "somebody requested ?", request.Order{}.Summary())
 }
 
 func TestWordsOfPeopleAreOneShortLine(t *testing.T) {
 	long := strings.Repeat("ü ", 300) + "\xff"
-	o := request.Order{Command: "x\ny", Actor: long, Reason: long, UID: long, For: long, Until: long, Unread: long}.Cleaned()
+	o := request.Order{
+		Command: "x\ny",
+		Actor:   long,
+		Reason:  long,
+		UID:     long,
+		For:     long,
+		Until:   long,
+		Unread:  long,
+	}.Cleaned()
 	assert.Equal(t, request.Command("x y"), o.Command)
 	for _, text := range []string{o.Actor, o.Reason, o.UID, o.For, o.Until, o.Unread} {
 		assert.LessOrEqual(t, len(text), 200)
@@ -94,8 +110,12 @@ func TestOrderIsWrittenAsItAlwaysWas(t *testing.T) {
 	full.Unread = "y"
 	text, err := json.Marshal(full)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"command":"cancel","actor":"ann","reason":"why","uid":"u","for":"1h","until":"x","inAdvance":true,"revision":0,
-		"back":true,"steps":2,"asked":"2026-11-21T14:06:07.5Z","unread":"y"}`, string(text))
+	assert.JSONEq(
+		t,
+		`{"command":"cancel","actor":"ann","reason":"why","uid":"u","for":"1h","until":"x","inAdvance":true,"revision":0,
+		"back":true,"steps":2,"asked":"2026-11-21T14:06:07.5Z","unread":"y"}`,
+		string(text),
+	)
 	text, err = json.Marshal(request.Order{Command: request.Pause})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"command":"pause"}`, string(text))

@@ -15,7 +15,8 @@ import (
 // drifted differs from its deployment.
 func drifted(s rollout.Set) rollout.Set { s.Drift = true; return s }
 
-// While a deployment of Cluster API or its Cluster is paused, nothing is done: no set is deleted, none is made, and no finalizer is written.
+// While a deployment of Cluster API or its Cluster is paused, nothing is done: no set is deleted, none is made, and no
+// finalizer is written.
 func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 	for name, change := range map[string]func(*rollout.Observed){
 		"in a rollout":        func(*rollout.Observed) {},
@@ -32,7 +33,12 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		plan := rollout.Look(o)
 		assert.False(t, plan.Decision.Acts(), name)
 		assert.False(t, plan.Decision.Done, name)
-		assert.Equal(t, []string{rollout.HeldByPause, "its Cluster is paused"}, []string{plan.Decision.HoldBy, plan.Decision.Hold}, name)
+		assert.Equal(
+			t,
+			[]string{rollout.HeldByPause, "its Cluster is paused"},
+			[]string{plan.Decision.HoldBy, plan.Decision.Hold},
+			name,
+		)
 		assert.NotContains(t, plan.Pending.Why, "finalizer", name)
 	}
 	o := rolling(0, 1, 0)
@@ -42,7 +48,8 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
 }
 
-// Without the objects that the template names there is no set for it. The sets that are there follow the number of machines meanwhile.
+// Without the objects that the template names there is no set for it. The sets that are there follow the number of
+// machines meanwhile.
 func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
 	o := rolling(3, 1, 0, old(1, 3, 3, 3))
@@ -54,7 +61,11 @@ func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 	assert.Empty(t, sizes(d))
 	assert.True(t, d.NoSet)
 	assert.Equal(t, []string{rollout.HeldByMachines, lack.Message, lack.Message}, []string{d.HoldBy, d.Hold, d.Why})
-	assert.Equal(t, rollout.Condition{Type: "Progressing", Status: "False", Reason: lack.Reason, Message: lack.Message, Updated: epoch}, plan.Status.Conditions[1])
+	assert.Equal(
+		t,
+		rollout.Condition{Type: "Progressing", Status: "False", Reason: lack.Reason, Message: lack.Message, Updated: epoch},
+		plan.Status.Conditions[1],
+	)
 
 	o = rolling(5, 1, 0, old(1, 3, 3, 3))
 	o.NoCreate = lack
@@ -65,7 +76,12 @@ func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 
 	o = rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
 	o.NoCreate = lack
-	assert.Equal(t, map[string]int{"ms2": 1}, sizes(rollout.Decide(o)), "the set is there: only its machines need the objects")
+	assert.Equal(
+		t,
+		map[string]int{"ms2": 1},
+		sizes(rollout.Decide(o)),
+		"the set is there: only its machines need the objects",
+	)
 }
 
 // All sets that differ are brought up to date, before sizes change, and also while there is no set of the template.
@@ -98,7 +114,10 @@ func TestItWakes(t *testing.T) {
 	assert.Equal(t, at(time.Hour), plan.Decision.Recheck)
 	o.Deadline, o.Progress.Revision = new(time.Minute), 2
 	o.Sets = []rollout.Set{old(1, 3, 3, 3), now(2, 1, 1, 0)}
-	o.Reported = rollout.Status{Counts: rollout.Counts{Replicas: 4, Updated: 1, Ready: 3, Available: 3}, Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", Updated: epoch}}}
+	o.Reported = rollout.Status{
+		Counts:     rollout.Counts{Replicas: 4, Updated: 1, Ready: 3, Available: 3},
+		Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", Updated: epoch}},
+	}
 	assert.Equal(t, at(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
 }
 
@@ -113,8 +132,20 @@ func TestWhatCannotReturn(t *testing.T) {
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
 	}
-	assert.Equal(t, &rollout.Rollback{Revision: 1, Reason: "DeploymentRollbackTemplateUnchanged", Why: "revision 1 has the deployment's present template"}, to(1))
-	gone := &rollout.Rollback{Revision: 2, Reason: "DeploymentRollbackTemplateNotFound", Why: "revision 2 cannot return: X shop/x does not exist any more"}
+	assert.Equal(
+		t,
+		&rollout.Rollback{
+			Revision: 1,
+			Reason:   "DeploymentRollbackTemplateUnchanged",
+			Why:      "revision 1 has the deployment's present template",
+		},
+		to(1),
+	)
+	gone := &rollout.Rollback{
+		Revision: 2,
+		Reason:   "DeploymentRollbackTemplateNotFound",
+		Why:      "revision 2 cannot return: X shop/x does not exist any more",
+	}
 	assert.Equal(t, gone, to(2))
 	assert.Equal(t, gone, to(0), "the one before")
 
@@ -126,7 +157,8 @@ func TestWhatCannotReturn(t *testing.T) {
 	assert.Nil(t, rollout.Decide(o).Rollback, "there is none")
 }
 
-// The conditions of Cluster API replace Available; Progressing stays. The number of unavailable machines is not in its status.
+// The conditions of Cluster API replace Available; Progressing stays. The number of unavailable machines is not in its
+// status.
 func TestConditionsOfClusterAPI(t *testing.T) {
 	o := rolling(3, 1, 0, now(1, 3, 3, 2))
 	o.Machines = &scale.Observed{Now: epoch, Replicas: 3}
@@ -137,7 +169,16 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 		kinds = append(kinds, c.Type)
 	}
 	assert.Equal(t, []string{
-		"Available", "MachinesReady", "MachinesUpToDate", "RollingOut", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "Paused", "Progressing",
+		"Available",
+		"MachinesReady",
+		"MachinesUpToDate",
+		"RollingOut",
+		"ScalingUp",
+		"ScalingDown",
+		"Remediating",
+		"Deleting",
+		"Paused",
+		"Progressing",
 	}, kinds)
 	assert.Equal(t, rollout.Condition{
 		Type: "Available", Status: "False", Reason: "NotAvailable",

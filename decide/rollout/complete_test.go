@@ -10,8 +10,9 @@ import (
 	"millwright/decide/rollout"
 )
 
-// A rollout is complete when the current set has acted on its size, and all machines are available: a machine that is ready but
-// younger than minReadySeconds may still fail, and a set that has not seen its size may yet create or delete machines.
+// A rollout is complete when the current set has acted on its size, and all machines are available: a machine that is
+// ready but younger than minReadySeconds may still fail, and a set that has not seen its size may yet create or delete
+// machines.
 func TestWhenARolloutIsComplete(t *testing.T) {
 	seen := func(n int, s rollout.Set) rollout.Set { s.Seen = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
@@ -42,8 +43,8 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 	})
 }
 
-// An unhealthy machine that is updated in place takes a place like any other: it costs no availability, but the step of the
-// rollout allows only so many machines with the new template.
+// An unhealthy machine that is updated in place takes a place like any other: it costs no availability, but the step of
+// the rollout allows only so many machines with the new template.
 func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
 	oldSet := with(ready(old(1, 6, 6, 6)), 5, sick)
 	for _, row := range []struct {

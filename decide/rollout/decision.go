@@ -16,8 +16,8 @@ type Target struct {
 	Why       string
 }
 
-// Resize gives a set its size and annotations, if the set has this UID and version, or for a short time after the decision this
-// size. From and To may be equal: then only the annotations change.
+// Resize gives a set its size and annotations, if the set has this UID and version, or for a short time after the
+// decision this size. From and To may be equal: then only the annotations change.
 type Resize struct {
 	Name, UID, Version string
 	From, To           int
@@ -37,23 +37,24 @@ type Creation struct {
 	Desired, Max int
 }
 
-// Decision says what to do next, in the order of its fields. It is safe to carry out twice, and what was not carried out is
-// decided again. Its lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows with the next
-// decision.
+// Decision says what to do next, in the order of its fields. It is safe to carry out twice, and what was not carried
+// out is decided again. Its lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows
+// with the next decision.
 type Decision struct {
-	Release    []Target  // sets: remove our controller reference
-	Adopt      []Target  // sets: make the deployment their controller, after a live read of the deployment
-	Rollback   *Rollback // without other changes: it changes the template
-	Trigger    *Trigger  // only with Mark and Unmark, so that marks are written before a size becomes smaller
-	Mark       []Mark
-	Unmark     []Target // machines: remove priority and time
-	Create     *Creation
-	Open       []Target  // sets: remove the label scale-up-disabled
-	Close      []Target  // sets: add the label scale-up-disabled
-	Revise     *Revise   // set the revision of the current set and of the deployment
-	Sync       []Target  // sets: copy the deployment's settings
-	Record     *Progress // its Failed has only names that are not recorded yet
-	Ask        []Target  `json:",omitempty"` // sets: ask an extension whether it can bring their machines to the current set's template
+	Release  []Target  // sets: remove our controller reference
+	Adopt    []Target  // sets: make the deployment their controller, after a live read of the deployment
+	Rollback *Rollback // without other changes: it changes the template
+	Trigger  *Trigger  // only with Mark and Unmark, so that marks are written before a size becomes smaller
+	Mark     []Mark
+	Unmark   []Target // machines: remove priority and time
+	Create   *Creation
+	Open     []Target  // sets: remove the label scale-up-disabled
+	Close    []Target  // sets: add the label scale-up-disabled
+	Revise   *Revise   // set the revision of the current set and of the deployment
+	Sync     []Target  // sets: copy the deployment's settings
+	Record   *Progress // its Failed has only names that are not recorded yet
+	// sets: ask an extension whether it can bring their machines to the current set's template
+	Ask        []Target `json:",omitempty"`
 	Resize     []Resize
 	Move       []Move   // machines: hand them over to the current set
 	Accept     []Target // machines: remove the label update-result
@@ -82,7 +83,8 @@ type Decision struct {
 
 // Acts reports whether there is anything to do now.
 func (d Decision) Acts() bool {
-	lists := len(d.Release) + len(d.Adopt) + len(d.Ask) + len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
+	lists := len(d.Release) + len(d.Adopt) + len(d.Ask) + len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) +
+		len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
 		len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
 		len(d.Unguard) + len(d.Delete)
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
@@ -103,8 +105,8 @@ func (m Member) target(why string) Target {
 	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.Node, Why: why}
 }
 
-// resizes adds the sets whose size or annotations change. Annotations of sets that want no machine stay. A set that grows and
-// may not create machines is opened first, unless it has the machines.
+// resizes adds the sets whose size or annotations change. Annotations of sets that want no machine stay. A set that
+// grows and may not create machines is opened first, unless it has the machines.
 func (p *planner) resizes(d *Decision) {
 	for _, set := range p.sets {
 		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.active) {
@@ -135,8 +137,8 @@ func (p *planner) unrecorded(record Progress) *Progress {
 	return &record
 }
 
-// Recorded returns the record after a decision's Record was written. Of the same revision, the failed machines are added. It is
-// safe to apply twice.
+// Recorded returns the record after a decision's Record was written. Of the same revision, the failed machines are
+// added. It is safe to apply twice.
 func (r Progress) Recorded(next Progress) Progress {
 	if r.Revision == next.Revision {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
@@ -148,7 +150,8 @@ func (r Progress) Recorded(next Progress) Progress {
 // MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: as in decide/scale.
 const MaxBatch = 50
 
-// Bytes of a decision. Source: a decision has 16 KiB in a history, which holds its sentence twice; the rest is for status texts.
+// Bytes of a decision. Source: a decision has 16 KiB in a history, which holds its sentence twice; the rest is for
+// status texts.
 const (
 	maxLists    = 9 << 10 // for the lists
 	maxSentence = 1 << 10 // for Why
@@ -158,8 +161,8 @@ const (
 // space is the room left in a decision's lists.
 type space struct{ entries, bytes int }
 
-// take reports whether so many entries of so many bytes fit, and takes their space. The first entry always fits: a decision
-// that does nothing would be repeated for ever.
+// take reports whether so many entries of so many bytes fit, and takes their space. The first entry always fits: a
+// decision that does nothing would be repeated for ever.
 func (s *space) take(entries, bytes int) bool {
 	if s.entries < entries || (s.bytes < bytes && s.entries < MaxBatch) {
 		return false
@@ -185,8 +188,8 @@ func weigh(entry any) int {
 	return len(text) + len(",")
 }
 
-// bound keeps the lists of a decision within one batch, in the order in which they are carried out. The next decision has the
-// rest.
+// bound keeps the lists of a decision within one batch, in the order in which they are carried out. The next decision
+// has the rest.
 func (d *Decision) bound() {
 	s := &space{MaxBatch, maxLists}
 	if d.Trigger != nil {
@@ -208,7 +211,17 @@ func (d *Decision) bound() {
 
 // boundNodes keeps or drops all entries of a machine together, so that its node is written once.
 func (d *Decision) boundNodes(s *space) {
-	lists := []*[]Target{&d.Accept, &d.Settle, &d.Strip, &d.Candidates, &d.Select, &d.Taint, &d.Untaint, &d.Guard, &d.Unguard}
+	lists := []*[]Target{
+		&d.Accept,
+		&d.Settle,
+		&d.Strip,
+		&d.Candidates,
+		&d.Select,
+		&d.Taint,
+		&d.Untaint,
+		&d.Guard,
+		&d.Unguard,
+	}
 	entries, bytes := map[string]int{}, map[string]int{}
 	var order []string
 	for _, list := range lists {

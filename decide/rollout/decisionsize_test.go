@@ -17,13 +17,20 @@ import (
 // long makes a name as long as it may be. Its end tells it from others.
 func long(most int, end string) string { return strings.Repeat("n", most-len(end)) + end }
 
-// hugeDeployment has 200 sets with so many machines each, of which the last one is the current one, and names that long. Nothing is
-// as it should be: taints, guards, annotations, labels of an in-place update, and what the cluster autoscaler names.
+// hugeDeployment has 200 sets with so many machines each, of which the last one is the current one, and names that
+// long. Nothing is as it should be: taints, guards, annotations, labels of an in-place update, and what the cluster
+// autoscaler names.
 func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed {
 	o := rollout.Observed{
-		Now: epoch, Replicas: 200 * each, Strategy: strategy, Surge: percent(10), Unavailable: percent(10), Guard: true, HistoryLimit: new(3),
-		Automatic: rollout.AutoRollback{Failed: true, MaxFailed: 4000},
-		Steps:     []rollout.Step{{Size: percent(50)}},
+		Now:          epoch,
+		Replicas:     200 * each,
+		Strategy:     strategy,
+		Surge:        percent(10),
+		Unavailable:  percent(10),
+		Guard:        true,
+		HistoryLimit: new(3),
+		Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: 4000},
+		Steps:        []rollout.Step{{Size: percent(50)}},
 	}
 	var named []string
 	for n := range 200 {
@@ -32,7 +39,9 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 		s.NoScaleUp = n%2 == 0
 		for i := range s.Machines {
 			m := &s.Machines[i]
-			m.Name, m.UID, m.Version = long(name, fmt.Sprintf("-%d-%d", n, i)), fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i), "123456789"
+			m.Name = long(name, fmt.Sprintf("-%d-%d", n, i))
+			m.UID = fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i)
+			m.Version = "123456789"
 			m.Node, m.Tainted = m.Name, n == 199
 			switch i % 5 {
 			case 0:
@@ -57,8 +66,10 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 }
 
 func entries(d rollout.Decision) int {
-	n := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) + len(d.Settle) +
-		len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard) + len(d.Delete)
+	n := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) +
+		len(d.Accept) + len(d.Settle) +
+		len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard) +
+		len(d.Delete)
 	if d.Record != nil {
 		n += len(d.Record.Failed)
 	}
@@ -68,7 +79,8 @@ func entries(d rollout.Decision) int {
 	return n
 }
 
-// A decision has 16 KiB in history, whatever the fleet. Its sentence stands there once more, and so does a picture of ten sets.
+// A decision has 16 KiB in history, whatever the fleet. Its sentence stands there once more, and so does a picture of
+// ten sets.
 func requireBounded(t *testing.T, d rollout.Decision) {
 	t.Helper()
 	text, err := json.Marshal(d)

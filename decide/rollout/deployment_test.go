@@ -50,20 +50,31 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		o.Sets = nil
 		assert.True(t, rollout.Decide(o).Done)
 	})
-	t.Run("a set that is deleted with --cascade=orphan is made again when it is gone, and then adopts its machines", func(t *testing.T) {
-		set := going(now(2, 3, 3, 3))
-		set.Orphaning = true
-		d := rollout.Decide(rolling(3, 3, 0, old(1, 0, 0, 0), set))
-		assert.False(t, d.Acts())
-		assert.Equal(t, "set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them", d.Why)
-		free := going(now(2, 3, 0, 0))
-		free.Finalizer = true
-		assert.False(t, rollout.Decide(rolling(3, 3, 0, free)).Acts(), "the garbage collector is done, and the set is not gone yet")
-		free.Finalizer = false
-		assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, free)).Create, "the finalizer of somebody else is not waited for")
-		set.Current = false
-		assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, set)).Create, "a set of another template is not waited for")
-	})
+	t.Run(
+		"a set that is deleted with --cascade=orphan is made again when it is gone, and then adopts its machines",
+		func(t *testing.T) {
+			set := going(now(2, 3, 3, 3))
+			set.Orphaning = true
+			d := rollout.Decide(rolling(3, 3, 0, old(1, 0, 0, 0), set))
+			assert.False(t, d.Acts())
+			assert.Equal(
+				t,
+				"set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them",
+				d.Why,
+			)
+			free := going(now(2, 3, 0, 0))
+			free.Finalizer = true
+			assert.False(
+				t,
+				rollout.Decide(rolling(3, 3, 0, free)).Acts(),
+				"the garbage collector is done, and the set is not gone yet",
+			)
+			free.Finalizer = false
+			assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, free)).Create, "the finalizer of somebody else is not waited for")
+			set.Current = false
+			assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, set)).Create, "a set of another template is not waited for")
+		},
+	)
 	t.Run("of two with the template, the oldest is the one", func(t *testing.T) {
 		d := rollout.Decide(rolling(3, 1, 0, now(2, 3, 3, 3), now(1, 1, 1, 1)))
 		assert.Equal(t, "ms1", d.Revise.Name)
@@ -105,7 +116,10 @@ func TestRecreate(t *testing.T) {
 	t.Run("without a block of bounds nothing is an error, and nothing may be missing", func(t *testing.T) {
 		o := by(rollout.Recreate, rolling(3, 0, 0, now(1, 3, 3, 2)))
 		assert.Equal(t, rollout.Condition{
-			Type: "Available", Status: "False", Reason: "MinimumReplicasUnavailable", Message: "2 of 3 machines available, 3 needed",
+			Type:    "Available",
+			Status:  "False",
+			Reason:  "MinimumReplicasUnavailable",
+			Message: "2 of 3 machines available, 3 needed",
 		}, rollout.Report(o).Conditions[0])
 		assert.False(t, rollout.Decide(o).Acts())
 	})
@@ -124,7 +138,11 @@ func TestOnDelete(t *testing.T) {
 		assert.Equal(t, "3 machines of old templates stay until somebody deletes them", d.Hold)
 	})
 	t.Run("what is deleted comes back in the new set, once it is gone", func(t *testing.T) {
-		assert.Equal(t, map[string]int{"ms1": 2}, sizes(onDelete(3, plus(closed(old(1, 3, 2, 2)), machine("out", deleting)), now(2, 0, 0, 0))))
+		assert.Equal(
+			t,
+			map[string]int{"ms1": 2},
+			sizes(onDelete(3, plus(closed(old(1, 3, 2, 2)), machine("out", deleting)), now(2, 0, 0, 0))),
+		)
 		assert.Equal(t, map[string]int{"ms2": 1}, sizes(onDelete(3, closed(old(1, 2, 2, 2)), now(2, 0, 0, 0))))
 	})
 	t.Run("fewer wanted: new ones go first that do not serve yet", func(t *testing.T) {
@@ -135,7 +153,11 @@ func TestOnDelete(t *testing.T) {
 		assert.Empty(t, sizes(onDelete(4, closed(old(1, 3, 3, 3)), unseen(now(2, 3, 1, 0), 0))))
 	})
 	t.Run("fewer wanted: from the oldest set", func(t *testing.T) {
-		assert.Equal(t, map[string]int{"ms1": 0, "ms2": 1}, sizes(onDelete(3, closed(old(1, 2, 2, 2)), closed(old(2, 2, 2, 2)), now(3, 2, 2, 2))))
+		assert.Equal(
+			t,
+			map[string]int{"ms1": 0, "ms2": 1},
+			sizes(onDelete(3, closed(old(1, 2, 2, 2)), closed(old(2, 2, 2, 2)), now(3, 2, 2, 2))),
+		)
 	})
 }
 
@@ -166,7 +188,14 @@ func TestScalingWhilePaused(t *testing.T) {
 	max12 := func(s rollout.Set) rollout.Set { s.Desired, s.Max = 10, 12; return s }
 	max10 := func(s rollout.Set) rollout.Set { s.Desired, s.Max = 10, 10; return s }
 	frozen := func(replicas, surge int, sets ...rollout.Set) rollout.Decision {
-		o := rollout.Observed{Now: epoch, Replicas: replicas, Strategy: rollout.RollingUpdate, Surge: count(surge), Sets: sets, Paused: true}
+		o := rollout.Observed{
+			Now:      epoch,
+			Replicas: replicas,
+			Strategy: rollout.RollingUpdate,
+			Surge:    count(surge),
+			Sets:     sets,
+			Paused:   true,
+		}
 		o.Progress.Revision = 2
 		for _, s := range sets {
 			for _, m := range s.Machines {
@@ -218,7 +247,11 @@ func TestScalingWhilePaused(t *testing.T) {
 		o.Sets[0].Revision = 3
 		o.Sets[1].Desired = 7
 		d := rollout.Decide(o)
-		assert.Equal(t, []rollout.Resize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, Desired: 3, Max: 4}}, d.Resize)
+		assert.Equal(
+			t,
+			[]rollout.Resize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, Desired: 3, Max: 4}},
+			d.Resize,
+		)
 	})
 	t.Run("a rollback while scaling: both go on at once", func(t *testing.T) {
 		o := rolling(6, 1, 0, now(1, 1, 1, 1), old(2, 3, 3, 3))
@@ -228,7 +261,9 @@ func TestScalingWhilePaused(t *testing.T) {
 	t.Run("outside of a rollout, more are made at once although others are on their way out", func(t *testing.T) {
 		o := rolling(5, 0, 1, plus(now(1, 2, 2, 2), machine("a", deleting), machine("b", deleting), machine("c", deleting)))
 		assert.Empty(t, sizes(rollout.Decide(o)))
-		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)},
+		}
 		assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
 		assert.Equal(t, "NewMachineSetAvailable", rollout.Report(o).Conditions[1].Reason)
 	})
@@ -236,13 +271,17 @@ func TestScalingWhilePaused(t *testing.T) {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
 			o := rolling(wanted, 1, 0, unseen(now(1, 0, 7, 7), 10))
 			assert.Empty(t, sizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
-			o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+			o.Reported.Conditions = []rollout.Condition{
+				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)},
+			}
 			assert.Equal(t, map[string]int{"ms1": wanted}, sizes(rollout.Decide(o)))
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
 		o := rolling(0, 1, 0, unseen(now(1, 10, 0, 0), 0))
-		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)},
+		}
 		assert.Empty(t, sizes(rollout.Decide(o)))
 	})
 }

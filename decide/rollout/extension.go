@@ -10,7 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Answer is what a runtime extension of Cluster API said about the machines of a former set. The zero Answer: it was not asked.
+// Answer is what a runtime extension of Cluster API said about the machines of a former set. The zero Answer: it was
+// not asked.
 type Answer struct {
 	Set      string    // UID of the set whose template the machines would get
 	Possible bool      // the extension can bring them to it in place
@@ -19,18 +20,21 @@ type Answer struct {
 	At       time.Time // when it was asked
 }
 
-// AskAgain is when an extension that gave no answer is asked again. Source: ours; a person who mends it waits half a minute at most.
+// AskAgain is when an extension that gave no answer is asked again. Source: ours; a person who mends it waits half a
+// minute at most.
 const AskAgain = 30 * time.Second
 
-// Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero Transfer: none do.
+// Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero
+// Transfer: none do.
 type Transfer struct {
-	To           string `json:",omitempty"` // name of the set that gets the surplus of this one
-	From         string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
-	Acknowledged string `json:",omitempty"` // names of machines that were moved to this one and that its size counts, sorted, separated by commas
+	To   string `json:",omitempty"` // name of the set that gets the surplus of this one
+	From string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
+	// names of machines that were moved to this one and that its size counts, sorted, separated by commas
+	Acknowledged string `json:",omitempty"`
 }
 
-// candidates returns the former sets whose machines an extension may update in place: those of another template, with machines. A set of the
-// same template is former because all machines are to be replaced.
+// candidates returns the former sets whose machines an extension may update in place: those of another template, with
+// machines. A set of the same template is former because all machines are to be replaced.
 func (p *planner) candidates() []*setPlan {
 	if !p.o.Extension || p.o.Strategy != RollingUpdate || p.current == nil || p.current.size >= p.goal() {
 		return nil
@@ -41,8 +45,8 @@ func (p *planner) candidates() []*setPlan {
 // goal returns how many new machines the rollout step wants.
 func (p *planner) goal() int { return min(p.target, p.o.Replicas) }
 
-// places returns how many machines may still move to the current set: as many as the rollout step wants, without those that are to move
-// already.
+// places returns how many machines may still move to the current set: as many as the rollout step wants, without those
+// that are to move already.
 func (p *planner) places() int {
 	return p.goal() - p.current.size - sum(p.old(), func(set *setPlan) int {
 		if set.transfer.To == "" {
@@ -57,7 +61,8 @@ func (p *planner) answered(set *setPlan) bool {
 	return set.Answer.Set == p.current.UID && p.current.UID != "" && !set.Answer.Failed
 }
 
-// waitsForAnswer reports whether an extension has to answer first. While it gives no answer, the number of machines is followed by former sets.
+// waitsForAnswer reports whether an extension has to answer first. While it gives no answer, the number of machines is
+// followed by former sets.
 func (p *planner) waitsForAnswer() bool {
 	all := p.candidates()
 	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.answered(set) }) {
@@ -78,7 +83,11 @@ func (p *planner) waitsForAnswer() bool {
 func (p *planner) noAnswer() string {
 	for _, set := range p.candidates() {
 		if a := set.Answer; a.Failed && a.Set == p.current.UID {
-			return fmt.Sprintf("no runtime extension says whether the machines of set %s can be updated in place: %s", set.Name, phrase.Cut(a.Why, maxReason))
+			return fmt.Sprintf(
+				"no runtime extension says whether the machines of set %s can be updated in place: %s",
+				set.Name,
+				phrase.Cut(a.Why, maxReason),
+			)
 		}
 	}
 	return ""
@@ -93,8 +102,9 @@ func (p *planner) followByOld() {
 	p.followSize()
 }
 
-// directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set that has a surplus
-// to delete begins once that is gone: it was told to delete machines that are not available, and would hand over available ones.
+// directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set
+// that has a surplus to delete begins once that is gone: it was told to delete machines that are not available, and
+// would hand over available ones.
 func (p *planner) directTransfers(all []*setPlan) {
 	for _, set := range p.sets {
 		possible := slices.Contains(all, set) && set.Answer.Possible
@@ -109,7 +119,8 @@ func (p *planner) directTransfers(all []*setPlan) {
 // settled reports whether a set has no surplus, and its workflow has acted on its size.
 func (set *setPlan) settled() bool { return set.active <= set.size && set.Seen == set.Replicas }
 
-// keepTransfers lets only the sets whose surplus is on its way hand machines over: what else becomes surplus is deleted.
+// keepTransfers lets only the sets whose surplus is on its way hand machines over: what else becomes surplus is
+// deleted.
 func (p *planner) keepTransfers() {
 	for _, set := range p.sets {
 		if set.settled() {
@@ -122,14 +133,17 @@ func (p *planner) keepTransfers() {
 // connectTransfers names the sets that hand machines over at those that get them.
 func (p *planner) connectTransfers() {
 	for _, set := range p.sets {
-		from := list.Map(list.Where(p.sets, func(giver *setPlan) bool { return giver.transfer.To == set.Name }), func(giver *setPlan) string { return giver.Name })
+		from := list.Map(
+			list.Where(p.sets, func(giver *setPlan) bool { return giver.transfer.To == set.Name }),
+			func(giver *setPlan) string { return giver.Name },
+		)
 		slices.Sort(from)
 		set.transfer.From = strings.Join(from, ",")
 	}
 }
 
-// missing returns how many machines are wanted in addition to those that exist, are about to be created, or are on their way between sets.
-// Below zero: there are too many.
+// missing returns how many machines are wanted in addition to those that exist, are about to be created, or are on
+// their way between sets. Below zero: there are too many.
 func (p *planner) missing() int { return p.o.Replicas - sum(p.sets, size) - p.moving() }
 
 // moving returns how many machines are on their way between sets, so that no size counts them.
@@ -148,7 +162,8 @@ func (p *planner) transfers() bool {
 	return p.current.transfer.From != "" || slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.settling })
 }
 
-// ask asks about the sets for which an extension has not answered yet, and about those for which it could not, after a while.
+// ask asks about the sets for which an extension has not answered yet, and about those for which it could not, after a
+// while.
 func (p *planner) ask(d *Decision) {
 	if p.o.Stopped() != "" || p.current == nil || p.current.UID == "" {
 		return
@@ -171,8 +186,8 @@ func (d *Decision) soonest(at time.Time) {
 	}
 }
 
-// lendOne adds one new machine where the surge allows one and nothing else goes on: then a machine can be updated in place without too few
-// being available. Source: Cluster API.
+// lendOne adds one new machine where the surge allows one and nothing else goes on: then a machine can be updated in
+// place without too few being available. Source: Cluster API.
 func (p *planner) lendOne() {
 	busy := func(set *setPlan) bool {
 		return set.size != set.active || set.terminating > 0 || set.Seen != set.size || set.updating > 0
@@ -183,9 +198,9 @@ func (p *planner) lendOne() {
 	p.grow(min(p.surge, 1))
 }
 
-// acknowledge counts machines that were moved to a set to be updated in place: its size grows by them, and it may begin. A former set counts
-// them, too: the template may have changed since. At most MaxBatch machines are counted whose updates have not begun, because an annotation
-// names them.
+// acknowledge counts machines that were moved to a set to be updated in place: its size grows by them, and it may
+// begin. A former set counts them, too: the template may have changed since. At most MaxBatch machines are counted
+// whose updates have not begun, because an annotation names them.
 func (p *planner) acknowledge() {
 	for _, set := range p.sets {
 		counted := list.Where(set.Machines, func(m Member) bool { return m.Moved && !m.Unacknowledged })
@@ -203,5 +218,8 @@ func (p *planner) acknowledge() {
 
 // receiverFirst lets the set that gets machines be written before those that hand them over: they look at it.
 func receiverFirst(resizes []Resize) {
-	slices.SortStableFunc(resizes, func(a, b Resize) int { return list.FalseFirst(a.Transfer.From == "", b.Transfer.From == "") })
+	slices.SortStableFunc(
+		resizes,
+		func(a, b Resize) int { return list.FalseFirst(a.Transfer.From == "", b.Transfer.From == "") },
+	)
 }

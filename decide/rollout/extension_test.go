@@ -150,7 +150,12 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 		})
 	}
 	d := rollout.Decide(byExtension(possible, rolling(6, 3, 1, old(1, 6, 6, 6), now(2, 0, 0, 0))))
-	assert.Equal(t, []string{"ms2", "ms1"}, []string{d.Resize[0].Name, d.Resize[1].Name}, "who takes machines says so first")
+	assert.Equal(
+		t,
+		[]string{"ms2", "ms1"},
+		[]string{d.Resize[0].Name, d.Resize[1].Name},
+		"who takes machines says so first",
+	)
 }
 
 // Other machines may leave than those that were expected: a set hands over machines with a node, the available ones.
@@ -186,7 +191,11 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
 	refused := taking(now(2, 0, 2, 2), "ms1", "") // its workflow may act on a larger size, so that its size cannot grow
 	refused.Seen = 3
-	assert.Empty(t, sizes(paused(6, sent(old(1, 4, 4, 4)), with(with(refused, 0, arrived), 1, arrived))), "two of six have moved")
+	assert.Empty(
+		t,
+		sizes(paused(6, sent(old(1, 4, 4, 4)), with(with(refused, 0, arrived), 1, arrived))),
+		"two of six have moved",
+	)
 	assert.Equal(t, map[string]int{"ms1": 6}, sizes(paused(8, moving, taker)), "a larger number is followed")
 }
 
@@ -210,7 +219,8 @@ func cmpMap(m map[string]int) map[string]int {
 	return m
 }
 
-// Nothing moves and nothing is replaced before the extension has answered. The number of machines is followed while it gives no answer.
+// Nothing moves and nothing is replaced before the extension has answered. The number of machines is followed while it
+// gives no answer.
 func TestAnExtensionIsAskedFirst(t *testing.T) {
 	o := rolling(3, 1, 0, old(1, 3, 3, 3))
 	o.Extension = true
@@ -252,12 +262,20 @@ func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
 	d := rollout.Decide(o)
 	assert.Empty(t, d.Ask)
 	assert.Empty(t, sizes(d))
-	assert.Equal(t, "no runtime extension says whether the machines of set ms1 can be updated in place: no answer within 10 s", d.Hold)
+	assert.Equal(
+		t,
+		"no runtime extension says whether the machines of set ms1 can be updated in place: no answer within 10 s",
+		d.Hold,
+	)
 	assert.Equal(t, rollout.HeldByMachines, d.HoldBy)
 	assert.Equal(t, epoch.Add(30*time.Second), d.Recheck)
 	o.Progress.Revision = 1 // the set has just been created
 	progressing := rollout.Report(o).Conditions[1]
-	assert.Equal(t, []string{"Progressing", "False", "ExtensionFailed", d.Hold}, []string{progressing.Type, progressing.Status, progressing.Reason, progressing.Message})
+	assert.Equal(
+		t,
+		[]string{"Progressing", "False", "ExtensionFailed", d.Hold},
+		[]string{progressing.Type, progressing.Status, progressing.Reason, progressing.Message},
+	)
 
 	o.Now = epoch.Add(30 * time.Second)
 	assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Ask))
@@ -290,7 +308,11 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 	} {
 		for seed := range uint64(decidetest.Seeds(40)) {
 			spec := rollout.Observed{
-				Replicas: row.replicas, Strategy: rollout.RollingUpdate, Surge: count(row.surge), Unavailable: count(row.unavailable), Extension: true,
+				Replicas:    row.replicas,
+				Strategy:    rollout.RollingUpdate,
+				Surge:       count(row.surge),
+				Unavailable: count(row.unavailable),
+				Extension:   true,
 			}
 			w := newWorld(seed, spec)
 			w.asCAPI, w.answers = true, func() rollout.Answer { return possible }

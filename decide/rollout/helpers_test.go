@@ -18,7 +18,14 @@ func percent(n int) rollout.Bound { return rollout.Bound{Value: n, Percent: true
 // machine serves on a node of its own.
 func machine(name string, changes ...func(*rollout.Member)) rollout.Member {
 	m := rollout.Member{
-		Name: name, UID: "uid-" + name, Version: "7", Created: epoch, Node: "node-" + name, Ready: true, Available: true, Priority: 3,
+		Name:      name,
+		UID:       "uid-" + name,
+		Version:   "7",
+		Created:   epoch,
+		Node:      "node-" + name,
+		Ready:     true,
+		Available: true,
+		Priority:  3,
 	}
 	for _, c := range changes {
 		c(&m)
@@ -50,7 +57,13 @@ func chosen(m *rollout.Member) { m.Priority, m.MarkedAt = 1, "2026-01-01T00:00:0
 func old(n, replicas, live, available int) rollout.Set {
 	name := fmt.Sprintf("ms%d", n)
 	s := rollout.Set{
-		Name: name, UID: "uid-" + name, Version: "5", Created: at(time.Duration(n) * time.Hour), Replicas: replicas, Seen: replicas, Revision: int64(n),
+		Name:     name,
+		UID:      "uid-" + name,
+		Version:  "5",
+		Created:  at(time.Duration(n) * time.Hour),
+		Replicas: replicas,
+		Seen:     replicas,
+		Revision: int64(n),
 	}
 	for i := range live {
 		m := machine(fmt.Sprintf("%s-%02d", name, i), tainted)
@@ -96,7 +109,12 @@ func closed(s rollout.Set) rollout.Set {
 // rolling wants so many machines by a rolling update.
 func rolling(replicas, surge, unavailable int, sets ...rollout.Set) rollout.Observed {
 	o := rollout.Observed{
-		Now: epoch, Replicas: replicas, Strategy: rollout.RollingUpdate, Surge: count(surge), Unavailable: count(unavailable), Sets: sets,
+		Now:         epoch,
+		Replicas:    replicas,
+		Strategy:    rollout.RollingUpdate,
+		Surge:       count(surge),
+		Unavailable: count(unavailable),
+		Sets:        sets,
 	}
 	return annotated(o)
 }

@@ -86,10 +86,20 @@ func TestInPlaceSteps(t *testing.T) {
 	})
 	t.Run("an updated machine is handed over before others are selected", func(t *testing.T) {
 		d := rollout.Decide(inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 1, updated), now(2, 0, 0, 0)))
-		assert.Equal(t, []rollout.Move{{
-			Machine: rollout.Target{Name: "ms1-01", UID: "uid-ms1-01", Version: "7", Node: "node-ms1-01", Why: "it was updated in place"},
-			From:    "ms1", To: "ms2", ToUID: "uid-ms2",
-		}}, d.Move)
+		assert.Equal(t, []rollout.Move{
+			{
+				Machine: rollout.Target{
+					Name:    "ms1-01",
+					UID:     "uid-ms1-01",
+					Version: "7",
+					Node:    "node-ms1-01",
+					Why:     "it was updated in place",
+				},
+				From:  "ms1",
+				To:    "ms2",
+				ToUID: "uid-ms2",
+			},
+		}, d.Move)
 		assert.Empty(t, d.Select)
 		assert.Equal(t, "hand over 1 machine", d.Why)
 	})
@@ -98,13 +108,27 @@ func TestInPlaceSteps(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms2-00"}, names(d.Settle))
 		assert.Empty(t, d.Accept)
-		o.Sets[1] = with(o.Sets[1], 0, func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false })
+		o.Sets[1] = with(
+			o.Sets[1],
+			0,
+			func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false },
+		)
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
 		o.Sets[1].Seen = 0
-		assert.Empty(t, rollout.Decide(o).Accept, "the set may still act on its former size, for which the machine is one too many")
+		assert.Empty(
+			t,
+			rollout.Decide(o).Accept,
+			"the set may still act on its former size, for which the machine is one too many",
+		)
 	})
 	t.Run("one whose label is to go is no candidate: it would keep it", func(t *testing.T) {
-		o := inPlace(3, 0, 1, closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.HandedOver = true })), now(2, 2, 2, 2))
+		o := inPlace(
+			3,
+			0,
+			1,
+			closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.HandedOver = true })),
+			now(2, 2, 2, 2),
+		)
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms1-00"}, names(d.Accept))
 		assert.Empty(t, d.Candidates)
@@ -112,10 +136,18 @@ func TestInPlaceSteps(t *testing.T) {
 	t.Run("one that was updated serves again when the strategy is another one meanwhile", func(t *testing.T) {
 		o := closed(with(old(1, 3, 3, 3), 0, updated))
 		assert.Empty(t, rollout.Decide(inPlace(3, 0, 1, o, now(2, 0, 0, 0))).Settle)
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).Settle))
+		assert.Equal(
+			t,
+			[]string{"ms1-00"},
+			names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).Settle),
+		)
 	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
-		give := with(with(old(1, 0, 1, 1), 0, handed), 0, func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false })
+		give := with(
+			with(old(1, 0, 1, 1), 0, handed),
+			0,
+			func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false },
+		)
 		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))
 		assert.Empty(t, rollout.Decide(o).Accept)
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).Accept), "which promises nothing")

@@ -12,13 +12,14 @@ import (
 	"millwright/decide/phrase"
 )
 
-// updateInPlace sizes the sets of an in-place update: the sizes follow the machines that were handed over. It runs with each
-// decision, so that a changed number of machines is followed during the update.
+// updateInPlace sizes the sets of an in-place update: the sizes follow the machines that were handed over. It runs with
+// each decision, so that a changed number of machines is followed during the update.
 func (p *planner) updateInPlace() {
 	current := p.current
 	p.loseMachines()
 	p.grow(p.surge)
-	p.enlarge(current, p.o.Replicas-sum(p.sets, size)) // whatever the rollout step allows: old sets no longer create machines
+	// whatever the rollout step allows: old sets no longer create machines
+	p.enlarge(current, p.o.Replicas-sum(p.sets, size))
 	if current.size >= p.o.Replicas && current.available >= min(p.needed, current.size) {
 		for _, set := range p.old() { // the rest was never updated: surge machines took its place
 			p.lower(set, set.size, "the new set has all machines that are wanted")
@@ -35,8 +36,8 @@ func (p *planner) updateInPlace() {
 	}
 }
 
-// reduce lowers old sets when fewer machines are wanted. It keeps machines that are being updated, since a set might delete any
-// of them.
+// reduce lowers old sets when fewer machines are wanted. It keeps machines that are being updated, since a set might
+// delete any of them.
 func (p *planner) reduce() {
 	over := sum(p.sets, size) - p.o.Replicas - p.surge
 	for _, set := range p.old() {
@@ -56,8 +57,8 @@ type Move struct {
 	ToUID   string
 }
 
-// handOver decides the changes to machines and nodes of an in-place update. Machines are handed over before the next ones are
-// selected. Both happen only while no size changes.
+// handOver decides the changes to machines and nodes of an in-place update. Machines are handed over before the next
+// ones are selected. Both happen only while no size changes.
 func (p *planner) handOver(d *Decision) {
 	p.finishInPlace(d)
 	if p.current == nil || !p.o.inPlace() {
@@ -92,10 +93,10 @@ func (p *planner) each(visit func(*setPlan, Member)) {
 	}
 }
 
-// finishInPlace ends the update at nodes of machines that were handed over or belong to the current set, and at all nodes once
-// the strategy is no longer in-place. The label update-result protects a machine from its new set. It is removed last, once the
-// set counts the machine or the machine may be lost: without that label, a node that still reports its update would seem
-// updated for the current template.
+// finishInPlace ends the update at nodes of machines that were handed over or belong to the current set, and at all
+// nodes once the strategy is no longer in-place. The label update-result protects a machine from its new set. It is
+// removed last, once the set counts the machine or the machine may be lost: without that label, a node that still
+// reports its update would seem updated for the current template.
 func (p *planner) finishInPlace(d *Decision) {
 	p.each(func(set *setPlan, m Member) {
 		current := set == p.current
@@ -110,9 +111,9 @@ func (p *planner) finishInPlace(d *Decision) {
 	})
 }
 
-// unprotects reports whether a set counts the machines that were handed over to it, or may lose them. A set counts them once
-// its status shows that it acts on a size that includes them, because its cached size may be older than its cached machines. A
-// former set may lose as many as the deployment can spare, and all of them with Recreate.
+// unprotects reports whether a set counts the machines that were handed over to it, or may lose them. A set counts them
+// once its status shows that it acts on a size that includes them, because its cached size may be older than its cached
+// machines. A former set may lose as many as the deployment can spare, and all of them with Recreate.
 func (p *planner) unprotects(set *setPlan) bool {
 	counts := min(set.Replicas, set.Seen)
 	lost := set != p.current && (p.o.Strategy == Recreate || p.budget() >= 0) // budget assumes that they are lost
@@ -126,8 +127,9 @@ func add[T any](list *[]T, entry T) {
 	}
 }
 
-// choose selects the next nodes to update: unhealthy ones first, because they cost no availability, then from the oldest set
-// on, as many as may be unavailable. Source of the formulas: MCM, but a machine being updated is counted once.
+// choose selects the next nodes to update: unhealthy ones first, because they cost no availability, then from the
+// oldest set on, as many as may be unavailable. Source of the formulas: MCM, but a machine being updated is counted
+// once.
 func (p *planner) choose(d *Decision) {
 	under := p.underWay()
 	waiting := max(p.current.size-p.current.available, 0)
@@ -151,11 +153,11 @@ func (p *planner) choose(d *Decision) {
 	}
 }
 
-// markNodes keeps new pods off nodes of old sets, also nodes that joined late, and allows pods again on nodes of a set that is
-// now the current one. It goes by the present state of each node.
+// markNodes keeps new pods off nodes of old sets, also nodes that joined late, and allows pods again on nodes of a set
+// that is now the current one. It goes by the present state of each node.
 //
-// It keeps the cluster autoscaler off all nodes while old and new ones are mixed, and removes our annotations afterwards. It
-// respects an annotation that somebody else set. The annotation of a preserved machine stays.
+// It keeps the cluster autoscaler off all nodes while old and new ones are mixed, and removes our annotations
+// afterwards. It respects an annotation that somebody else set. The annotation of a preserved machine stays.
 func (p *planner) markNodes(d *Decision, rolls bool) {
 	taint := rolls && p.current != nil && p.o.Strategy != Recreate
 	guard := p.o.Guard && d.Rolling
@@ -190,8 +192,8 @@ type Trigger struct {
 	At   string   // time for entries without one, as in the old form
 }
 
-// Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts the old
-// form to the new one. It is safe to apply twice.
+// Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts
+// the old form to the new one. It is safe to apply twice.
 func (t Trigger) Apply(annotation string) string {
 	return t.keep(scaleDownRequests(annotation, t.At))
 }
@@ -206,8 +208,8 @@ func (t Trigger) keep(requests []scaleDownRequest) string {
 // scaleDownRequest is an entry of that annotation.
 type scaleDownRequest struct{ name, at string }
 
-// scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time of the
-// last change of the size. Entries that cannot be read are dropped, as in MCM.
+// scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time
+// of the last change of the size. Entries that cannot be read are dropped, as in MCM.
 func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	var requests []scaleDownRequest
 	known := make(map[string]bool, strings.Count(annotation, ",")+1)
@@ -224,8 +226,8 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	return requests
 }
 
-// scaler marks the machines that the autoscaler names, unmarks those that it no longer names, and drops from the annotation
-// machines that are gone, being deleted or Failed. It is safe to repeat.
+// scaler marks the machines that the autoscaler names, unmarks those that it no longer names, and drops from the
+// annotation machines that are gone, being deleted or Failed. It is safe to repeat.
 func (o Observed) scaler(d *Decision) {
 	t := Trigger{At: cmp.Or(o.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.Trigger, t.At)

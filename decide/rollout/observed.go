@@ -59,8 +59,8 @@ type Member struct {
 
 	Ready     bool // in phase Running
 	Available bool // ready for long enough, or without a cluster to join; never while Deleting or Updating
-	// Unhealthy: its set deletes this machine before any that is available, because it failed, its creation keeps failing, or
-	// it has no node or an unhealthy one. False if that is not known: the worst case is assumed.
+	// Unhealthy: its set deletes this machine before any that is available, because it failed, its creation keeps failing,
+	// or it has no node or an unhealthy one. False if that is not known: the worst case is assumed.
 	Unhealthy bool
 	Failed    bool   // in phase Failed
 	Troubled  bool   // status.lastOperation failed
@@ -78,7 +78,8 @@ type Member struct {
 	Updating     bool   // its node is selected for an in-place update that has not succeeded
 	// Candidate: its node has the label candidate-for-update.
 	Candidate bool
-	// Unacknowledged: another set moved it to this one to be updated in place, and the size of this set does not count it yet.
+	// Unacknowledged: another set moved it to this one to be updated in place, and the size of this set does not count it
+	// yet.
 	Unacknowledged bool
 	Moved          bool // another set moved it to this one, and its update in place has not begun
 }
@@ -95,18 +96,19 @@ type Set struct {
 	Current   bool // it matches the deployment's present template
 	// Twin: it has the deployment's present template, but another set is Current. A rollback to it would change nothing.
 	Twin bool
-	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate shop/join". No rollback
-	// returns to it. Empty: none.
-	Lacks     string
-	Deleting  bool
-	Orphaning bool // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
+	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate
+	// shop/join". No rollback returns to it. Empty: none.
+	Lacks    string
+	Deleting bool
+	// it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
+	Orphaning bool
 	Finalizer bool // our finalizer is set
 	Replicas  int  // spec.replicas
 
 	Machines []Member // in any order
 	Counted  int      // machines in its status; exceeds Machines if their cache is behind; zero: that cache is current
-	// Seen is the size that its workflow acted on when it last wrote the status. If it differs from Replicas, the workflow may
-	// still create or delete machines for that size, or for any size between.
+	// Seen is the size that its workflow acted on when it last wrote the status. If it differs from Replicas, the workflow
+	// may still create or delete machines for that size, or for any size between.
 	Seen int
 
 	Revision  int64  // zero: none yet
@@ -162,17 +164,19 @@ type Observed struct {
 	Surge       Bound // rounded up
 	Unavailable Bound // maxUnavailable, rounded down
 	Deleting    bool
-	Orphaning   bool   // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its sets yet
-	Finalizer   bool   // our finalizer is set
-	Invalid     string // why the deployment is invalid, in one sentence; empty: it is valid
-	NoSet       string // why the last creation of the current set failed; empty: it did not fail
+	// it is being deleted with --cascade=orphan, and the garbage collector has not let go of its sets yet
+	Orphaning bool
+	Finalizer bool   // our finalizer is set
+	Invalid   string // why the deployment is invalid, in one sentence; empty: it is valid
+	NoSet     string // why the last creation of the current set failed; empty: it did not fail
 	// Suspended says why nothing is done, whatever is asked for: no set is deleted either. Empty: it is not so.
 	Suspended string
 	// NoCreate is why no set is created for the template, although it has none. Zero: one is created.
 	NoCreate Problem
 	// Wake is when other facts hold although nothing changes: another set has to become the current one. Zero: never.
 	Wake time.Time
-	// Machines holds the facts from which the conditions of Cluster API are made. Nil: the conditions are those of Millwright.
+	// Machines holds the facts from which the conditions of Cluster API are made. Nil: the conditions are those of
+	// Millwright.
 	Machines *scale.Observed
 	Frozen   bool // label freeze
 	Unfreeze bool // annotation unfreeze: the freeze of the deployment and of its sets ends
@@ -183,8 +187,8 @@ type Observed struct {
 	Held     string // why this revision is held, such as who cancelled it; empty: it is not
 	Steps    []Step // in order; none: all machines at once
 	Approved int    // number of steps that people approved for this revision, counted from the first
-	// FreeWhenDeleting: a machine that is being deleted takes no place. If false, the default, there are never more machines
-	// than wanted and surge, including machines that are being deleted.
+	// FreeWhenDeleting: a machine that is being deleted takes no place. If false, the default, there are never more
+	// machines than wanted and surge, including machines that are being deleted.
 	FreeWhenDeleting bool
 	HistoryLimit     *int           // old sets without machines to keep; nil: all
 	Deadline         *time.Duration // longest time without progress; nil: unlimited
@@ -198,8 +202,8 @@ type Observed struct {
 	Progress Progress // as recorded
 	Sets     []Set    // in any order
 	Orphans  []Orphan // in any order
-	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: none did, or a person has
-	// changed the template since.
+	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: none did, or a person
+	// has changed the template since.
 	RolledBackTo string
 
 	Due       int // number of machines that wait for a grant
@@ -210,11 +214,18 @@ type Observed struct {
 	Reported           Status // the present status, with conditions of all types
 }
 
-// Sorted returns a copy with sets from the oldest to the newest, orphans and machines by name, and no negative number of replicas.
+// Sorted returns a copy with sets from the oldest to the newest, orphans and machines by name, and no negative number
+// of replicas.
 func (o Observed) Sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
-	o.Sets = list.Sorted(o.Sets, func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
-	o.Orphans = list.Sorted(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	o.Sets = list.Sorted(
+		o.Sets,
+		func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
+	)
+	o.Orphans = list.Sorted(
+		o.Orphans,
+		func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
+	)
 	byName := func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
 	for i := range o.Sets {
 		o.Sets[i].Machines = list.SortedLarge(o.Sets[i].Machines, byName)
@@ -227,8 +238,8 @@ func (o Observed) reported(kind string) Condition {
 	return list.Find(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
 }
 
-// Of returns the number of machines that a bound means for a total; up rounds a percentage up, else down. A negative bound
-// counts as zero.
+// Of returns the number of machines that a bound means for a total; up rounds a percentage up, else down. A negative
+// bound counts as zero.
 func (b Bound) Of(total int, up bool) int {
 	value := max(b.Value, 0)
 	if !b.Percent {
@@ -241,9 +252,9 @@ func (b Bound) Of(total int, up bool) int {
 	return n / 100
 }
 
-// Bounds returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. If both are zero,
-// one may be unavailable, because nothing could change otherwise. Recreate and OnDelete have neither, and InPlaceManual has no
-// surge. Source of the rounding: MCM, surge up and unavailable down.
+// Bounds returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. If both
+// are zero, one may be unavailable, because nothing could change otherwise. Recreate and OnDelete have neither, and
+// InPlaceManual has no surge. Source of the rounding: MCM, surge up and unavailable down.
 func Bounds(o Observed) (surge, unavailable int) {
 	if o.Replicas <= 0 || o.Strategy == Recreate || o.Strategy == OnDelete {
 		return 0, 0
@@ -258,7 +269,8 @@ func Bounds(o Observed) (surge, unavailable int) {
 	return surge, min(unavailable, o.Replicas)
 }
 
-// most returns the value of the annotation max-replicas. Source: MCM, where only a rolling update counts its surge there.
+// most returns the value of the annotation max-replicas. Source: MCM, where only a rolling update counts its surge
+// there.
 func most(o Observed) int {
 	surge, _ := Bounds(o)
 	if o.Strategy != RollingUpdate {
@@ -270,7 +282,8 @@ func most(o Observed) int {
 // inPlace reports whether machines keep their instances.
 func (o Observed) inPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
 
-// stepped reports whether rollout steps apply. With the other strategies the number of new machines does not depend on us.
+// stepped reports whether rollout steps apply. With the other strategies the number of new machines does not depend on
+// us.
 func (o Observed) stepped() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
 
 // StepCount returns how many steps a rollout has. Zero: no steps, or the strategy has none.

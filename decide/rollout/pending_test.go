@@ -70,15 +70,29 @@ func TestPending(t *testing.T) {
 	t.Run("as time passes it is late", func(t *testing.T) {
 		o := reported(rolling(3, 1, 0, now(1, 3, 3, 2)))
 		o.Deadline = new(time.Minute)
-		o.Reported.Conditions[1] = rollout.Condition{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: o.Now}
+		o.Reported.Conditions[1] = rollout.Condition{
+			Type:    "Progressing",
+			Status:  "True",
+			Reason:  "MachineSetUpdated",
+			Updated: o.Now,
+		}
 		o.Reported.Conditions[1].Message = rollout.Report(o).Conditions[1].Message
 		plan := rollout.Look(o)
 		assert.False(t, plan.Unreported)
-		assert.Equal(t, attention.Decision{Need: scale, Why: plan.Decision.Why + "; it waits for the time to pass", Waits: plan.Decision.Why}, plan.Pending)
+		assert.Equal(
+			t,
+			attention.Decision{
+				Need:  scale,
+				Why:   plan.Decision.Why + "; it waits for the time to pass",
+				Waits: plan.Decision.Why,
+			},
+			plan.Pending,
+		)
 	})
 }
 
-// What is only a matter of writing the status is not what people wait for: the status that is written shows what comes after it.
+// What is only a matter of writing the status is not what people wait for: the status that is written shows what comes
+// after it.
 func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 	calm := rolling(3, 1, 0, now(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"

@@ -72,10 +72,12 @@ func read(s Set) *setPlan {
 		unhealthy: of(func(m Member) bool { return m.Unhealthy && !m.Preserved && !m.Available && !m.Updating }),
 		chosen:    of(func(m Member) bool { return m.First || m.Priority <= vocabulary.PriorityChosen && m.MarkedAt != "" }),
 	}
-	exposed := slices.ContainsFunc(active, func(m Member) bool { // an available machine may be deleted before one that is not
+	exposed := slices.ContainsFunc(active, func(m Member) bool {
+		// an available machine may be deleted before one that is not
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.Seen != s.Replicas || s.Transfer.To != "" { // its workflow may have chosen when other machines were unhealthy
+	if exposed || s.Seen != s.Replicas || s.Transfer.To != "" {
+		// its workflow may have chosen when other machines were unhealthy
 		set.unhealthy = 0
 	}
 	return set
@@ -97,8 +99,9 @@ func sum(sets []*setPlan, of func(*setPlan) int) int {
 func size(set *setPlan) int { return set.size }
 
 // occupied returns how many places the machines of a set take: those that exist or are about to be created and, unless
-// FreeWhenDeleting, those that are being deleted. It uses the largest size that the set's workflow may act on, because it may
-// be creating machines now. A set that grows may still delete the surplus of a smaller size, and then create other machines.
+// FreeWhenDeleting, those that are being deleted. It uses the largest size that the set's workflow may act on, because
+// it may be creating machines now. A set that grows may still delete the surplus of a smaller size, and then create
+// other machines.
 func (p *planner) occupied(set *setPlan) int {
 	most := max(set.size, set.Replicas, set.Seen)
 	here := max(most, set.active)
@@ -111,8 +114,8 @@ func (p *planner) occupied(set *setPlan) int {
 	return max(here+set.terminating, set.Counted)
 }
 
-// plain reports whether only the number of machines can differ: there is no machine of another template, and the last rollout
-// is complete. Then a new number is followed at once, as in MCM: a scale-up does not wait for drains.
+// plain reports whether only the number of machines can differ: there is no machine of another template, and the last
+// rollout is complete. Then a new number is followed at once, as in MCM: a scale-up does not wait for drains.
 func (p *planner) plain() bool {
 	return !p.underway() && p.o.reported(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
 }
@@ -143,14 +146,14 @@ func (p *planner) here() int {
 	return active + sum(p.sets, func(set *setPlan) int { return set.terminating }) + p.terminating
 }
 
-// guaranteed returns how many machines of a set certainly stay available at size n. The set may delete available machines
-// first, except that unhealthy ones always precede them, and its workflow may still act on a smaller size.
+// guaranteed returns how many machines of a set certainly stay available at size n. The set may delete available
+// machines first, except that unhealthy ones always precede them, and its workflow may still act on a smaller size.
 func (set *setPlan) guaranteed(n int) int {
 	return set.available - min(max(set.safe()-min(n, set.least()), 0), set.available)
 }
 
-// safe returns the smallest size at which the set surely loses no available machine: all that are unhealthy may go. A set that hands machines
-// over chooses those with a node, which are available, before those that it still creates.
+// safe returns the smallest size at which the set surely loses no available machine: all that are unhealthy may go. A
+// set that hands machines over chooses those with a node, which are available, before those that it still creates.
 func (set *setPlan) safe() int {
 	if set.transfer.To != "" {
 		return max(set.active, set.size, set.Replicas, set.Seen)
@@ -161,12 +164,13 @@ func (set *setPlan) safe() int {
 // least returns the smallest size that the set's workflow may act on.
 func (set *setPlan) least() int { return min(set.size, set.Replicas, set.Seen) }
 
-// put gives a set a size, and reports whether it did. While a set's workflow has not seen the last size, the size changes only
-// in the same direction, so that old and new size bound how many machines the set can have. Exception: outside of a rollout, a
-// scale-down may be reverted before the set has acted on it. A scale-up may not: machines being created are not known yet, and
-// a new template would add as many again.
+// put gives a set a size, and reports whether it did. While a set's workflow has not seen the last size, the size
+// changes only in the same direction, so that old and new size bound how many machines the set can have. Exception:
+// outside of a rollout, a scale-down may be reverted before the set has acted on it. A scale-up may not: machines being
+// created are not known yet, and a new template would add as many again.
 func (set *setPlan) put(n int, why string) bool {
-	if n == set.size || n > set.Replicas && set.Seen > set.Replicas && !set.free || n < set.Replicas && set.Seen < set.Replicas {
+	if n == set.size || n > set.Replicas && set.Seen > set.Replicas && !set.free ||
+		n < set.Replicas && set.Seen < set.Replicas {
 		return false
 	}
 	set.size, set.why = n, why

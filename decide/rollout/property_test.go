@@ -19,7 +19,14 @@ import (
 func anyDeployment(d *dice, most int) rollout.Observed {
 	o := anySpec(d)
 	o.Now, o.Replicas = epoch, d.below(most)
-	o.Strategy = pick(d, rollout.RollingUpdate, rollout.Recreate, rollout.InPlaceAuto, rollout.InPlaceManual, rollout.OnDelete)
+	o.Strategy = pick(
+		d,
+		rollout.RollingUpdate,
+		rollout.Recreate,
+		rollout.InPlaceAuto,
+		rollout.InPlaceManual,
+		rollout.OnDelete,
+	)
 	o.Deleting, o.Paused, o.FreeWhenDeleting, o.Frozen = d.oneIn(15), d.oneIn(8), d.oneIn(6), d.oneIn(9)
 	o.Approved, o.Guard = d.below(3), d.oneIn(2)
 	if d.oneIn(8) {
@@ -31,7 +38,13 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 	if d.oneIn(4) {
 		o.Automatic = rollout.AutoRollback{OnDeadline: true, Failed: true, MaxFailed: d.below(4)}
 		o.Deadline = new(time.Minute)
-		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Reason: pick(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"), Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{
+			{
+				Type:    "Progressing",
+				Reason:  pick(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"),
+				Updated: at(-time.Hour),
+			},
+		}
 	}
 	for n := range d.below(5) {
 		live := d.below(most)
@@ -42,7 +55,21 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 			s.Seen = d.below(most)
 		}
 		for i := range s.Machines {
-			change := pick(d, sick, failed, preserved, deleting, updating, candidate, updated, handed, tainted, guarded, nodeless, chosen)
+			change := pick(
+				d,
+				sick,
+				failed,
+				preserved,
+				deleting,
+				updating,
+				candidate,
+				updated,
+				handed,
+				tainted,
+				guarded,
+				nodeless,
+				chosen,
+			)
 			if d.oneIn(3) {
 				s = with(s, i, change)
 			}

@@ -34,23 +34,27 @@ func (p *planner) count() Counts {
 	return c
 }
 
-// complete reports whether the wanted machines exist, available and of the current template, and no others. A failed machine
-// that is preserved counts as one of them.
+// complete reports whether the wanted machines exist, available and of the current template, and no others. A failed
+// machine that is preserved counts as one of them.
 func (p *planner) complete() bool {
 	c := p.count()
-	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas && p.current.Seen == p.o.Replicas &&
-		c.Updated == p.o.Replicas && c.Replicas == p.o.Replicas && c.Available+c.PreservedFailed >= p.o.Replicas
+	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas &&
+		p.current.Seen == p.o.Replicas &&
+		c.Updated == p.o.Replicas &&
+		c.Replicas == p.o.Replicas &&
+		c.Available+c.PreservedFailed >= p.o.Replicas
 }
 
-// moved reports whether there was progress since the status was written: more new, fewer old, more ready or more available
-// machines. Source: MCM. A rollout that was stopped gets its whole deadline again, and so does a new revision, which is not
-// late because the former one was.
+// moved reports whether there was progress since the status was written: more new, fewer old, more ready or more
+// available machines. Source: MCM. A rollout that was stopped gets its whole deadline again, and so does a new
+// revision, which is not late because the former one was.
 func (p *planner) moved() bool {
 	if p.fresh() {
 		return true
 	}
 	c, r := p.count(), p.o.Reported.Counts
-	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready || c.Available > r.Available {
+	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready ||
+		c.Available > r.Available {
 		return true
 	}
 	rests := []string{
@@ -69,7 +73,8 @@ func (p *planner) fresh() bool {
 func (p *planner) due() time.Time {
 	last := p.o.reported(vocabulary.ConditionProgressing)
 	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if p.o.Deadline == nil || late || p.plain() || p.o.Stopped() != "" || last.Updated.IsZero() || p.complete() || p.moved() {
+	if p.o.Deadline == nil || late || p.plain() || p.o.Stopped() != "" || last.Updated.IsZero() || p.complete() ||
+		p.moved() {
 		return time.Time{}
 	}
 	return last.Updated.Add(*p.o.Deadline + p.o.Absent)
@@ -87,14 +92,18 @@ func (p *planner) late() bool {
 
 // Stopped says why the template is not rolled out; empty: it is.
 func (o Observed) Stopped() string {
-	return cmp.Or(phrase.If(o.Paused, "paused%s", phrase.By(o.PausedBy)), phrase.If(o.Held != "", "held%s", phrase.By(o.Held)))
+	return cmp.Or(
+		phrase.If(o.Paused, "paused%s", phrase.By(o.PausedBy)),
+		phrase.If(o.Held != "", "held%s", phrase.By(o.Held)),
+	)
 }
 
 // Status is what the deployment's status should be.
 type Status struct {
 	Counts     Counts
 	Conditions []Condition // Available and Progressing, and ReplicaFailure and Frozen while they are True
-	Failed     []string    // names of machines whose last operation failed, as scale.Names returns them, without preserved Failed ones
+	// names of machines whose last operation failed, as scale.Names returns them, without preserved Failed ones
+	Failed []string
 }
 
 // Report returns the Status of Look.
@@ -121,7 +130,8 @@ func (p *planner) report() Status {
 	return s
 }
 
-// isAvailable reports whether enough machines are available. Preserved Failed machines do not count as missing. Source: MCM.
+// isAvailable reports whether enough machines are available. Preserved Failed machines do not count as missing. Source:
+// MCM.
 func (p *planner) isAvailable() Condition {
 	c := Condition{
 		Type: vocabulary.ConditionAvailable, Status: "True", Reason: vocabulary.ReasonMinimumReplicasAvailable,
@@ -133,8 +143,8 @@ func (p *planner) isAvailable() Condition {
 	return c
 }
 
-// isProgressing reports the state of the rollout. Updated is the time of the last progress, from which the progress deadline
-// counts.
+// isProgressing reports the state of the rollout. Updated is the time of the last progress, from which the progress
+// deadline counts.
 func (p *planner) isProgressing() Condition {
 	was := p.o.reported(vocabulary.ConditionProgressing)
 	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.o.Stopped() != "" && !p.complete() {
@@ -142,7 +152,11 @@ func (p *planner) isProgressing() Condition {
 	}
 	c := p.state(was.Reason)
 	c.Type, c.Updated = vocabulary.ConditionProgressing, was.Updated
-	progressing := []string{vocabulary.ReasonNewMachineSetCreated, vocabulary.ReasonFoundNewMachineSet, vocabulary.ReasonMachineSetUpdated}
+	progressing := []string{
+		vocabulary.ReasonNewMachineSetCreated,
+		vocabulary.ReasonFoundNewMachineSet,
+		vocabulary.ReasonMachineSetUpdated,
+	}
 	if was.Reason != c.Reason || c.Updated.IsZero() || p.moved() && slices.Contains(progressing, c.Reason) {
 		c.Updated = p.o.Now
 	}
@@ -153,13 +167,26 @@ func (p *planner) isProgressing() Condition {
 func (p *planner) state(was string) Condition {
 	counts := p.count()
 	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machines(p.o.Replicas), counts.Available)
-	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == "" // only the number of machines changed, which is no rollout
+	// only the number of machines changed, which is no rollout
+	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == ""
 	return cmp.Or(
 		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
-		list.When(p.o.Suspended != "", Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.Suspended}),
-		list.When(p.complete() || scaled, Condition{Status: "True", Reason: vocabulary.ReasonNewMachineSetAvailable, Message: done}),
-		list.When(p.o.Paused, Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage(p.o.Stopped())}),
-		list.When(p.o.Held != "", Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.o.Stopped())}),
+		list.When(
+			p.o.Suspended != "",
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.Suspended},
+		),
+		list.When(
+			p.complete() || scaled,
+			Condition{Status: "True", Reason: vocabulary.ReasonNewMachineSetAvailable, Message: done},
+		),
+		list.When(
+			p.o.Paused,
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage(p.o.Stopped())},
+		),
+		list.When(
+			p.o.Held != "",
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.o.Stopped())},
+		),
 		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
 		list.When(p.o.NoCreate.Reason != "" && p.current == nil && !p.o.Deleting,
@@ -176,9 +203,17 @@ func (p *planner) running(was, done string) Condition {
 	case p.noAnswer() != "":
 		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.noAnswer()}
 	case begun != "" && pause == nil && !p.late(): // also if the former revision was paused, held or late
-		return Condition{Status: "True", Reason: begun, Message: fmt.Sprintf("set %s is now the current one; %s", p.current.Name, done)}
+		return Condition{
+			Status:  "True",
+			Reason:  begun,
+			Message: fmt.Sprintf("set %s is now the current one; %s", p.current.Name, done),
+		}
 	case was == vocabulary.ReasonDeploymentPaused || was == vocabulary.ReasonRolloutHeld:
-		return Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentResumed, Message: "the rollout resumed; " + done}
+		return Condition{
+			Status:  "Unknown",
+			Reason:  vocabulary.ReasonDeploymentResumed,
+			Message: "the rollout resumed; " + done,
+		}
 	case pause != nil:
 		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.says(p.o.Now)}
 	case p.late():
@@ -210,12 +245,17 @@ func (p *planner) pausedMessage(why string) string {
 	return fmt.Sprintf("%s: %d of %s up to date", why, p.count().Updated, machines(p.o.Replicas))
 }
 
-// failure repeats the ReplicaFailure of the current set, or else of any set. An empty reason means none. The message does not change while
-// the reason is the same: a failure of another machine is no news.
+// failure repeats the ReplicaFailure of the current set, or else of any set. An empty reason means none. The message
+// does not change while the reason is the same: a failure of another machine is no news.
 func (p *planner) failure() Condition {
 	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
 	set := cmp.Or(list.Find(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})
-	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: "True", Reason: set.Failure.Reason, Message: set.Failure.Message}
+	c := Condition{
+		Type:    vocabulary.ConditionReplicaFailure,
+		Status:  "True",
+		Reason:  set.Failure.Reason,
+		Message: set.Failure.Message,
+	}
 	if was := p.o.reported(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
 		c.Message = was.Message
 	}
@@ -225,8 +265,14 @@ func (p *planner) failure() Condition {
 // isFrozen reports the label freeze of the deployment, or else of one of its sets.
 func (p *planner) isFrozen() Condition {
 	set := cmp.Or(list.Find(p.sets, func(set *setPlan) bool { return set.Frozen }), &setPlan{})
-	message := fmt.Sprintf("No machine is created while the label freeze%s is True", phrase.If(!p.o.Frozen, " of set %s", set.Name))
+	message := fmt.Sprintf(
+		"No machine is created while the label freeze%s is True",
+		phrase.If(!p.o.Frozen, " of set %s", set.Name),
+	)
 	return list.When(p.o.Frozen || set.Frozen, Condition{
-		Type: vocabulary.ConditionFrozen, Status: "True", Reason: vocabulary.ReasonMachineDeploymentStateSync, Message: message,
+		Type:    vocabulary.ConditionFrozen,
+		Status:  "True",
+		Reason:  vocabulary.ReasonMachineDeploymentStateSync,
+		Message: message,
 	})
 }

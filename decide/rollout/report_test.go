@@ -15,9 +15,19 @@ func say(reason string, updated time.Time) []rollout.Condition {
 }
 
 func TestCounts(t *testing.T) {
-	o := rolling(5, 1, 0, plus(with(old(1, 3, 3, 3), 0, failed, preserved), machine("out", deleting)), with(now(2, 2, 2, 2), 1, failed))
+	o := rolling(
+		5,
+		1,
+		0,
+		plus(with(old(1, 3, 3, 3), 0, failed, preserved), machine("out", deleting)),
+		with(now(2, 2, 2, 2), 1, failed),
+	)
 	status := rollout.Report(o)
-	assert.Equal(t, rollout.Counts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1}, status.Counts)
+	assert.Equal(
+		t,
+		rollout.Counts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1},
+		status.Counts,
+	)
 	assert.Equal(t, []string{"ms2-01"}, status.Failed)
 	t.Run("a change of one number alone is seen", func(t *testing.T) {
 		before := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed)))
@@ -143,11 +153,19 @@ func TestThaw(t *testing.T) {
 func TestAlarms(t *testing.T) {
 	o := rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1))
 	o.Sets[0].Failure = rollout.Problem{Reason: "FailedDelete", Message: "old"}
-	assert.Equal(t, rollout.Condition{Type: "ReplicaFailure", Status: "True", Reason: "FailedDelete", Message: "old"}, rollout.Report(o).Conditions[2])
+	assert.Equal(
+		t,
+		rollout.Condition{Type: "ReplicaFailure", Status: "True", Reason: "FailedDelete", Message: "old"},
+		rollout.Report(o).Conditions[2],
+	)
 	o.Sets[1].Failure = rollout.Problem{Reason: "FailedCreate", Message: "new"}
 	assert.Equal(t, "FailedCreate", rollout.Report(o).Conditions[2].Reason, "what the current set says comes first")
 	o.Sets[1].Frozen = true
-	assert.Equal(t, "No machine is created while the label freeze of set ms2 is True", rollout.Report(o).Conditions[3].Message)
+	assert.Equal(
+		t,
+		"No machine is created while the label freeze of set ms2 is True",
+		rollout.Report(o).Conditions[3].Message,
+	)
 	o.Frozen = true
 	assert.Equal(t, "No machine is created while the label freeze is True", rollout.Report(o).Conditions[3].Message)
 	assert.Equal(t, "MachineDeploymentStateSync", rollout.Report(o).Conditions[3].Reason)

@@ -46,13 +46,16 @@ func (p *planner) asked() *Rollback {
 // rollback returns to the template of a set; because is the reason of an automatic rollback.
 func (set *setPlan) rollback(because string) *Rollback {
 	return &Rollback{
-		Set: new(set.target("its template returns")), Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollback, Automatic: because != "",
-		Why: fmt.Sprintf("return to revision %d, set %s%s", set.Revision, set.Name, because),
+		Set:       new(set.target("its template returns")),
+		Revision:  set.Revision,
+		Reason:    vocabulary.ReasonDeploymentRollback,
+		Automatic: because != "",
+		Why:       fmt.Sprintf("return to revision %d, set %s%s", set.Revision, set.Name, because),
 	}
 }
 
-// former returns the set of a revision, or for 0 the set of the second highest revision. Source: MCM. Sets that are being
-// deleted do not count.
+// former returns the set of a revision, or for 0 the set of the second highest revision. Source: MCM. Sets that are
+// being deleted do not count.
 func (p *planner) former(revision int64) *setPlan {
 	sets := slices.Clone(p.sets)
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.Revision, x.Revision) })
@@ -62,8 +65,8 @@ func (p *planner) former(revision int64) *setPlan {
 	return list.Find(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
 }
 
-// automatic rolls back a revision that fails, if the policy says so. A template restored by an automatic rollback is not rolled
-// back automatically again: two bad revisions would alternate for ever.
+// automatic rolls back a revision that fails, if the policy says so. A template restored by an automatic rollback is
+// not rolled back automatically again: two bad revisions would alternate for ever.
 func (p *planner) automatic(failed []string) *Rollback {
 	if p.o.Stopped() != "" || p.current.UID == p.o.RolledBackTo || p.complete() {
 		return nil
@@ -75,7 +78,8 @@ func (p *planner) automatic(failed []string) *Rollback {
 	case a.OnDeadline && p.late():
 		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
 	}
-	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin || set.Lacks != "" }) // another template, and one that exists
+	// another template, and one that exists
+	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin || set.Lacks != "" })
 	if why == "" || len(old) == 0 {
 		return nil
 	}
@@ -142,7 +146,8 @@ type PausePoint struct {
 }
 
 func (at *PausePoint) says(now time.Time) string {
-	return at.Reached() + " and waits until " + cmp.Or(phrase.If(at.Approve, "a person passes it"), phrase.Clock(at.Until, now))
+	return at.Reached() + " and waits until " +
+		cmp.Or(phrase.If(at.Approve, "a person passes it"), phrase.Clock(at.Until, now))
 }
 
 // Reached says which step has its machines, without until when it waits.
@@ -150,8 +155,8 @@ func (at *PausePoint) Reached() string {
 	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machines(at.Size))
 }
 
-// progress returns the updated record of the revision being rolled out, and its pause point, if any. It sets target to the
-// number of new machines that the current step wants.
+// progress returns the updated record of the revision being rolled out, and its pause point, if any. It sets target to
+// the number of new machines that the current step wants.
 func (p *planner) progress() (Progress, *PausePoint) {
 	record := p.o.Progress
 	if p.current == nil {
@@ -194,8 +199,8 @@ func (p *planner) underway() bool {
 	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.active+set.terminating) }) > 0
 }
 
-// failures adds new machines that failed to the known ones, up to one more than MaxFailed. Without a MaxFailed it adds none.
-// Known ones stay.
+// failures adds new machines that failed to the known ones, up to one more than MaxFailed. Without a MaxFailed it adds
+// none. Known ones stay.
 func (p *planner) failures(known []string) []string {
 	if !p.o.Automatic.Failed {
 		return known

@@ -70,7 +70,15 @@ func TestAutomaticRollback(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback, "which is on record first")
-		assert.Equal(t, rollout.Decision{Revision: 3, Record: &rollout.Progress{Revision: 3, Failed: []string{"ms3-00", "ms3-01"}}, Why: d.Why}, d)
+		assert.Equal(
+			t,
+			rollout.Decision{
+				Revision: 3,
+				Record:   &rollout.Progress{Revision: 3, Failed: []string{"ms3-00", "ms3-01"}},
+				Why:      d.Why,
+			},
+			d,
+		)
 		d = rollout.Decide(recorded(o))
 		assert.True(t, d.Rollback.Automatic)
 		assert.Nil(t, d.Record)
@@ -89,7 +97,9 @@ func TestAutomaticRollback(t *testing.T) {
 		o := bad(0, rollout.AutoRollback{OnDeadline: true})
 		o.Deadline = new(time.Minute)
 		o.Reported.Counts = rollout.Report(o).Counts
-		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: at(-59 * time.Second)}}
+		o.Reported.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: at(-59 * time.Second)},
+		}
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, at(time.Second), d.Recheck)
@@ -107,7 +117,9 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Deadline = new(time.Minute)
 		o.Reported.Counts = rollout.Report(o).Counts
 		o.Reported.Counts.Updated, o.Reported.Counts.Available = 9, 9
-		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)},
+		}
 		assert.NotNil(t, rollout.Decide(o).Rollback, "it is late")
 		assert.Zero(t, rollout.Decide(o).Recheck, "and nothing more comes with time")
 		o.Progress.Revision--
@@ -137,7 +149,9 @@ func TestAutomaticRollback(t *testing.T) {
 		o = recorded(o)
 		o.Sets[2] = now(3, 2, 2, 0)
 		o.Reported.Counts = rollout.Report(o).Counts
-		o.Reported.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)}}
+		o.Reported.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)},
+		}
 		return o
 	}
 	// written has the template back, with the annotation that says so.
@@ -147,7 +161,11 @@ func TestAutomaticRollback(t *testing.T) {
 		return o
 	}
 	t.Run("the machines that failed are on record first, beside what was there", func(t *testing.T) {
-		assert.Equal(t, rollout.Progress{Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}}, begun().Progress)
+		assert.Equal(
+			t,
+			rollout.Progress{Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}},
+			begun().Progress,
+		)
 	})
 	t.Run("a template that met a conflict is written again; nothing was forgotten", func(t *testing.T) {
 		d := rollout.Decide(begun())

@@ -178,7 +178,8 @@ func TestADeadlockIsBroken(t *testing.T) {
 	}
 }
 
-// A set that has not said that it has seen its new size may still make machines. They take places, but they are not there.
+// A set that has not said that it has seen its new size may still make machines. They take places, but they are not
+// there.
 func TestTheReasonWhyNoMachineIsAddedSaysWhatIsThere(t *testing.T) {
 	gone := func(s rollout.Set) rollout.Set { return plus(s, machine("out", deleting)) }
 	for _, row := range []struct {

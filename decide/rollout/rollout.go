@@ -1,6 +1,6 @@
-// Package rollout decides what a deployment does next with its sets, and what its status should be: which set to create, the
-// size of each set, changes at nodes, where a rollout pauses, and when it is rolled back or complete. Scaling and rolling out
-// are one decision. It does no I/O and knows no API type.
+// Package rollout decides what a deployment does next with its sets, and what its status should be: which set to
+// create, the size of each set, changes at nodes, where a rollout pauses, and when it is rolled back or complete.
+// Scaling and rolling out are one decision. It does no I/O and knows no API type.
 package rollout
 
 import (
@@ -25,11 +25,11 @@ type Plan struct {
 	Replaces   bool               // once Status is written, the most urgent pending work are replacements
 }
 
-// Look plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its own; all
-// other changes share one decision, so that each decision costs one round. The sizes never allow more machines than Replicas
-// and surge, unless Replicas became smaller. No decision removes available machines below Replicas less maxUnavailable, except
-// one that is Forced, and those of Recreate and OnDelete, which promise no availability. The same facts in any order give the
-// same plan.
+// Look plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its
+// own; all other changes share one decision, so that each decision costs one round. The sizes never allow more machines
+// than Replicas and surge, unless Replicas became smaller. No decision removes available machines below Replicas less
+// maxUnavailable, except one that is Forced, and those of Recreate and OnDelete, which promise no availability. The
+// same facts in any order give the same plan.
 func Look(o Observed) Plan {
 	p := open(o.Sorted())
 	plan := Plan{Status: p.report()} // before the decision changes sizes
@@ -92,8 +92,21 @@ func (o Observed) left(d Decision) attention.Decision {
 	return cmp.Or(
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
-		attention.If(o.Due+o.Replacing > 0, attention.Replace, "replacements: %d in progress, %d waiting", o.Replacing, o.Due),
-		attention.Decision{Why: d.Why}.After(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		attention.If(
+			o.Due+o.Replacing > 0,
+			attention.Replace,
+			"replacements: %d in progress, %d waiting",
+			o.Replacing,
+			o.Due,
+		),
+		attention.Decision{
+			Why: d.Why,
+		}.After(
+			!d.Recheck.IsZero(),
+			attention.Scale,
+			"%s; it waits for the time to pass",
+			d.Why,
+		),
 		attention.Decision{Why: d.Why},
 	)
 }
@@ -107,15 +120,21 @@ const (
 	HeldByFault    = "Invalid" // the deployment is invalid
 )
 
-// teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan it waits until the garbage collector
-// has let go of the sets.
+// teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan it waits until the garbage
+// collector has let go of the sets.
 func (p *planner) teardown() Decision {
 	if p.o.Orphaning {
-		return Decision{Why: "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
-			phrase.Count(len(p.o.Sets), "set") + " and the finalizer orphan"}
+		return Decision{
+			Why: "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
+				phrase.Count(len(p.o.Sets), "set") + " and the finalizer orphan",
+		}
 	}
 	const why = "the deployment is being deleted"
-	d := Decision{Done: len(p.o.Sets) == 0, Delete: targets(p.sets, why), Why: fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set"))}
+	d := Decision{
+		Done:   len(p.o.Sets) == 0,
+		Delete: targets(p.sets, why),
+		Why:    fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set")),
+	}
 	if d.bound(); len(d.Delete) > 0 {
 		d.Why = fmt.Sprintf("delete %s: %s", phrase.Count(len(d.Delete), "set"), why)
 	}
@@ -155,7 +174,13 @@ func (p *planner) proceed() Decision {
 	p.resize()
 	stopped := p.o.Stopped()
 	d := Decision{
-		Rolling: p.underway() && p.current != nil, NoSet: p.current == nil, Complete: p.complete(), Pause: pause, Late: p.late(), Recheck: p.due(),
+		Rolling: p.underway() &&
+			p.current != nil,
+		NoSet:    p.current == nil,
+		Complete: p.complete(),
+		Pause:    pause,
+		Late:     p.late(),
+		Recheck:  p.due(),
 	}
 	d.Record = p.unrecorded(record)
 	p.ask(&d)
@@ -196,7 +221,11 @@ func (p *planner) holds(d *Decision, stopped string) {
 // sentence describes a decision.
 func (p *planner) sentence(d Decision) string {
 	why := append(resizings(d.Resize), phrase.Parts(
-		phrase.If(len(d.Ask) > 0, "ask a runtime extension whether it can update the machines of %s in place", phrase.Count(len(d.Ask), "set")),
+		phrase.If(
+			len(d.Ask) > 0,
+			"ask a runtime extension whether it can update the machines of %s in place",
+			phrase.Count(len(d.Ask), "set"),
+		),
 		phrase.If(len(d.Move) > 0, "hand over %s", machines(len(d.Move))),
 		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machines(len(d.Select))),
 	)...)
@@ -269,7 +298,8 @@ func (p *planner) exclusive() (d Decision, found bool) {
 		return d, false
 	}
 	d.Why = r.Why
-	if d.Record = p.unrecorded(record); d.Record == nil { // first: a failed machine may be gone when the template is written
+	if d.Record = p.unrecorded(record); d.Record == nil {
+		// first: a failed machine may be gone when the template is written
 		d.Rollback = r
 	}
 	d.bound()
@@ -286,7 +316,8 @@ func (p *planner) align() (d Decision) {
 		}
 		d.Revise = p.revise()
 	}
-	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) }) // Revise does both
+	// Revise does both
+	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) })
 	d.Sync = targets(drifted, "it differs from the deployment")
 	d.bound()
 	if d.Revise != nil {
@@ -311,12 +342,13 @@ func (p *planner) setOfTemplate() (d Decision, found bool) {
 	return p.create(), true
 }
 
-// allowScaleUp decides which sets may create machines: the current set always, old sets unless machines are handed over or wait
-// to be deleted.
+// allowScaleUp decides which sets may create machines: the current set always, old sets unless machines are handed over
+// or wait to be deleted.
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
-	case p.current.size > p.current.active && sum(p.sets, p.occupied) > p.o.Replicas+p.surge: // it handed over machines, and must not create them again
+	case p.current.size > p.current.active && sum(p.sets, p.occupied) > p.o.Replicas+p.surge:
+		// it handed over machines, and must not create them again
 		p.current.put(p.current.active, fmt.Sprintf("it has %s left", machines(p.current.active)))
 		p.resizes(d)
 		return
@@ -330,14 +362,17 @@ func (p *planner) allowScaleUp(d *Decision) {
 	d.Close = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
 }
 
-// ownership releases sets that the selector no longer matches, and adopts those that it matches and that nobody controls, before
-// it is decided whether the template has a set.
+// ownership releases sets that the selector no longer matches, and adopts those that it matches and that nobody
+// controls, before it is decided whether the template has a set.
 func (p *planner) ownership() Decision {
 	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
 	adoptable := list.Where(p.o.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
 	d := Decision{
 		Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.Foreign }), foreign),
-		Adopt:   list.Map(adoptable, func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} }),
+		Adopt: list.Map(
+			adoptable,
+			func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} },
+		),
 	}
 	d.bound()
 	d.Why = strings.Join(phrase.Parts(
@@ -347,8 +382,8 @@ func (p *planner) ownership() Decision {
 	return d
 }
 
-// mostReleased is how many sets that a deployment released may be without an owner until it creates no other set. Source: ours;
-// one may be what a person wants.
+// mostReleased is how many sets that a deployment released may be without an owner until it creates no other set.
+// Source: ours; one may be what a person wants.
 const mostReleased = 2
 
 // noCreation says why no set is created for the template although it has none; empty: one is created.
@@ -358,8 +393,16 @@ func (o Observed) noCreation() string {
 	})
 	released := list.Count(o.Orphans, func(s Orphan) bool { return s.Released && !s.Deleting })
 	return cmp.Or(
-		phrase.If(leaving.Name != "", "set %s is being deleted and has let go of its machines: when it is gone, a new one takes them", leaving.Name),
-		phrase.If(released >= mostReleased, "%d sets that were released have no owner: something changes the labels of the sets that are created", released),
+		phrase.If(
+			leaving.Name != "",
+			"set %s is being deleted and has let go of its machines: when it is gone, a new one takes them",
+			leaving.Name,
+		),
+		phrase.If(
+			released >= mostReleased,
+			"%d sets that were released have no owner: something changes the labels of the sets that are created",
+			released,
+		),
 	)
 }
 
@@ -372,7 +415,11 @@ func (p *planner) create() Decision {
 	return Decision{
 		Create:  &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)},
 		Rolling: p.underway(),
-		Why:     fmt.Sprintf("create a set of %s for revision %d: the template has none", machines(current.size), current.Revision),
+		Why: fmt.Sprintf(
+			"create a set of %s for revision %d: the template has none",
+			machines(current.size),
+			current.Revision,
+		),
 	}
 }
 

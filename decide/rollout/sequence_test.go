@@ -51,30 +51,98 @@ func table() []sequence {
 		{name: "rolling, 6 replicas, surge 1, unavailable 3", strategy: rolls, replicas: 6, surge: 1, unavailable: 3},
 		{name: "rolling, 6 replicas, surge 10, unavailable 0", strategy: rolls, replicas: 6, surge: 10},
 		{name: "rolling, 6 replicas, surge 0, unavailable 10", strategy: rolls, replicas: 6, unavailable: 10},
-		{name: "rolling, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way", strategy: rolls, replicas: 6, surge: 3, unavailable: 1, scale: 12},
-		{name: "rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way", strategy: rolls, replicas: 12, surge: 3, unavailable: 1, scale: 6},
-		{name: "rolling, 6 replicas, surge 3, unavailable 1, another template on the way", strategy: rolls, replicas: 6, surge: 3, unavailable: 1, edit: true},
+		{
+			name:        "rolling, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way",
+			strategy:    rolls,
+			replicas:    6,
+			surge:       3,
+			unavailable: 1,
+			scale:       12,
+		},
+		{
+			name:        "rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
+			strategy:    rolls,
+			replicas:    12,
+			surge:       3,
+			unavailable: 1,
+			scale:       6,
+		},
+		{
+			name:        "rolling, 6 replicas, surge 3, unavailable 1, another template on the way",
+			strategy:    rolls,
+			replicas:    6,
+			surge:       3,
+			unavailable: 1,
+			edit:        true,
+		},
 		{name: "in place, 3 replicas, surge 1, unavailable 0", strategy: inPlace, replicas: 3, surge: 1},
 		{name: "in place, 3 replicas, surge 0, unavailable 1", strategy: inPlace, replicas: 3, unavailable: 1},
 		{name: "in place, 6 replicas, surge 3, unavailable 1", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1},
 		{name: "in place, 6 replicas, surge 1, unavailable 3", strategy: inPlace, replicas: 6, surge: 1, unavailable: 3},
 		{name: "in place, 6 replicas, surge 10, unavailable 0", strategy: inPlace, replicas: 6, surge: 10},
 		{name: "in place, 6 replicas, surge 0, unavailable 10", strategy: inPlace, replicas: 6, unavailable: 10},
-		{name: "in place, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1, scale: 12},
-		{name: "in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way", strategy: inPlace, replicas: 12, surge: 3, unavailable: 1, scale: 6},
-		{name: "in place, 6 replicas, surge 3, unavailable 1, another template on the way", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1, edit: true},
+		{
+			name:        "in place, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way",
+			strategy:    inPlace,
+			replicas:    6,
+			surge:       3,
+			unavailable: 1,
+			scale:       12,
+		},
+		{
+			name:        "in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
+			strategy:    inPlace,
+			replicas:    12,
+			surge:       3,
+			unavailable: 1,
+			scale:       6,
+		},
+		{
+			name:        "in place, 6 replicas, surge 3, unavailable 1, another template on the way",
+			strategy:    inPlace,
+			replicas:    6,
+			surge:       3,
+			unavailable: 1,
+			edit:        true,
+		},
 		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, delete: 1},
 		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, delete: 2},
-		{name: "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way", strategy: onDelete, replicas: 6, delete: 1, scale: 9},
-		{name: "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way", strategy: onDelete, replicas: 12, delete: 1, scale: 6},
-		{name: "OnDelete, 6 replicas, 1 deleted at a time, another template on the way", strategy: onDelete, replicas: 6, delete: 1, edit: true},
+		{
+			name:     "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
+			strategy: onDelete,
+			replicas: 6,
+			delete:   1,
+			scale:    9,
+		},
+		{
+			name:     "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
+			strategy: onDelete,
+			replicas: 12,
+			delete:   1,
+			scale:    6,
+		},
+		{
+			name:     "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
+			strategy: onDelete,
+			replicas: 6,
+			delete:   1,
+			edit:     true,
+		},
 	}
 }
 
 // run plays a sequence, one line per turn in which something happened.
 func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 	t.Helper()
-	w := newWorld(seed, rollout.Observed{Replicas: s.replicas, Strategy: s.strategy, Surge: count(s.surge), Unavailable: count(s.unavailable)})
+	w := newWorld(
+		seed,
+		rollout.Observed{
+			Replicas:    s.replicas,
+			Strategy:    s.strategy,
+			Surge:       count(s.surge),
+			Unavailable: count(s.unavailable),
+		},
+	)
 	w.asCAPI = s.asCAPI
 	w.create, w.remove = func() time.Duration { return time.Second }, func() time.Duration { return time.Second }
 	w.start(t)
@@ -90,7 +158,8 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 			w.deleteOld(s.delete)
 		}
 		w.turn(random)
-		if line := fmt.Sprintf("%-52s %s", strings.Join(w.said, ", "), strings.TrimSpace(w.state())); len(w.said) > 0 || w.state() != before {
+		if line := fmt.Sprintf("%-52s %s", strings.Join(w.said, ", "), strings.TrimSpace(w.state())); len(w.said) > 0 ||
+			w.state() != before {
 			fmt.Fprintf(&trace, "%4d  %s\n", turn, line)
 		}
 		w.said, before = nil, w.state()

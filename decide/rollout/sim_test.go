@@ -32,8 +32,8 @@ func (w *world) turn(random bool) {
 	}
 }
 
-// byHand does what is left to people: it passes the step that is waited at, and deletes some of the old machines, or selects them,
-// where the strategy leaves that to people.
+// byHand does what is left to people: it passes the step that is waited at, and deletes some of the old machines, or
+// selects them, where the strategy leaves that to people.
 func (w *world) byHand() {
 	w.pass()
 	for _, g := range w.sets {
@@ -71,7 +71,8 @@ func (w *world) rewrite(template string) {
 	}
 }
 
-// heed looks whether a decision heeds what people said: that the rollout is to stay where it is, or that nobody passed a step.
+// heed looks whether a decision heeds what people said: that the rollout is to stay where it is, or that nobody passed
+// a step.
 func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 	if o.Paused || o.Held != "" {
 		w.heedHold(o, d)
@@ -179,14 +180,21 @@ func anyStrategy(d *dice) rollout.Strategy {
 
 func anySpec(d *dice) rollout.Observed {
 	o := rollout.Observed{
-		Replicas: d.below(13), Strategy: anyStrategy(d), Surge: count(d.below(5)), Unavailable: count(d.below(4)), Guard: d.oneIn(2),
+		Replicas:         d.below(13),
+		Strategy:         anyStrategy(d),
+		Surge:            count(d.below(5)),
+		Unavailable:      count(d.below(4)),
+		Guard:            d.oneIn(2),
 		FreeWhenDeleting: d.oneIn(3),
 	}
 	if d.oneIn(4) {
 		o.Surge, o.Unavailable = percent(d.below(60)), percent(d.below(60))
 	}
 	if d.oneIn(3) {
-		o.Steps = []rollout.Step{{Size: count(1), Wait: time.Duration(d.below(5)) * time.Second}, {Size: percent(50), Wait: time.Second, Approve: d.oneIn(2)}}
+		o.Steps = []rollout.Step{
+			{Size: count(1), Wait: time.Duration(d.below(5)) * time.Second},
+			{Size: percent(50), Wait: time.Second, Approve: d.oneIn(2)},
+		}
 	}
 	if d.oneIn(2) {
 		o.HistoryLimit = new(d.below(3))
@@ -228,8 +236,8 @@ func (w *world) hold(held bool) {
 // resume ends a pause and a hold.
 func (w *world) resume() { w.spec.Paused, w.spec.Held = false, "" }
 
-// Whatever is wanted in the middle, and in whatever order everybody acts: there are never more machines than replicas and
-// surge, no step takes available ones below replicas less maxUnavailable, and it ends.
+// Whatever is wanted in the middle, and in whatever order everybody acts: there are never more machines than replicas
+// and surge, no step takes available ones below replicas less maxUnavailable, and it ends.
 func TestThePromisesHoldInAnyOrder(t *testing.T) {
 	for seed := range uint64(decidetest.Seeds(2000)) {
 		w := begin(t, seed, anySpec(new(dice(seed*977))))
@@ -242,14 +250,22 @@ func TestThePromisesHoldInAnyOrder(t *testing.T) {
 			w.disturb()
 		}
 		w.resume()
-		require.True(t, w.finish(random, 5000), "seed %d %s: does not end:%s; %s", seed, w.spec.Strategy, w.state(), w.last.Why)
+		require.True(
+			t,
+			w.finish(random, 5000),
+			"seed %d %s: does not end:%s; %s",
+			seed,
+			w.spec.Strategy,
+			w.state(),
+			w.last.Why,
+		)
 		require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
 		require.Zero(t, w.forced, "seed %d", seed)
 	}
 }
 
-// The same with the facts and the strategies of Cluster API, also where machines fail as they come, and half of the time with an extension
-// that updates machines in place.
+// The same with the facts and the strategies of Cluster API, also where machines fail as they come, and half of the
+// time with an extension that updates machines in place.
 func TestPromisesHoldWithTheFactsOfClusterAPI(t *testing.T) {
 	for seed := range uint64(decidetest.Seeds(2000)) {
 		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *dice) bool { return d.oneIn(2) })
@@ -297,11 +313,18 @@ func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension f
 	require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
 }
 
-// Machines fail as they come, for a while. Replacements of those that failed come on top; everything else holds, and it ends.
+// Machines fail as they come, for a while. Replacements of those that failed come on top; everything else holds, and it
+// ends.
 func TestPromisesHoldWhereMachinesFail(t *testing.T) {
 	for seed := range uint64(decidetest.Seeds(666)) {
 		spec := anySpec(new(dice(seed * 31)))
-		spec.Strategy = pick(new(dice(seed)), rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate, rollout.OnDelete)
+		spec.Strategy = pick(
+			new(dice(seed)),
+			rollout.RollingUpdate,
+			rollout.RollingUpdate,
+			rollout.Recreate,
+			rollout.OnDelete,
+		)
 		w := newWorld(seed, spec)
 		w.start(t)
 		w.template, w.people = "v2", 6
@@ -356,8 +379,8 @@ func (w *world) available(template string) int {
 	return n
 }
 
-// Once what was under way when a person held the rollout has come to its end, no old machine goes, also when more are wanted
-// meanwhile. It goes on when it is let go.
+// Once what was under way when a person held the rollout has come to its end, no old machine goes, also when more are
+// wanted meanwhile. It goes on when it is let go.
 func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 	stayed, seeds := 0, decidetest.Seeds(200)
 	for seed := range uint64(seeds) {
@@ -385,15 +408,23 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 		}
 		w.hold(false)
 		w.people = 5
-		require.True(t, w.finish(true, 5000), "seed %d %s: does not go on:%s; %s", seed, w.spec.Strategy, w.state(), w.last.Why)
+		require.True(
+			t,
+			w.finish(true, 5000),
+			"seed %d %s: does not go on:%s; %s",
+			seed,
+			w.spec.Strategy,
+			w.state(),
+			w.last.Why,
+		)
 		require.Empty(t, w.broken, "seed %d %s", seed, w.spec.Strategy)
 		require.Empty(t, w.old())
 	}
 	require.Greater(t, stayed, seeds/2, "most are held half way")
 }
 
-// Machines that are never gone keep no new one from coming where those on their way out hold no place, and there are never more others
-// than replicas and surge.
+// Machines that are never gone keep no new one from coming where those on their way out hold no place, and there are
+// never more others than replicas and surge.
 func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
 	for seed := range uint64(decidetest.Seeds(200)) {
 		d := new(dice(seed * 271))
@@ -404,7 +435,16 @@ func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
 		for turn := 0; turn < 2000 && (len(w.old()) > 0 || w.available(w.template) < spec.Replicas); turn++ {
 			w.turn(true)
 		}
-		require.Equal(t, spec.Replicas, w.available(w.template), "seed %d %s:%s; %s", seed, spec.Strategy, w.state(), w.last.Why)
+		require.Equal(
+			t,
+			spec.Replicas,
+			w.available(w.template),
+			"seed %d %s:%s; %s",
+			seed,
+			spec.Strategy,
+			w.state(),
+			w.last.Why,
+		)
 		require.Empty(t, w.old(), "seed %d %s", seed, spec.Strategy)
 		require.Empty(t, w.broken, "seed %d %s", seed, spec.Strategy)
 	}
@@ -417,7 +457,10 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 		d := new(dice(seed * 389))
 		spec := anySpec(d)
 		spec.Strategy = pick(d, rollout.RollingUpdate, rollout.InPlaceAuto)
-		spec.Steps = []rollout.Step{{Size: count(1 + d.below(3)), Approve: true}, {Size: percent(30 + d.below(60)), Approve: true}}
+		spec.Steps = []rollout.Step{
+			{Size: count(1 + d.below(3)), Approve: true},
+			{Size: percent(30 + d.below(60)), Approve: true},
+		}
 		w := begin(t, seed, spec)
 		may := 0
 		for turn := 0; turn < 2000 && !w.done(); turn++ {

@@ -91,7 +91,11 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}}, plan[1].Sizes)
 	})
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
-		o := inSteps(paused(rolling(4, 1, 0, old(1, 4, 4, 4))), rollout.Step{Size: count(1), Approve: true}, rollout.Step{Size: count(2), Wait: time.Hour})
+		o := inSteps(
+			paused(rolling(4, 1, 0, old(1, 4, 4, 4))),
+			rollout.Step{Size: count(1), Approve: true},
+			rollout.Step{Size: count(2), Wait: time.Hour},
+		)
 		plan := simulate.Plan(o)
 		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
 		var held int

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// rolling sizes all sets of a rolling update: up where there is room, down where enough machines are available. It also follows
-// a changed number of machines.
+// rolling sizes all sets of a rolling update: up where there is room, down where enough machines are available. It also
+// follows a changed number of machines.
 func (p *planner) rolling() {
 	if p.waitsForAnswer() {
 		return
@@ -43,8 +43,8 @@ func (p *planner) grow(surge int) string {
 	return why
 }
 
-// fill raises the newest old set while the rollout step allows no more new machines, so that a rollout that waits has as many
-// machines as wanted.
+// fill raises the newest old set while the rollout step allows no more new machines, so that a rollout that waits has
+// as many machines as wanted.
 func (p *planner) fill() {
 	old := p.old()
 	missing := p.left() - sum(old, size)
@@ -53,7 +53,10 @@ func (p *planner) fill() {
 	}
 	last := newest(old)
 	room, _ := p.room(p.surge)
-	last.raise(min(room, missing), fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.o.Replicas, machines(p.target)))
+	last.raise(
+		min(room, missing),
+		fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.o.Replicas, machines(p.target)),
+	)
 }
 
 // left returns how many old machines the rollout step keeps.
@@ -69,8 +72,8 @@ func newest(sets []*setPlan) *setPlan {
 	return sets[len(sets)-1]
 }
 
-// shrink lowers old sets, from the oldest on: first by machines that are not available, then by as many others as can be
-// spared. New machines must become available before available old ones are removed.
+// shrink lowers old sets, from the oldest on: first by machines that are not available, then by as many others as can
+// be spared. New machines must become available before available old ones are removed.
 func (p *planner) shrink() {
 	old := p.old()
 	waiting := max(p.current.size-p.current.available, 0)
@@ -93,17 +96,17 @@ func (p *planner) shrink() {
 	}
 }
 
-// trim removes new machines that are not available yet if there are too many machines in all, which happens after the number
-// became smaller.
+// trim removes new machines that are not available yet if there are too many machines in all, which happens after the
+// number became smaller.
 func (p *planner) trim() {
 	over := sum(p.sets, size) - p.o.Replicas - p.surge
 	idle := p.current.size - p.current.available
 	p.lower(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.o.Replicas+p.surge))
 }
 
-// breakDeadlock lowers an old set that has an unavailable machine when no other size can change: no machine is being created or
-// deleted, all new machines are available, there is no room for another, and an old set might delete an available machine.
-// Source: Cluster API.
+// breakDeadlock lowers an old set that has an unavailable machine when no other size can change: no machine is being
+// created or deleted, all new machines are available, there is no room for another, and an old set might delete an
+// available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
 	busy := func(set *setPlan) bool { return set.size != set.active || set.terminating > 0 || set.Seen != set.size }
 	stuck := p.quiet() && p.current.available == p.current.active && sum(p.old(), size) > p.left()
@@ -132,9 +135,16 @@ func (p *planner) note(why string) {
 	updating := sum(p.sets, func(set *setPlan) int { return set.updating })
 	switch joining := p.current.size - p.current.available; {
 	case updating > 0 && p.transfers():
-		p.why = fmt.Sprintf("%s %s updated in place: %d available, %d needed", machines(updating), phrase.OneOf(updating, "is", "are"), p.available(), p.needed)
+		p.why = fmt.Sprintf(
+			"%s %s updated in place: %d available, %d needed",
+			machines(updating),
+			phrase.OneOf(updating, "is", "are"),
+			p.available(),
+			p.needed,
+		)
 	case joining > 0 && p.current.size > 0:
-		kind, is := cmp.Or(phrase.If(old > 0, "new machine"), "machine"), func(n int) string { return phrase.OneOf(n, "is", "are") }
+		kind := cmp.Or(phrase.If(old > 0, "new machine"), "machine")
+		is := func(n int) string { return phrase.OneOf(n, "is", "are") }
 		p.why = fmt.Sprintf("%s %s not available yet: %d %s available, %d %s needed",
 			phrase.Count(joining, kind), is(joining), p.available(), is(p.available()), p.needed, is(p.needed))
 	case why != "":
@@ -158,8 +168,8 @@ func (p *planner) recreate() {
 	p.why = fmt.Sprintf("%s of old templates still there", machines(left))
 }
 
-// onDelete replaces in the current set what people delete from old sets. A new template deletes nothing. If fewer machines are
-// wanted, new machines that are not available yet are removed first, then old ones.
+// onDelete replaces in the current set what people delete from old sets. A new template deletes nothing. If fewer
+// machines are wanted, new machines that are not available yet are removed first, then old ones.
 func (p *planner) onDelete() {
 	p.loseMachines()
 	p.grow(0)
@@ -186,9 +196,9 @@ func (p *planner) loseMachines() {
 	}
 }
 
-// followSize follows the number of machines while the template is not rolled out: paused, held, or waiting for its first set. A
-// single set takes the whole change. Of several sets the current or youngest one grows, and all shrink in proportion to their
-// sizes.
+// followSize follows the number of machines while the template is not rolled out: paused, held, or waiting for its
+// first set. A single set takes the whole change. Of several sets the current or youngest one grows, and all shrink in
+// proportion to their sizes.
 func (p *planner) followSize() {
 	p.keepTransfers()
 	nonEmpty := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
@@ -213,9 +223,10 @@ func (p *planner) enlarge(set *setPlan, by int) {
 	set.raise(min(room, by), fmt.Sprintf("%d wanted in all", p.o.Replicas))
 }
 
-// share removes a surplus from sets in proportion to their sizes; the remainder of rounding comes from the largest. Machines
-// that the autoscaler or an operator chose go first, in whichever set. No set loses an available machine that is needed. Source of the
-// proportion: MCM, size times the number allowed now, divided by the number allowed when the set got its size.
+// share removes a surplus from sets in proportion to their sizes; the remainder of rounding comes from the largest.
+// Machines that the autoscaler or an operator chose go first, in whichever set. No set loses an available machine that
+// is needed. Source of the proportion: MCM, size times the number allowed now, divided by the number allowed when the
+// set got its size.
 func (p *planner) share(sets []*setPlan, over int) {
 	if over <= 0 {
 		return

@@ -31,8 +31,8 @@ type group struct {
 	former               int // its size when its status last showed its generation
 }
 
-// coarse returns what the status of a set of Cluster API tells: whether it has seen its generation, but not which size it has acted on.
-// Source: seen() and set() of observe/capi/deployment.
+// coarse returns what the status of a set of Cluster API tells: whether it has seen its generation, but not which size
+// it has acted on. Source: seen() and set() of observe/capi/deployment.
 func (g *group) coarse(s rollout.Set) rollout.Set {
 	if s.Seen = s.Replicas; g.reported < g.generation {
 		s.Seen = g.former
@@ -45,7 +45,8 @@ func (g *group) coarse(s rollout.Set) rollout.Set {
 	return s
 }
 
-// world is a small cluster in which rollout.Decide and scale.Decide run a deployment. Its promises are checked after every action.
+// world is a small cluster in which rollout.Decide and scale.Decide run a deployment. Its promises are checked after
+// every action.
 type world struct {
 	dice     dice
 	now      time.Time

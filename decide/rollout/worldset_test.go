@@ -54,16 +54,37 @@ func (w *world) drop(u *unit) {
 
 // observe is what the set's activity would read.
 func (g *group) observe(w *world) scale.Observed {
-	o := scale.Observed{Now: w.now, Set: g.Name, Replicas: g.Replicas, NoScaleUp: g.NoScaleUp, Seed: uint64(w.made*31 + len(g.Name)), MoveTo: g.Transfer.To}
-	if to := w.named(g.Transfer.To); o.MoveTo != "" && (to == nil || !slices.Contains(strings.Split(to.Transfer.From, ","), g.Name)) {
+	o := scale.Observed{
+		Now:       w.now,
+		Set:       g.Name,
+		Replicas:  g.Replicas,
+		NoScaleUp: g.NoScaleUp,
+		Seed:      uint64(w.made*31 + len(g.Name)),
+		MoveTo:    g.Transfer.To,
+	}
+	if to := w.named(g.Transfer.To); o.MoveTo != "" &&
+		(to == nil || !slices.Contains(strings.Split(to.Transfer.From, ","), g.Name)) {
 		o.NoMove = "it takes none"
 	}
 	for _, u := range g.units {
 		m := scale.Member{
-			Name: u.Name, UID: u.UID, Version: "7", Created: u.Created, Matches: true, Labelled: true, UpToDate: scale.True,
-			Deleting: u.Deleting, DeletingSince: w.now, Failed: u.Failed, Replace: u.Failed, Updating: u.Updating, Updated: u.HandedOver || u.Moved,
-			UpdateDue: u.Updating && !u.begun && (!u.Moved || g.acknowledges(u)) && w.asCAPI,
-			Joined:    u.Node != "", Priority: u.Priority, Phase: "Running",
+			Name:          u.Name,
+			UID:           u.UID,
+			Version:       "7",
+			Created:       u.Created,
+			Matches:       true,
+			Labelled:      true,
+			UpToDate:      scale.True,
+			Deleting:      u.Deleting,
+			DeletingSince: w.now,
+			Failed:        u.Failed,
+			Replace:       u.Failed,
+			Updating:      u.Updating,
+			Updated:       u.HandedOver || u.Moved,
+			UpdateDue:     u.Updating && !u.begun && (!u.Moved || g.acknowledges(u)) && w.asCAPI,
+			Joined:        u.Node != "",
+			Priority:      u.Priority,
+			Phase:         "Running",
 		}
 		switch {
 		case u.Available:
@@ -78,8 +99,9 @@ func (g *group) observe(w *world) scale.Observed {
 	return o
 }
 
-// serving counts what the floor speaks of: available machines. OnDelete promises no more than that nothing is deleted for the
-// template's sake: with it, all count that are there and have not failed, or are about to come of the current one.
+// serving counts what the floor speaks of: available machines. OnDelete promises no more than that nothing is deleted
+// for the template's sake: with it, all count that are there and have not failed, or are about to come of the current
+// one.
 func (w *world) serving() int {
 	n := 0
 	for _, g := range w.sets {
@@ -97,8 +119,8 @@ func (w *world) serving() int {
 	return n
 }
 
-// existing counts machines that hold a place: those on their way out included, unless they are not to count. One that is replaced by
-// its set does not count: its set makes another one before it is gone.
+// existing counts machines that hold a place: those on their way out included, unless they are not to count. One that
+// is replaced by its set does not count: its set makes another one before it is gone.
 func (w *world) existing() int {
 	n := 0
 	for _, g := range w.sets {
@@ -135,8 +157,8 @@ func (g *group) live() int {
 	return n
 }
 
-// bound takes over what is wanted now. More is allowed, and less needed, from this moment on; less is allowed, and more needed, once
-// it has been reached.
+// bound takes over what is wanted now. More is allowed, and less needed, from this moment on; less is allowed, and more
+// needed, once it has been reached.
 func (w *world) bound() {
 	surge, unavailable := rollout.Bounds(w.spec)
 	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
@@ -185,8 +207,8 @@ func (w *world) settled() bool {
 	return w.saw == nil
 }
 
-// hurt returns how many machines failed by themselves, or were taken away by people, so lately that a decision that is carried out
-// now may not know of it.
+// hurt returns how many machines failed by themselves, or were taken away by people, so lately that a decision that is
+// carried out now may not know of it.
 func (w *world) hurt() int {
 	n := 0
 	for _, t := range w.failures {

@@ -19,12 +19,20 @@ func TestStoppedCreatesNoMachine(t *testing.T) {
 		d := scale.Decide(o)
 		assert.True(t, idle(d))
 		assert.Equal(t, "3 wanted, 1 there; none is created: "+why, d.Hold)
-		assert.Equal(t, scale.Condition{Type: "MachinesCreated", Status: scale.False, Reason: "ScaleUpStopped", Message: why}, condition(t, o, "MachinesCreated"))
+		assert.Equal(
+			t,
+			scale.Condition{Type: "MachinesCreated", Status: scale.False, Reason: "ScaleUpStopped", Message: why},
+			condition(t, o, "MachinesCreated"),
+		)
 		assert.Equal(t, "Scaling up from 1 to 3 replicas is blocked because:\n* "+why, condition(t, o, "ScalingUp").Message)
 	})
 	t.Run("it comes after the missing templates", func(t *testing.T) {
 		o := with(set(1), func(o *scale.Observed) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
-		assert.Equal(t, "1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why, scale.Decide(o).Hold)
+		assert.Equal(
+			t,
+			"1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why,
+			scale.Decide(o).Hold,
+		)
 		assert.Equal(t, "TemplateNotFound", condition(t, o, "MachinesCreated").Reason)
 	})
 	t.Run("surplus machines are deleted", func(t *testing.T) {
@@ -48,10 +56,23 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 	o := with(set(3, running(1)...), pause)
 	assert.True(t, idle(scale.Decide(o)))
 	assert.Equal(t, why, scale.Decide(o).Hold)
-	assert.Equal(t, scale.Condition{Type: "Paused", Status: scale.True, Reason: "Paused", Message: why}, condition(t, o, "Paused"))
-	assert.True(t, idle(scale.Decide(with(set(0, running(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true }))), "a deletion waits as well")
+	assert.Equal(
+		t,
+		scale.Condition{Type: "Paused", Status: scale.True, Reason: "Paused", Message: why},
+		condition(t, o, "Paused"),
+	)
+	assert.True(
+		t,
+		idle(scale.Decide(with(set(0, running(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true }))),
+		"a deletion waits as well",
+	)
 	both := with(o, func(o *scale.Observed) { o.Paused = true })
-	assert.Equal(t, why+", MachineSet has the cluster.x-k8s.io/paused annotation", condition(t, both, "Paused").Message, "the Cluster first, as in Cluster API")
+	assert.Equal(
+		t,
+		why+", MachineSet has the cluster.x-k8s.io/paused annotation",
+		condition(t, both, "Paused").Message,
+		"the Cluster first, as in Cluster API",
+	)
 	assert.Equal(t, scale.False, condition(t, set(1), "Paused").Status)
 }
 
@@ -166,7 +187,12 @@ func TestPostponed(t *testing.T) {
 			got := map[string]string{}
 			for _, m := range members {
 				got[m.Name] = m.Why
-				assert.Equal(t, scale.Target{Name: m.Name, UID: "uid-" + m.Name, Version: "7", Why: m.Why}, m, "the machine as it was read")
+				assert.Equal(
+					t,
+					scale.Target{Name: m.Name, UID: "uid-" + m.Name, Version: "7", Why: m.Why},
+					m,
+					"the machine as it was read",
+				)
 			}
 			assert.Len(t, members, len(row.want))
 			for name, why := range row.want {

@@ -25,7 +25,10 @@ func ready(o Observed) Condition {
 		answer, why := m.readiness()
 		t.add(m.Name, answer, why)
 	}
-	return t.condition(vocabulary.ConditionMachinesReady, reasons{vocabulary.ReasonReady, vocabulary.ReasonNotReady, vocabulary.ReasonReadyUnknown})
+	return t.condition(
+		vocabulary.ConditionMachinesReady,
+		reasons{vocabulary.ReasonReady, vocabulary.ReasonNotReady, vocabulary.ReasonReadyUnknown},
+	)
 }
 
 // readiness returns one member's readiness. A member that is being deleted is not ready, whatever its node reports.
@@ -42,8 +45,8 @@ func (m Member) readiness() (Answer, string) {
 	}
 }
 
-// upToDate summarises whether the machines match the template. A machine younger than youngUntil that has no answer yet is left
-// out.
+// upToDate summarises whether the machines match the template. A machine younger than youngUntil that has no answer yet
+// is left out.
 func upToDate(o Observed) Condition {
 	t := tally{}
 	for _, m := range o.Members {
@@ -54,7 +57,10 @@ func upToDate(o Observed) Condition {
 			t.add(m.Name, Unknown, "Condition UpToDate not yet reported")
 		}
 	}
-	return t.condition(vocabulary.ConditionMachinesUpToDate, reasons{vocabulary.ReasonUpToDate, vocabulary.ReasonNotUpToDate, vocabulary.ReasonUpToDateUnknown})
+	return t.condition(
+		vocabulary.ConditionMachinesUpToDate,
+		reasons{vocabulary.ReasonUpToDate, vocabulary.ReasonNotUpToDate, vocabulary.ReasonUpToDateUnknown},
+	)
 }
 
 // remediating names the machines that are replaced because they failed or are unhealthy, and says which of them wait.
@@ -77,7 +83,10 @@ func remediating(o Observed) Condition {
 	are := phrase.OneOf(len(others), " is ", " are ")
 	message := phrase.If(len(others) > 0, "%snot healthy (not to be remediated by MachineSet)", subject(others)+are)
 	return cmp.Or(
-		list.When(len(replaced) > 0, Condition{kind, True, kind, strings.Join(lines(replaced, maxLines, "other issues"), "\n")}),
+		list.When(
+			len(replaced) > 0,
+			Condition{kind, True, kind, strings.Join(lines(replaced, maxLines, "other issues"), "\n")},
+		),
 		Condition{kind, False, vocabulary.ReasonNotRemediating, message},
 	)
 }
@@ -118,8 +127,8 @@ type group struct {
 	names   []string
 }
 
-// lines returns one line for each message, with the machines that it is about. The message of the most machines comes first,
-// then the one of the first machine by name.
+// lines returns one line for each message, with the machines that it is about. The message of the most machines comes
+// first, then the one of the first machine by name.
 func lines(all []said, most int, rest string) []string {
 	var groups []group
 	at := map[string]int{}  // by message
@@ -145,7 +154,8 @@ func lines(all []said, most int, rest string) []string {
 	return result
 }
 
-// indented returns a message as it follows the names of its machines: in the same line, or below it as a list. Source of the form: Cluster API.
+// indented returns a message as it follows the names of its machines: in the same line, or below it as a list. Source
+// of the form: Cluster API.
 func indented(message string) string {
 	all := strings.Split(message, "\n")
 	item := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "* ") }
@@ -194,29 +204,39 @@ func created(o Observed) Condition {
 	lacks, blocked, failed := o.wanted() > len(o.live), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
 		list.When(lacks && len(o.Missing) > 0, Condition{kind, False, vocabulary.ReasonTemplateNotFound, missing(o)}),
-		list.When(lacks && len(preflight.Decide(o.Preflight)) > 0, Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked}),
+		list.When(
+			lacks && len(preflight.Decide(o.Preflight)) > 0,
+			Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked},
+		),
 		list.When(lacks && blocked != "", Condition{kind, False, vocabulary.ReasonScaleUpStopped, blocked}),
 		list.When(lacks && o.Invalid != "", Condition{kind, False, vocabulary.ReasonMachineSetInvalid, o.Invalid}),
-		list.When(lacks && failed.Message != "" && !failed.Deleting, Condition{kind, False, vocabulary.ReasonMachineCreationFailed, failed.Message}),
+		list.When(
+			lacks && failed.Message != "" && !failed.Deleting,
+			Condition{kind, False, vocabulary.ReasonMachineCreationFailed, failed.Message},
+		),
 		Condition{kind, True, kind, ""},
 	)
 }
 
-// scalingUp is True until the wanted machines exist and each has joined once. A machine that was ready before and is not now
-// does not count as scaling.
+// scalingUp is True until the wanted machines exist and each has joined once. A machine that was ready before and is
+// not now does not count as scaling.
 func scalingUp(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	active := o.live
 	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.Failed })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
-	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 { // whatever the reason
+	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 {
+		// whatever the reason
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
 	waits := fmt.Sprintf("Scaling up to %d replicas: waiting for %s to become ready", o.Replicas, machines(joining))
 	return cmp.Or(
 		list.When(len(active) < o.wanted(), Condition{kind, True, kind, message}),
 		list.When(len(active) == o.wanted() && joining > 0, Condition{kind, True, kind, waits}),
-		list.When(!o.Deleting && len(o.Missing) > 0, Condition{kind, False, vocabulary.ReasonNotScalingUp, "Scaling up would be blocked because " + missing(o)}),
+		list.When(
+			!o.Deleting && len(o.Missing) > 0,
+			Condition{kind, False, vocabulary.ReasonNotScalingUp, "Scaling up would be blocked because " + missing(o)},
+		),
 		Condition{kind, False, vocabulary.ReasonNotScalingUp, ""},
 	)
 }
@@ -226,7 +246,10 @@ func scalingDown(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
-		list.When(!o.Orphaning && len(o.Members) > o.wanted() && len(o.live) >= o.wanted(), Condition{kind, True, kind, message}),
+		list.When(
+			!o.Orphaning && len(o.Members) > o.wanted() && len(o.live) >= o.wanted(),
+			Condition{kind, True, kind, message},
+		),
 		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)
 }

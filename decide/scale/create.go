@@ -12,11 +12,13 @@ import (
 )
 
 // largest is the largest number of creations that are sent at a time. Source: a client with the flag defaults of
-// machine-controller-manager, 20 requests a second, sends 96 requests, three for each machine of Cluster API, within 5 s.
+// machine-controller-manager, 20 requests a second, sends 96 requests, three for each machine of Cluster API, within 5
+// s.
 const largest = 32
 
-// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32, so that a cause which fails every
-// creation fails few requests. A batch is sent only after the one before had no error. It returns none for n of 0 or less.
+// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32, so that a cause which fails
+// every creation fails few requests. A batch is sent only after the one before had no error. It returns none for n of 0
+// or less.
 func Batches(n int) []int {
 	var sizes []int
 	for size := 1; n > 0; size = min(2*size, largest) {
@@ -43,8 +45,8 @@ func create(o Observed, active []Member) Decision {
 
 // blockers returns why the set may create no machine now, each as one sentence.
 func blockers(o Observed) []string {
-	// Something removes the labels of new machines, so the set releases each one and would create another without end. Source of the
-	// bound: MCM considers a set overshot from twice the replicas and two on.
+	// Something removes the labels of new machines, so the set releases each one and would create another without end.
+	// Source of the bound: MCM considers a set overshot from twice the replicas and two on.
 	runaway := o.Released > 0 && len(o.live)+o.Released >= 2*o.Replicas+2
 	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
@@ -57,7 +59,12 @@ func blockers(o Observed) []string {
 
 // missing names the kinds that the template refers to and that do not exist; empty: none.
 func missing(o Observed) string {
-	return phrase.If(len(o.Missing) > 0, "%s %s", strings.Join(o.Missing, " and "), phrase.OneOf(len(o.Missing), "does not exist", "do not exist"))
+	return phrase.If(
+		len(o.Missing) > 0,
+		"%s %s",
+		strings.Join(o.Missing, " and "),
+		phrase.OneOf(len(o.Missing), "does not exist", "do not exist"),
+	)
 }
 
 // stopped says which machines the set lacks and why it may not create them; empty: it lacks none, or creates them.
@@ -78,15 +85,15 @@ func waits(o Observed) string {
 	return strings.Join(why, "; ")
 }
 
-// Lengths of names. Sources: a machine's name becomes a label value of its node, which has at most 63 characters; Kubernetes'
-// generateName adds five random characters.
+// Lengths of names. Sources: a machine's name becomes a label value of its node, which has at most 63 characters;
+// Kubernetes' generateName adds five random characters.
 const (
 	maxName = 63
 	suffix  = 5
 )
 
-// names returns n names that no known machine has: the parts of Naming with random characters between them. A name that is too long
-// is cut and ends with the random characters.
+// names returns n names that no known machine has: the parts of Naming with random characters between them. A name that
+// is too long is cut and ends with the random characters.
 func names(o Observed, n int) []string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that no words appear
 	taken := make(map[string]bool, len(o.Members)+len(o.Orphans))
@@ -123,8 +130,8 @@ func names(o Observed, n int) []string {
 	return result
 }
 
-// splitMix is one step of the SplitMix64 generator. It gives the same values on every version of Go. Source of the constants:
-// Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+// splitMix is one step of the SplitMix64 generator. It gives the same values on every version of Go. Source of the
+// constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 func splitMix(state uint64) (next, value uint64) {
 	next = state + 0x9e3779b97f4a7c15
 	z := next
@@ -133,9 +140,9 @@ func splitMix(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// ripe reports whether a machine that is to be replaced may be deleted now. A machine that never joined, and that was created
-// after the last generation failed, is the next generation. It waits for the pause after that failure, so that a class that
-// makes no usable machine costs less and less. All other machines are deleted at once.
+// ripe reports whether a machine that is to be replaced may be deleted now. A machine that never joined, and that was
+// created after the last generation failed, is the next generation. It waits for the pause after that failure, so that
+// a class that makes no usable machine costs less and less. All other machines are deleted at once.
 func ripe(o Observed, m Member) bool {
 	return failures(o) == 0 || !newest(o, m) || !o.Now.Before(nextGeneration(o))
 }
@@ -145,7 +152,8 @@ func newest(o Observed, m Member) bool {
 	return !m.Joined && (failures(o) == 0 || !m.Created.Before(o.Generations.Last.Add(-clockSlack)))
 }
 
-// failures returns how many generations in a row failed. It is zero once a machine created after the last of them has joined.
+// failures returns how many generations in a row failed. It is zero once a machine created after the last of them has
+// joined.
 func failures(o Observed) int {
 	if o.joined {
 		return 0

@@ -131,8 +131,8 @@ func TestFailedMachinesAreKept(t *testing.T) {
 	}
 }
 
-// What the annotations of machine and node say is decided elsewhere, and told by two facts: may it be replaced, and is it
-// preserved.
+// What the annotations of machine and node say is decided elsewhere, and told by two facts: may it be replaced, and is
+// it preserved.
 func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 	for _, row := range []struct {
 		name    string

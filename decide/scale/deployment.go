@@ -11,12 +11,20 @@ import (
 	"millwright/decide/phrase"
 )
 
-// OfDeployment returns the conditions about the machines of a MachineDeployment of Cluster API, in a fixed order. The members are those of
-// all its sets, and Replicas is the number that the deployment wants. Source of reasons and messages: Cluster API.
+// OfDeployment returns the conditions about the machines of a MachineDeployment of Cluster API, in a fixed order. The
+// members are those of all its sets, and Replicas is the number that the deployment wants. Source of reasons and
+// messages: Cluster API.
 func OfDeployment(o Observed) []Condition {
 	o = o.sorted()
 	all := []Condition{
-		ready(o), upToDate(o), rollingOut(o), scalingUpOfDeployment(o), scalingDownOfDeployment(o), remediatingOfDeployment(o), deleting(o), paused(o),
+		ready(o),
+		upToDate(o),
+		rollingOut(o),
+		scalingUpOfDeployment(o),
+		scalingDownOfDeployment(o),
+		remediatingOfDeployment(o),
+		deleting(o),
+		paused(o),
 	}
 	for i := range all {
 		all[i].Message = phrase.Message(all[i].Message)
@@ -24,7 +32,8 @@ func OfDeployment(o Observed) []Condition {
 	return all
 }
 
-// rollingOut counts the machines that do not match the template, and says why they do not. A difference of version comes first.
+// rollingOut counts the machines that do not match the template, and says why they do not. A difference of version
+// comes first.
 func rollingOut(o Observed) Condition {
 	const kind = vocabulary.ConditionRollingOut
 	old := list.Where(o.Members, func(m Member) bool { return m.UpToDate == False })
@@ -45,18 +54,27 @@ func rollingOut(o Observed) Condition {
 
 // unsized is a condition of a deployment whose number of machines is not set yet.
 func unsized(o Observed, kind string) Condition {
-	return list.When(o.Unsized, Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"})
+	return list.When(
+		o.Unsized,
+		Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
+	)
 }
 
 // scalingUpOfDeployment is True while there are fewer machines than wanted.
 func scalingUpOfDeployment(o Observed) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	blocked := phrase.If(len(o.Missing) > 0, " blocked because %s", missing(o))
-	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) + phrase.If(blocked != "", " is%s", blocked)
+	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
+		phrase.If(blocked != "", " is%s", blocked)
 	return cmp.Or(
 		unsized(o, kind),
 		list.When(len(o.Members) < o.wanted(), Condition{kind, True, kind, there}),
-		Condition{kind, False, vocabulary.ReasonNotScalingUp, phrase.If(blocked != "" && !o.Deleting, "Scaling up would be%s", blocked)},
+		Condition{
+			kind,
+			False,
+			vocabulary.ReasonNotScalingUp,
+			phrase.If(blocked != "" && !o.Deleting, "Scaling up would be%s", blocked),
+		},
 	)
 }
 
@@ -89,7 +107,13 @@ func remediatingOfDeployment(o Observed) Condition {
 	}
 	are := phrase.OneOf(len(others), " is ", " are ")
 	return Condition{
-		kind, False, vocabulary.ReasonNotRemediating,
-		phrase.If(len(others) > 0, "%snot healthy (not to be remediated by MachineDeployment/MachineSet)", subject(others)+are),
+		kind,
+		False,
+		vocabulary.ReasonNotRemediating,
+		phrase.If(
+			len(others) > 0,
+			"%snot healthy (not to be remediated by MachineDeployment/MachineSet)",
+			subject(others)+are,
+		),
 	}
 }

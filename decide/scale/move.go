@@ -7,9 +7,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// move hands the surplus over to the set that updates it in place, the first to be deleted first. Three kinds of members are not moved: one that
-// is being updated already stays, and another goes in its place; one that a health check wants replaced is deleted; one without a node is
-// deleted if no member with a node is left, because there is nothing to update yet. If the other set takes none, the surplus waits.
+// move hands the surplus over to the set that updates it in place, the first to be deleted first. Three kinds of
+// members are not moved: one that is being updated already stays, and another goes in its place; one that a health
+// check wants replaced is deleted; one without a node is deleted if no member with a node is left, because there is
+// nothing to update yet. If the other set takes none, the surplus waits.
 func move(o Observed, active []Member, surplus int) Decision {
 	if o.NoMove != "" {
 		return Decision{}
@@ -23,22 +24,40 @@ func move(o Observed, active []Member, surplus int) Decision {
 		rest := ranked(o, active, movable)
 		return remove(o, active, rest[:min(len(rest), surplus)], " without a node")
 	}
-	d := Decision{Move: targets(joined[:min(len(joined), surplus)], "surplus: MachineSet "+o.MoveTo+" updates it in place")}
-	d.Why = fmt.Sprintf("move %s to MachineSet %s, which updates them in place: %d wanted, %d there", machines(len(d.Move)), o.MoveTo, o.Replicas, len(active))
+	d := Decision{
+		Move: targets(joined[:min(len(joined), surplus)], "surplus: MachineSet "+o.MoveTo+" updates it in place"),
+	}
+	d.Why = fmt.Sprintf(
+		"move %s to MachineSet %s, which updates them in place: %d wanted, %d there",
+		machines(len(d.Move)),
+		o.MoveTo,
+		o.Replicas,
+		len(active),
+	)
 	return d
 }
 
 // cannotMove says why the surplus is not moved; empty: there is none, or it is moved.
 func cannotMove(o Observed) string {
 	surplus := list.Count(o.live, func(m Member) bool { return !m.Updated }) - o.Replicas
-	return phrase.If(o.MoveTo != "" && o.NoMove != "" && surplus > 0, "%s to be moved to MachineSet %s wait: %s", machines(max(surplus, 0)), o.MoveTo, o.NoMove)
+	return phrase.If(
+		o.MoveTo != "" && o.NoMove != "" && surplus > 0,
+		"%s to be moved to MachineSet %s wait: %s",
+		machines(max(surplus, 0)),
+		o.MoveTo,
+		o.NoMove,
+	)
 }
 
-// update begins the updates in place of members that were handed over for that. Without a template there is nothing to update to.
+// update begins the updates in place of members that were handed over for that. Without a template there is nothing to
+// update to.
 func update(o Observed, active []Member) Decision {
 	if len(o.Missing) > 0 {
 		return Decision{}
 	}
-	due := targets(list.Where(active, func(m Member) bool { return m.UpdateDue }), "it was moved to this set to be updated in place")
+	due := targets(
+		list.Where(active, func(m Member) bool { return m.UpdateDue }),
+		"it was moved to this set to be updated in place",
+	)
 	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machines(len(due)))}
 }

@@ -67,8 +67,16 @@ func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	d := scale.Decide(o)
 	assert.Equal(t, []string{"m-9"}, targets(d.Update))
 	assert.Equal(t, "begin the update in place of 1 machine", d.Why)
-	assert.True(t, idle(scale.Decide(with(o, func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }))), "there is no template to update to")
-	assert.True(t, idle(scale.Decide(set(1, append(running(1), member("m-9", 0, handed))...))), "a machine that the size does not count yet is no surplus")
+	assert.True(
+		t,
+		idle(scale.Decide(with(o, func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }))),
+		"there is no template to update to",
+	)
+	assert.True(
+		t,
+		idle(scale.Decide(set(1, append(running(1), member("m-9", 0, handed))...))),
+		"a machine that the size does not count yet is no surplus",
+	)
 	assert.Len(t, scale.Decide(set(1, append(running(3), member("m-9", 0, handed))...)).Delete, 2)
 
 	var many []scale.Member

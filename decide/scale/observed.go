@@ -55,12 +55,13 @@ type Member struct {
 	UpToDate      Answer // it matches the current template
 	UpToDateWhy   string // what differs; empty if True
 
-	Phase     string // for messages
-	Failed    bool
-	Troubled  bool // its last operation failed
-	Crashing  bool // the creation of its instance keeps failing
-	Updating  bool // it is being updated in place
-	Updated   bool // it was handed over to this set, for an update in place or after one: not deleted until the set's size counts it
+	Phase    string // for messages
+	Failed   bool
+	Troubled bool // its last operation failed
+	Crashing bool // the creation of its instance keeps failing
+	Updating bool // it is being updated in place
+	// it was handed over to this set, for an update in place or after one: not deleted until the set's size counts it
+	Updated   bool
 	UpdateDue bool // it was handed over to be updated in place, and the set has to begin that now
 	Joined    bool // its node has joined, or it is Available without a cluster to join
 	Node      Node
@@ -102,8 +103,8 @@ type Orphan struct {
 type Remediation struct {
 	Limited     bool // MaxInFlight applies; false: no limit
 	MaxInFlight int  // most marked machines that are being deleted at a time, rounded up from a percentage
-	// Backoff is the pause before the second generation in a row that failed before it had joined is deleted. The pause doubles
-	// with each further generation, up to MaxBackoff. Zero: no pause.
+	// Backoff is the pause before the second generation in a row that failed before it had joined is deleted. The pause
+	// doubles with each further generation, up to MaxBackoff. Zero: no pause.
 	Backoff    time.Duration
 	MaxBackoff time.Duration // zero: unbounded
 	Outdated   bool          // the set is an old set of its deployment: the rollout removes its machines
@@ -139,22 +140,24 @@ type Failure struct {
 
 // Observed is what the set's activity read at one moment.
 type Observed struct {
-	Now        time.Time
-	Set        string // name of the set, and prefix of the names of new machines
-	Replicas   int    // machines wanted
-	Order      Order
-	Keep       int           // most failed members that the set preserves
-	MinReady   time.Duration // how long a machine must have been ready to be available
-	Deleting   bool          // the set itself is being deleted
-	Orphaning  bool          // it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
-	Finalizer  bool          // ours is on
-	ListFailed bool          // the machines could not be listed, and Members is not known
-	Invalid    string        // why the spec is invalid, such as a selector that does not match the template; empty: it is valid
-	SelectsAll bool          // the selector is empty: the set adopts nothing
-	Unsized    bool          // the number of machines is not set yet
-	Seed       uint64        // source of new names
-	// Naming are the parts of the name of a new machine. Its random characters stand between the parts. Fewer than two parts mean: the
-	// name of the set, "-" and the random characters.
+	Now      time.Time
+	Set      string // name of the set, and prefix of the names of new machines
+	Replicas int    // machines wanted
+	Order    Order
+	Keep     int           // most failed members that the set preserves
+	MinReady time.Duration // how long a machine must have been ready to be available
+	Deleting bool          // the set itself is being deleted
+	// it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
+	Orphaning  bool
+	Finalizer  bool // ours is on
+	ListFailed bool // the machines could not be listed, and Members is not known
+	// why the spec is invalid, such as a selector that does not match the template; empty: it is valid
+	Invalid    string
+	SelectsAll bool   // the selector is empty: the set adopts nothing
+	Unsized    bool   // the number of machines is not set yet
+	Seed       uint64 // source of new names
+	// Naming are the parts of the name of a new machine. Its random characters stand between the parts. Fewer than two
+	// parts mean: the name of the set, "-" and the random characters.
 	Naming   []string
 	Members  []Member // in any order
 	Orphans  []Orphan // in any order
@@ -172,7 +175,8 @@ type Observed struct {
 	Missing       []string           // kinds of objects that the template refers to and that do not exist
 	Preflight     preflight.Observed // zero: no control plane is configured, and nothing is checked
 
-	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is deleted.
+	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is
+	// deleted.
 	MoveTo string
 	// NoMove is why that set takes no machine now; empty: it takes them.
 	NoMove string
@@ -204,13 +208,22 @@ func (m *Member) name() string { return m.Name }
 // sorted returns a copy with members and orphans by name, no negative size, and what follows from them.
 func (o Observed) sorted() Observed {
 	o.Replicas = max(o.Replicas, 0)
-	o.Members = list.SortedLarge(o.Members, func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
-	o.Orphans = list.Sorted(o.Orphans, func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	o.Members = list.SortedLarge(
+		o.Members,
+		func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
+	)
+	o.Orphans = list.Sorted(
+		o.Orphans,
+		func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
+	)
 	o.live = o.Members
 	if deleting := func(m Member) bool { return m.Deleting }; slices.ContainsFunc(o.Members, deleting) {
 		o.live = slices.DeleteFunc(slices.Clone(o.Members), deleting)
 	}
-	o.joined = slices.ContainsFunc(o.Members, func(m Member) bool { return m.Joined && m.Created.After(o.Generations.Last) })
+	o.joined = slices.ContainsFunc(
+		o.Members,
+		func(m Member) bool { return m.Joined && m.Created.After(o.Generations.Last) },
+	)
 	o.remediable, o.marksLater = remediation(o)
 	o.postponed = slices.Concat(o.marksLater, unripe(o))
 	return o

@@ -71,10 +71,18 @@ func TestTargetsCarryWhatWasSeen(t *testing.T) {
 	o := set(1)
 	o.Orphans = []scale.Orphan{orphan("a")}
 	d := scale.Decide(o)
-	assert.Equal(t, []scale.Target{{Name: "a", UID: "uid-a", Version: "7", Why: "the labels match the selector, and there is no owner"}}, d.Adopt)
+	assert.Equal(
+		t,
+		[]scale.Target{{Name: "a", UID: "uid-a", Version: "7", Why: "the labels match the selector, and there is no owner"}},
+		d.Adopt,
+	)
 	assert.Equal(t, "adopt 1 machine: the labels match the selector, and there is no owner", d.Why)
 	d = scale.Decide(set(1, running(1, stray)...))
-	assert.Equal(t, []scale.Target{{Name: "m-1", UID: "uid-m-1", Version: "7", Why: "the labels do not match the selector"}}, d.Release)
+	assert.Equal(
+		t,
+		[]scale.Target{{Name: "m-1", UID: "uid-m-1", Version: "7", Why: "the labels do not match the selector"}},
+		d.Release,
+	)
 	assert.Equal(t, "release 1 machine: the labels do not match the selector", d.Why)
 }
 

@@ -62,7 +62,11 @@ func TestPending(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.Look(row.o)
-			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.Decision{Need: plan.Pending.Need, Why: plan.Pending.Why})
+			assert.Equal(
+				t,
+				attention.Decision{Need: row.need, Why: row.why},
+				attention.Decision{Need: plan.Pending.Need, Why: plan.Pending.Why},
+			)
 		})
 	}
 }

@@ -15,7 +15,11 @@ import (
 
 // anyMember is a machine in any state.
 func anyMember(d *dice, name string) scale.Member {
-	m := member(name, time.Duration(d.below(72))*time.Hour, pick(d, member0, member0, member0, fresh, pending, crashing, failed, stillborn, updating, nodeUnhealthy))
+	m := member(
+		name,
+		time.Duration(d.below(72))*time.Hour,
+		pick(d, member0, member0, member0, fresh, pending, crashing, failed, stillborn, updating, nodeUnhealthy),
+	)
 	for _, c := range []change{deleting, preserved, kept, dismissed, annotated, updated, marked, urgent, stray, unhealthy, checked, drift("labels"), chosen(at(-time.Duration(d.below(120)) * time.Minute))} {
 		if d.oneIn(9) {
 			c(&m)
@@ -52,8 +56,15 @@ func anySet(d *dice, most int) scale.Observed {
 	if d.oneIn(2) {
 		o.Scaled = at(-time.Duration(d.below(120)) * time.Minute)
 	}
-	o.Remediation = scale.Remediation{Limited: d.oneIn(2), MaxInFlight: d.below(4), Backoff: time.Duration(d.below(3)) * time.Hour, Outdated: d.oneIn(8)}
-	o.Generations, o.Reported.Peak, o.Released = scale.Generations{Failed: d.below(4), Last: at(-time.Hour)}, d.below(most), d.below(3)
+	o.Remediation = scale.Remediation{
+		Limited:     d.oneIn(2),
+		MaxInFlight: d.below(4),
+		Backoff:     time.Duration(d.below(3)) * time.Hour,
+		Outdated:    d.oneIn(8),
+	}
+	o.Generations = scale.Generations{Failed: d.below(4), Last: at(-time.Hour)}
+	o.Reported.Peak = d.below(most)
+	o.Released = d.below(3)
 	return o
 }
 

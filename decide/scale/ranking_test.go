@@ -180,7 +180,11 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 func TestNeitherFreshNorUpdatingGoesFirst(t *testing.T) {
 	for _, valuable := range []change{fresh, updating} {
 		for _, worthless := range []change{failed, crashing} {
-			assert.Equal(t, []string{"z"}, deletions(scale.Newest, 1, member("a", 0, valuable), member("z", 9*day, worthless, notGranted)))
+			assert.Equal(
+				t,
+				[]string{"z"},
+				deletions(scale.Newest, 1, member("a", 0, valuable), member("z", 9*day, worthless, notGranted)),
+			)
 		}
 	}
 }

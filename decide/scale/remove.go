@@ -26,7 +26,10 @@ type said struct{ name, message string }
 func keep(o Observed, active []Member) Decision {
 	left := o.Keep - list.Count(active, func(m Member) bool { return m.Kept })
 	failed := pointers(active, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
-	slices.SortFunc(failed, func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(
+		failed,
+		func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
+	)
 	failed = first(failed[:max(min(left, len(failed)), 0)])
 	d := Decision{Keep: list.Map(failed, func(m *Member) Target { return m.target("failed") })}
 	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machines(len(d.Keep)), o.Keep)
@@ -50,16 +53,16 @@ func remediate(o Observed, active []Member) Decision {
 	return d
 }
 
-// removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects exactly
-// these machines to be deleted. A choice that is later than the last change of the size does not count yet.
+// removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects
+// exactly these machines to be deleted. A choice that is later than the last change of the size does not count yet.
 func removeChosen(o Observed, active []Member) Decision {
 	return remove(o, active, ranked(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
 	}), " that the autoscaler chose")
 }
 
-// removeSurplus deletes the members beyond the wanted number, the least valuable first. Members handed over by an in-place
-// update do not count as surplus, because the set's size follows.
+// removeSurplus deletes the members beyond the wanted number, the least valuable first. Members handed over by an
+// in-place update do not count as surplus, because the set's size follows.
 func removeSurplus(o Observed, active []Member) Decision {
 	surplus := list.Count(active, func(m Member) bool { return !m.Updated }) - o.Replicas
 	switch {
@@ -79,7 +82,8 @@ func ranked(o Observed, active []Member, holds func(Member) bool) []Member {
 	return list.Map(first(all), func(m *Member) Member { return *m })
 }
 
-// pointers returns pointers to the members for which holds is true: thousands of copies would take longer than the decision.
+// pointers returns pointers to the members for which holds is true: thousands of copies would take longer than the
+// decision.
 func pointers(members []Member, holds func(Member) bool) (all []*Member) {
 	for i := range members {
 		if holds(members[i]) {
@@ -99,9 +103,9 @@ func remove(o Observed, active, from []Member, which string) Decision {
 	return d
 }
 
-// remediation returns the marked members that are deleted now, at most MaxBatch, and why the others wait. The members that an operator marked go
-// first, then the newest, so that proven machines stay longest. A member that is being deleted counts as in flight until it is
-// gone.
+// remediation returns the marked members that are deleted now, at most MaxBatch, and why the others wait. The members
+// that an operator marked go first, then the newest, so that proven machines stay longest. A member that is being
+// deleted counts as in flight until it is gone.
 func remediation(o Observed) ([]Member, []said) {
 	var now []*Member
 	var later []said
@@ -162,8 +166,8 @@ func (m Member) marked() bool { return m.Marked && m.HealthCheck == False }
 //  6. age, by the set's Order
 //  7. name
 //
-// Sources: 1 and 3 to 5 from MCM; 2, 5 and 6 from Cluster API. So a failed machine goes before a new one and before one that is
-// being updated. Random orders healthy members by a hash, and all others by name.
+// Sources: 1 and 3 to 5 from MCM; 2, 5 and 6 from Cluster API. So a failed machine goes before a new one and before one
+// that is being updated. Random orders healthy members by a hash, and all others by name.
 func ranking(order Order) func(a, b *Member) int {
 	return func(a, b *Member) int {
 		return cmp.Or(

@@ -34,15 +34,15 @@ type Status struct {
 	Counts *Counts // nil: the machines could not be listed, and the numbers stay
 	// Conditions in a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
 	Conditions []Condition
-	// Peak is the largest number wanted since the set last had no surplus. Members beyond Peak were not caused by a smaller
-	// size: something created too many.
+	// Peak is the largest number wanted since the set last had no surplus. Members beyond Peak were not caused by a
+	// smaller size: something created too many.
 	Peak int
 	// Overshoot is how many members are beyond Peak. It is reported and blocks nothing: surplus members are deleted.
 	Overshoot int
 	// Failed are the names of members whose last operation failed, as Names returns them, without preserved Failed ones.
 	Failed []string
-	// Seen is the last number wanted for which no creation or deletion was left to start. Work that is blocked, or that failed
-	// and is retried later, does not count as left.
+	// Seen is the last number wanted for which no creation or deletion was left to start. Work that is blocked, or that
+	// failed and is retried later, does not count as left.
 	Seen int
 }
 
@@ -55,16 +55,29 @@ func report(o Observed, d Decision) Status {
 		s.Counts = new(count(o))
 		s.Peak, s.Overshoot = overshoot(o)
 	}
-	// Ownership, marks and preservation are decided before creations and deletions, so until they are done it is not known whether a
-	// creation or deletion follows. Copies of the template come after both.
+	// Ownership, marks and preservation are decided before creations and deletions, so until they are done it is not known
+	// whether a creation or deletion follows. Copies of the template come after both.
 	pending := d.Acting() && len(d.Sync) == 0 && o.LastFailure.Message == ""
 	if !o.ListFailed && !pending {
 		s.Seen = o.Replicas
 	}
-	s.Conditions = []Condition{created(o), ready(o), upToDate(o), scalingUp(o), scalingDown(o), remediating(o), deleting(o)}
+	s.Conditions = []Condition{
+		created(o),
+		ready(o),
+		upToDate(o),
+		scalingUp(o),
+		scalingDown(o),
+		remediating(o),
+		deleting(o),
+	}
 	for i := range s.Conditions {
 		if o.ListFailed { // Source of the message: Cluster API
-			s.Conditions[i] = Condition{s.Conditions[i].Type, Unknown, vocabulary.ReasonInternalError, "Please check controller logs for errors"}
+			s.Conditions[i] = Condition{
+				s.Conditions[i].Type,
+				Unknown,
+				vocabulary.ReasonInternalError,
+				"Please check controller logs for errors",
+			}
 		}
 	}
 	s.Conditions = append(append(s.Conditions, paused(o)), alarms(o, s)...)
@@ -77,8 +90,8 @@ func report(o Observed, d Decision) Status {
 	return s
 }
 
-// mostNames is how many failed machines a status names. Source: a status of 50 names with messages of 200 bytes takes 20 KiB; an
-// object may have 1.5 MiB in etcd, and a deployment names the same machines again.
+// mostNames is how many failed machines a status names. Source: a status of 50 names with messages of 200 bytes takes
+// 20 KiB; an object may have 1.5 MiB in etcd, and a deployment names the same machines again.
 const mostNames = 50
 
 // Names returns the first names in alphabetical order, as many as a status has.
@@ -92,26 +105,29 @@ func Beyond(n int) string {
 	return phrase.If(n > mostNames, "%s whose last operation failed; failedMachines names %d", machines(n), mostNames)
 }
 
-// says reports whether a status equals the wanted one. If the machines could not be listed, the counts and the names are not
-// compared.
+// says reports whether a status equals the wanted one. If the machines could not be listed, the counts and the names
+// are not compared.
 func (s Status) says(want Status) bool {
 	machines := want.Counts == nil || s.Counts != nil && *s.Counts == *want.Counts && slices.Equal(s.Failed, want.Failed)
-	return machines && s.Peak == want.Peak && s.Overshoot == want.Overshoot && s.Seen == want.Seen && slices.Equal(s.Conditions, want.Conditions)
+	return machines && s.Peak == want.Peak && s.Overshoot == want.Overshoot && s.Seen == want.Seen &&
+		slices.Equal(s.Conditions, want.Conditions)
 }
 
-// count counts the members. Members that are updated in place are not ready, available or up to date, and those that are being deleted are so
-// neither, apart from what Observed.ClusterAPI says.
+// count counts the members. Members that are updated in place are not ready, available or up to date, and those that
+// are being deleted are so neither, apart from what Observed.ClusterAPI says.
 func count(o Observed) Counts {
 	of := func(holds func(Member) bool) int { return list.Count(o.Members, holds) }
 	serving := func(holds func(Member) bool) int {
 		return of(func(m Member) bool { return !m.Deleting && !m.Updating && holds(m) })
 	}
 	return Counts{
-		Replicas:        len(o.Members),
-		Labelled:        of(func(m Member) bool { return m.Labelled }),
-		Ready:           serving(func(m Member) bool { return m.Ready == True }),
-		Available:       serving(func(m Member) bool { return m.Available(o.Now, o.MinReady) }),
-		UpToDate:        of(func(m Member) bool { return (!m.Deleting || o.ClusterAPI) && !m.Updating && m.UpToDate == True }),
+		Replicas:  len(o.Members),
+		Labelled:  of(func(m Member) bool { return m.Labelled }),
+		Ready:     serving(func(m Member) bool { return m.Ready == True }),
+		Available: serving(func(m Member) bool { return m.Available(o.Now, o.MinReady) }),
+		UpToDate: of(
+			func(m Member) bool { return (!m.Deleting || o.ClusterAPI) && !m.Updating && m.UpToDate == True },
+		),
 		PreservedFailed: of(func(m Member) bool { return m.Failed && m.Preserved }),
 		AutoPreserved:   of(func(m Member) bool { return m.Kept && !m.Deleting }),
 	}
@@ -122,8 +138,8 @@ func (m Member) Available(now time.Time, after time.Duration) bool {
 	return m.Serves || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
 }
 
-// overshoot returns the new Peak, and how many members are beyond it. A smaller size lowers Peak only when the surplus is gone,
-// so that an ordinary scale-down is no overshoot.
+// overshoot returns the new Peak, and how many members are beyond it. A smaller size lowers Peak only when the surplus
+// is gone, so that an ordinary scale-down is no overshoot.
 func overshoot(o Observed) (peak, beyond int) {
 	if o.Deleting {
 		return o.Reported.Peak, 0
@@ -146,13 +162,16 @@ func alarms(o Observed, s Status) []Condition {
 	return list.Where([]Condition{
 		failure,
 		list.When(o.frozen(), Condition{vocabulary.ConditionFrozen, True, vocabulary.ReasonFreezeLabel, frozen}),
-		list.When(s.Overshoot > 0, Condition{vocabulary.ConditionOvershoot, True, vocabulary.ReasonOverShootingReplicaCount, beyond}),
+		list.When(
+			s.Overshoot > 0,
+			Condition{vocabulary.ConditionOvershoot, True, vocabulary.ReasonOverShootingReplicaCount, beyond},
+		),
 	}, func(c Condition) bool { return c.Reason != "" })
 }
 
-// replicaFailure reports that machines could not be created or deleted, or that the provider creates no instance. An empty
-// reason means that there is no failure. The message does not change while the reason is the same: a failure of another machine
-// is no news.
+// replicaFailure reports that machines could not be created or deleted, or that the provider creates no instance. An
+// empty reason means that there is no failure. The message does not change while the reason is the same: a failure of
+// another machine is no news.
 func replicaFailure(o Observed) Condition {
 	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: True}
 	if f := o.LastFailure; f.Message != "" {
@@ -164,7 +183,8 @@ func replicaFailure(o Observed) Condition {
 	}
 	for _, m := range o.Members { // by name: the first message stands for all machines with the same reason
 		if !m.Deleting && m.Blocked.Reason > c.Reason {
-			c.Reason, c.Message = m.Blocked.Reason, fmt.Sprintf("machines get no instance; machine %s: %s", m.Name, m.Blocked.Message)
+			c.Reason = m.Blocked.Reason
+			c.Message = fmt.Sprintf("machines get no instance; machine %s: %s", m.Name, m.Blocked.Message)
 		}
 	}
 	return c

@@ -105,7 +105,11 @@ func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 }
 
 func TestClockAlone(t *testing.T) {
-	o := set(1, member("a", 4*time.Second, func(m *scale.Member) { m.UpToDate = "" }), member("z", day, deletingFor(10*time.Minute)))
+	o := set(
+		1,
+		member("a", 4*time.Second, func(m *scale.Member) { m.UpToDate = "" }),
+		member("z", day, deletingFor(10*time.Minute)),
+	)
 	assert.Equal(t, at(6*time.Second), scale.Decide(o).Recheck, "until then nobody wonders whether it is up to date")
 	o.Now = at(6 * time.Second)
 	assert.Equal(t, at(5*time.Minute), scale.Decide(o).Recheck, "then its deletion lasts long")
@@ -146,7 +150,16 @@ func TestOvershoot(t *testing.T) {
 		o := set(6, running(8)...)
 		o.Reported.Peak = 6
 		c := condition(t, o, "Overshoot")
-		assert.Equal(t, scale.Condition{Type: "Overshoot", Status: scale.True, Reason: "OverShootingReplicaCount", Message: "2 machines more than the 6 wanted at most; the surplus is deleted"}, c)
+		assert.Equal(
+			t,
+			scale.Condition{
+				Type:    "Overshoot",
+				Status:  scale.True,
+				Reason:  "OverShootingReplicaCount",
+				Message: "2 machines more than the 6 wanted at most; the surplus is deleted",
+			},
+			c,
+		)
 		assert.Len(t, scale.Decide(o).Delete, 2)
 	})
 	t.Run("a set that goes overshoots nothing", func(t *testing.T) {
@@ -169,7 +182,12 @@ func TestAlarms(t *testing.T) {
 		assert.Equal(t, "FreezeLabel", condition(t, o, "Frozen").Reason)
 	})
 	t.Run("no instance", func(t *testing.T) {
-		o := set(3, member("b", 0, blocked("ResourceExhausted", "no capacity")), member("c", 0, blocked("Internal", "oops")), member("a", 0, blocked("ResourceExhausted", "zone is full")))
+		o := set(
+			3,
+			member("b", 0, blocked("ResourceExhausted", "no capacity")),
+			member("c", 0, blocked("Internal", "oops")),
+			member("a", 0, blocked("ResourceExhausted", "zone is full")),
+		)
 		c := condition(t, o, "ReplicaFailure")
 		assert.Equal(t, "ResourceExhausted", c.Reason)
 		assert.Equal(t, "machines get no instance; machine a: zone is full", c.Message)
@@ -179,7 +197,16 @@ func TestAlarms(t *testing.T) {
 	t.Run("machines cannot be made, or not be deleted", func(t *testing.T) {
 		o := set(1, member("a", 0, blocked("Internal", "oops")))
 		o.LastFailure = scale.Failure{Message: "create machine s-x: quota"}
-		assert.Equal(t, scale.Condition{Type: "ReplicaFailure", Status: scale.True, Reason: "FailedCreate", Message: "create machine s-x: quota"}, condition(t, o, "ReplicaFailure"))
+		assert.Equal(
+			t,
+			scale.Condition{
+				Type:    "ReplicaFailure",
+				Status:  scale.True,
+				Reason:  "FailedCreate",
+				Message: "create machine s-x: quota",
+			},
+			condition(t, o, "ReplicaFailure"),
+		)
 		o.LastFailure.Deleting = true
 		assert.Equal(t, "FailedDelete", condition(t, o, "ReplicaFailure").Reason)
 	})

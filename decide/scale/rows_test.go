@@ -58,12 +58,22 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 	down := [2]string{"True", "ScalingDown"}
 	run(t, []transition{
 		{
-			name: "normal 1: 0 of 3, initial creation", o: set(3), create: 3,
-			counts: scale.Counts{Replicas: 3}, says: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
+			name:   "normal 1: 0 of 3, initial creation",
+			o:      set(3),
+			create: 3,
+			counts: scale.Counts{
+				Replicas: 3,
+			},
+			says: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 		{
-			name: "normal 2: 1 of 3, not ready", o: set(3, running(1, pending)...), create: 2,
-			counts: scale.Counts{Replicas: 3}, says: map[string][2]string{"ScalingUp": up, "MachinesReady": {"False", "NotReady"}},
+			name:   "normal 2: 1 of 3, not ready",
+			o:      set(3, running(1, pending)...),
+			create: 2,
+			counts: scale.Counts{
+				Replicas: 3,
+			},
+			says: map[string][2]string{"ScalingUp": up, "MachinesReady": {"False", "NotReady"}},
 		},
 		{
 			name: "normal 2: 3 of 3, not ready: waits", o: set(3, running(3, pending)...),
@@ -79,18 +89,34 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 			counts: scale.Counts{Replicas: 5, Ready: 3, Available: 3}, says: map[string][2]string{"ScalingUp": up},
 		},
 		{
-			name: "normal 5: 5, scaled down to 3", o: set(3, running(5)...), delete: []string{"m-5", "m-4"},
-			counts: scale.Counts{Replicas: 5, Ready: 3, Available: 3}, says: map[string][2]string{"ScalingDown": down, "ScalingUp": notUp},
+			name:   "normal 5: 5, scaled down to 3",
+			o:      set(3, running(5)...),
+			delete: []string{"m-5", "m-4"},
+			counts: scale.Counts{
+				Replicas:  5,
+				Ready:     3,
+				Available: 3,
+			},
+			says:  map[string][2]string{"ScalingDown": down, "ScalingUp": notUp},
 			texts: map[string]string{"ScalingDown": "Scaling down from 5 to 3 replicas"},
 		},
 		{
-			name: "normal 6: the template changed", o: set(3, running(3, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "class differs" })...),
-			counts: ready, says: map[string][2]string{"MachinesUpToDate": {"False", "NotUpToDate"}, "ScalingUp": notUp},
-			texts: map[string]string{"MachinesUpToDate": "* Machines m-1, m-2, m-3: class differs"},
+			name:   "normal 6: the template changed",
+			o:      set(3, running(3, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "class differs" })...),
+			counts: ready,
+			says:   map[string][2]string{"MachinesUpToDate": {"False", "NotUpToDate"}, "ScalingUp": notUp},
+			texts:  map[string]string{"MachinesUpToDate": "* Machines m-1, m-2, m-3: class differs"},
 		},
 		{
-			name: "normal 7: the health check marks a machine", o: set(3, append(running(2), member("x", day, unhealthy, marked))...), delete: []string{"x"},
-			counts: scale.Counts{Replicas: 4, Ready: 2, Available: 2}, says: map[string][2]string{"Remediating": {"True", "Remediating"}},
+			name:   "normal 7: the health check marks a machine",
+			o:      set(3, append(running(2), member("x", day, unhealthy, marked))...),
+			delete: []string{"x"},
+			counts: scale.Counts{
+				Replicas:  4,
+				Ready:     2,
+				Available: 2,
+			},
+			says: map[string][2]string{"Remediating": {"True", "Remediating"}},
 		},
 	})
 }
@@ -103,23 +129,38 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 		o.Preflight = preflight.Observed{ControlPlane: &c, Machines: m, Settings: settings}
 		return o
 	}
-	blocked := map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"False", "PreflightCheckFailed"}}
+	blocked := map[string][2]string{
+		"ScalingUp":       {"True", "ScalingUp"},
+		"MachinesCreated": {"False", "PreflightCheckFailed"},
+	}
 	run(t, []transition{
 		{
-			name: "preflight 1: ControlPlaneIsStable", o: checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.Machines{}), says: blocked,
+			name: "preflight 1: ControlPlaneIsStable",
+			o:    checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.Machines{}),
+			says: blocked,
 			hold: `("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
-			name: "preflight 2: KubeadmVersionSkew", o: checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.29.0", Kubeadm: true}), says: blocked,
+			name: "preflight 2: KubeadmVersionSkew",
+			o:    checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.29.0", Kubeadm: true}),
+			says: blocked,
 			hold: `("KubeadmVersionSkew" preflight check failed)`,
 		},
 		{
-			name: "preflight 3: KubernetesVersionSkew", o: checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.32.0"}), says: blocked,
+			name: "preflight 3: KubernetesVersionSkew",
+			o:    checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.32.0"}),
+			says: blocked,
 			hold: `("KubernetesVersionSkew" preflight check failed)`,
 		},
 		{
-			name: "preflight 4: all pass", o: checked(preflight.ControlPlane{Version: "v1.31.0", Replicas: 3, Available: 3}, preflight.Machines{Version: "v1.30.0", Kubeadm: true}),
-			create: 1, counts: scale.Counts{Replicas: 1}, says: map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"True", "MachinesCreated"}},
+			name: "preflight 4: all pass",
+			o: checked(
+				preflight.ControlPlane{Version: "v1.31.0", Replicas: 3, Available: 3},
+				preflight.Machines{Version: "v1.30.0", Kubeadm: true},
+			),
+			create: 1,
+			counts: scale.Counts{Replicas: 1},
+			says:   map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
 }
@@ -132,12 +173,25 @@ func TestRowsOfDeletion(t *testing.T) {
 	}
 	run(t, []transition{
 		{
-			name: "deletion 1: all owned machines are deleted", o: with(set(2, running(2)...), goes), delete: []string{"m-2", "m-1"},
-			counts: scale.Counts{Replicas: 2}, says: going, texts: map[string]string{"Deleting": "Deleting 2 Machines"}, check: done(false),
+			name:   "deletion 1: all owned machines are deleted",
+			o:      with(set(2, running(2)...), goes),
+			delete: []string{"m-2", "m-1"},
+			counts: scale.Counts{
+				Replicas: 2,
+			},
+			says:  going,
+			texts: map[string]string{"Deleting": "Deleting 2 Machines"},
+			check: done(false),
 		},
 		{
-			name: "deletion 2: machines are left", o: with(set(2, running(1, deleting)...), goes),
-			counts: scale.Counts{Replicas: 1}, says: going, texts: map[string]string{"Deleting": "Deleting 1 Machine"}, check: done(false),
+			name: "deletion 2: machines are left",
+			o:    with(set(2, running(1, deleting)...), goes),
+			counts: scale.Counts{
+				Replicas: 1,
+			},
+			says:  going,
+			texts: map[string]string{"Deleting": "Deleting 1 Machine"},
+			check: done(false),
 		},
 		{
 			name: "deletion 3: none is left", o: with(set(2), goes),
@@ -156,20 +210,33 @@ func TestRowsOfErrors(t *testing.T) {
 	refused.act()
 	run(t, []transition{
 		{
-			name: "error 1: what infrastructure is made from does not exist", o: missing("MachineClass"), says: blocked,
-			texts: map[string]string{"ScalingUp": "Scaling up from 0 to 2 replicas is blocked because:\n* MachineClass does not exist"}, hold: "MachineClass does not exist",
+			name: "error 1: what infrastructure is made from does not exist",
+			o:    missing("MachineClass"),
+			says: blocked,
+			texts: map[string]string{
+				"ScalingUp": "Scaling up from 0 to 2 replicas is blocked because:\n* MachineClass does not exist",
+			},
+			hold: "MachineClass does not exist",
 		},
 		{
 			name: "error 2: what nodes are started with does not exist", o: missing("Secret"), says: blocked,
 			texts: map[string]string{"MachinesCreated": "Secret does not exist"}, hold: "Secret does not exist",
 		},
 		{
-			name: "error 3: a creation failed: a part is made, the rest follows", o: with(refused.Observed, func(o *scale.Observed) { o.Now = at(time.Minute) }), create: 1,
-			counts: scale.Counts{Replicas: 3}, says: map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
+			name:   "error 3: a creation failed: a part is made, the rest follows",
+			o:      with(refused.Observed, func(o *scale.Observed) { o.Now = at(time.Minute) }),
+			create: 1,
+			counts: scale.Counts{Replicas: 3},
+			says:   map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
 		},
 		{
-			name: "error 4: any other error: nothing is done and nothing claimed", o: unlisted(),
-			says: map[string][2]string{"MachinesReady": {"Unknown", "InternalError"}, "ScalingUp": {"Unknown", "InternalError"}}, hold: "the machines could not be listed",
+			name: "error 4: any other error: nothing is done and nothing claimed",
+			o:    unlisted(),
+			says: map[string][2]string{
+				"MachinesReady": {"Unknown", "InternalError"},
+				"ScalingUp":     {"Unknown", "InternalError"},
+			},
+			hold: "the machines could not be listed",
 		},
 	})
 	assert.Equal(t, 2, refused.alive(), "the others of the batch were made")

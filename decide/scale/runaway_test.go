@@ -9,9 +9,9 @@ import (
 	"millwright/decide/scale"
 )
 
-// Where machines lose their labels as fast as the set makes them, the set stops at twice its size and two, counting the machines
-// that it has and those that it released: one earlier, and a set of one machine could not replace a second released one; one
-// later, and there is one more machine that nobody owns.
+// Where machines lose their labels as fast as the set makes them, the set stops at twice its size and two, counting the
+// machines that it has and those that it released: one earlier, and a set of one machine could not replace a second
+// released one; one later, and there is one more machine that nobody owns.
 func TestTheBoundOfMachinesThatASetReleases(t *testing.T) {
 	for _, row := range []struct {
 		replicas, active, released int

@@ -1,5 +1,6 @@
-// Package scale decides what a set does next to have the wanted number of machines, and what its status should be: which
-// machines to release, adopt, preserve, replace, update, move, delete and create. It does no I/O and knows no API type.
+// Package scale decides what a set does next to have the wanted number of machines, and what its status should be:
+// which machines to release, adopt, preserve, replace, update, move, delete and create. It does no I/O and knows no API
+// type.
 package scale
 
 import (
@@ -13,12 +14,12 @@ import (
 	"millwright/decide/phrase"
 )
 
-// MaxBatch is the largest number of machines in one decision. It bounds the size of a decision in histories. Source: 50 targets
-// of about 180 bytes stay below 16 KiB.
+// MaxBatch is the largest number of machines in one decision. It bounds the size of a decision in histories. Source: 50
+// targets of about 180 bytes stay below 16 KiB.
 const MaxBatch = 50
 
-// MaxCreate is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64 KiB, a quarter of what
-// Temporal warns of, and a set reaches this size in one decision (ADR 0089).
+// MaxCreate is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64
+// KiB, a quarter of what Temporal warns of, and a set reaches this size in one decision (ADR 0089).
 const MaxCreate = 1000
 
 // Target names a machine as it was read.
@@ -28,8 +29,8 @@ type Target struct {
 	Why       string // one sentence, for events and history
 }
 
-// Decision says what to do next. At most one of its lists has entries, at most MaxBatch, Create at most MaxCreate. All lists are empty if there is
-// nothing to do now.
+// Decision says what to do next. At most one of its lists has entries, at most MaxBatch, Create at most MaxCreate. All
+// lists are empty if there is nothing to do now.
 type Decision struct {
 	Release   []Target // remove our controller reference
 	Adopt     []Target // set our controller reference, after a live read of the set
@@ -55,7 +56,9 @@ func (d Decision) Acts() bool { return d.Acting() || d.Generations != nil }
 
 // Acting reports whether one of the lists has entries.
 func (d Decision) Acting() bool {
-	return len(d.Release)+len(d.Adopt)+len(d.Keep)+len(d.Unmark)+len(d.Remediate)+len(d.Delete)+len(d.Update)+len(d.Move)+len(d.Create)+len(d.Sync) > 0
+	return len(d.Release)+len(d.Adopt)+len(d.Keep)+len(d.Unmark)+len(d.Remediate)+len(d.Delete)+len(d.Update)+len(
+		d.Move,
+	)+len(d.Create)+len(d.Sync) > 0
 }
 
 // Plan is the result of one evaluation of a set.
@@ -70,11 +73,11 @@ type Plan struct {
 	Outdated   bool               // they stay until the rollout removes them
 }
 
-// Look plans one step towards the wanted number. The order is: release members that do not match, adopt machines that do,
-// preserve failed machines, delete failed and unhealthy machines, begin updates in place, delete chosen machines, delete or move surplus
-// machines, create, copy the template. Machines that are
-// being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan none. A paused set does nothing. The same
-// facts in any order give the same plan.
+// Look plans one step towards the wanted number. The order is: release members that do not match, adopt machines that
+// do, preserve failed machines, delete failed and unhealthy machines, begin updates in place, delete chosen machines,
+// delete or move surplus machines, create, copy the template. Machines that are
+// being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan
+// none. A paused set does nothing. The same facts in any order give the same plan.
 func Look(o Observed) Plan {
 	o = o.sorted()
 	plan := Plan{Decision: decide(o)}
@@ -108,7 +111,14 @@ func (o Observed) pending(d Decision, unreported bool) attention.Decision {
 	there := fmt.Sprintf("%s wanted, %d there", machines(o.Replicas), len(o.Members))
 	left := cmp.Or(
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
-		attention.Decision{Why: cmp.Or(o.underWay(), there)}.After(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", there),
+		attention.Decision{
+			Why: cmp.Or(o.underWay(), there),
+		}.After(
+			!d.Recheck.IsZero(),
+			attention.Scale,
+			"%s; it waits for the time to pass",
+			there,
+		),
 		attention.If(stopped(o) != "", attention.Scale, "%s", d.Hold),
 		attention.Decision{Why: there},
 	)
@@ -133,11 +143,21 @@ func (o Observed) underWay() string {
 		return list.Map(pointers(o.Members, holds), (*Member).name)
 	}
 	says := func(names []string, one, several string) string {
-		return phrase.If(len(names) > 0, "%s %s: %s", machines(len(names)), phrase.OneOf(len(names), one, several), phrase.List(names, mostNamed, ", "))
+		return phrase.If(
+			len(names) > 0,
+			"%s %s: %s",
+			machines(len(names)),
+			phrase.OneOf(len(names), one, several),
+			phrase.List(names, mostNamed, ", "),
+		)
 	}
 	return strings.Join(phrase.Parts(
 		says(names(func(m Member) bool { return m.Deleting }), "is being deleted", "are being deleted"),
-		says(names(func(m Member) bool { return !m.Deleting && !m.Available(o.Now, o.MinReady) }), "is not available yet", "are not available yet"),
+		says(
+			names(func(m Member) bool { return !m.Deleting && !m.Available(o.Now, o.MinReady) }),
+			"is not available yet",
+			"are not available yet",
+		),
 	), "; ")
 }
 
@@ -197,9 +217,9 @@ func (o Observed) letsGo() string {
 		machines(len(o.Members)) + " and the finalizer orphan"
 }
 
-// release removes the controller reference from members whose labels no longer match. They count as members until that is done,
-// so that the set creates no substitute while it owns them. Members that are being deleted are not released. If the selector is
-// invalid or empty, no member is released.
+// release removes the controller reference from members whose labels no longer match. They count as members until that
+// is done, so that the set creates no substitute while it owns them. Members that are being deleted are not released.
+// If the selector is invalid or empty, no member is released.
 func release(o Observed, active []Member) Decision {
 	if o.SelectsAll {
 		return Decision{}
@@ -210,7 +230,8 @@ func release(o Observed, active []Member) Decision {
 	return d
 }
 
-// adopt sets the controller reference of machines that match and have no controller, so that the set does not create others.
+// adopt sets the controller reference of machines that match and have no controller, so that the set does not create
+// others.
 func adopt(o Observed, _ []Member) Decision {
 	const why = "the labels match the selector, and there is no owner"
 	orphans := first(list.Where(o.Orphans, func(m Orphan) bool { return m.Matches && !m.Deleting && !o.SelectsAll }))
@@ -242,8 +263,8 @@ func teardown(o Observed, active []Member) Decision {
 	return d
 }
 
-// sync copies the parts of the template that may change in place. It comes last, so that a machine that cannot be written
-// delays nothing else.
+// sync copies the parts of the template that may change in place. It comes last, so that a machine that cannot be
+// written delays nothing else.
 func sync(o Observed) Decision {
 	stale := first(pointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{

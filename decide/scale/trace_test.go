@@ -151,7 +151,16 @@ func TestCreationStopsAndGoesOn(t *testing.T) {
 	w.step()
 	assert.Equal(t, 3, w.asked, "one, then two of which one failed; no more are asked for")
 	assert.Equal(t, 2, w.alive(), "those that were made stay")
-	assert.Equal(t, scale.Condition{Type: "MachinesCreated", Status: scale.False, Reason: "MachineCreationFailed", Message: "create machine 3: refused"}, condition(t, w.Observed, "MachinesCreated"))
+	assert.Equal(
+		t,
+		scale.Condition{
+			Type:    "MachinesCreated",
+			Status:  scale.False,
+			Reason:  "MachineCreationFailed",
+			Message: "create machine 3: refused",
+		},
+		condition(t, w.Observed, "MachinesCreated"),
+	)
 	for w.alive() < 30 {
 		w.step()
 	}

@@ -128,7 +128,10 @@ func (w *world) create(names []string) bool {
 }
 
 func (w *world) find(target scale.Target) *scale.Member {
-	i := slices.IndexFunc(w.Members, func(m scale.Member) bool { return m.UID == target.UID && m.Version == target.Version })
+	i := slices.IndexFunc(
+		w.Members,
+		func(m scale.Member) bool { return m.UID == target.UID && m.Version == target.Version },
+	)
 	return &w.Members[i]
 }
 
@@ -151,7 +154,8 @@ func (w *world) tell(topic, text string) {
 	}
 	first := w.said[topic] == ""
 	w.said[topic] = text
-	if topic != "" && first && (strings.HasPrefix(text, "False") || strings.HasPrefix(text, "True NoReplicas") || topic == "MachinesCreated" && strings.HasPrefix(text, "True")) {
+	if topic != "" && first &&
+		(strings.HasPrefix(text, "False") || strings.HasPrefix(text, "True NoReplicas") || topic == "MachinesCreated" && strings.HasPrefix(text, "True")) {
 		return // nothing has happened yet
 	}
 	if topic != "" {

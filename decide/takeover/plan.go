@@ -31,11 +31,16 @@ func (f Facts) prepare(findings []Finding) []Step {
 			todo = append(todo, fmt.Sprintf("%s: %s: %s", x.Object, x.Says, x.Do))
 		}
 	}
-	steps := []Step{{
-		Title:    "Install Millwright, without pods",
-		Says:     []string{"Machine-controller-manager works with Millwright's CRDs, too: nothing else changes yet."},
-		Commands: []string{"kubectl apply -k deploy/crds", "helm install millwright deploy/chart --namespace millwright --create-namespace --set crds.install=false,worker.replicas=0,bridge.replicas=0 --values VALUES"},
-	}}
+	steps := []Step{
+		{
+			Title: "Install Millwright, without pods",
+			Says:  []string{"Machine-controller-manager works with Millwright's CRDs, too: nothing else changes yet."},
+			Commands: []string{
+				"kubectl apply -k deploy/crds",
+				"helm install millwright deploy/chart --namespace millwright --create-namespace --set crds.install=false,worker.replicas=0,bridge.replicas=0 --values VALUES",
+			},
+		},
+	}
 	if len(todo) > 0 {
 		steps = append(steps, Step{Title: "Correct what is in the way", Says: todo})
 	}
@@ -46,7 +51,12 @@ func (f Facts) prepare(findings []Finding) []Step {
 func (f Facts) stop() []Step {
 	says := []string{"Whoever scales it up again, such as Gardener's gardenlet, must be told not to."}
 	if creating := f.names(func(m Machine) bool { return m.Need == attention.Instance }); len(creating) > 0 {
-		says = append(says, "Wait until its calls to the cloud have ended: Millwright does not see a call that is still in progress. It was creating "+list(creating)+".")
+		says = append(
+			says,
+			"Wait until its calls to the cloud have ended: Millwright does not see a call that is still in progress. It was creating "+list(
+				creating,
+			)+".",
+		)
 	}
 	controllers := []string{"machine-controller-manager"}
 	if len(f.Controllers) > 0 {
@@ -60,14 +70,19 @@ func (f Facts) stop() []Step {
 		Says:  says,
 		Commands: []string{
 			fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=0", strings.Join(controllers, " "), f.Namespace),
-			"starter migrate check --namespace " + f.Namespace + phrase.If(f.AsMCM, " --as-mcm") + "   # until its exit code is 0",
+			"starter migrate check --namespace " + f.Namespace + phrase.If(
+				f.AsMCM,
+				" --as-mcm",
+			) + "   # until its exit code is 0",
 		},
 	}}
 }
 
 // start is how Millwright is started.
 func (f Facts) start() []Step {
-	says := []string{"The value clusterName is a tag of the instances, by which providers find them: it must be the one under which they were tagged. Drivers of machine-controller-manager have their cluster tags in the class."}
+	says := []string{
+		"The value clusterName is a tag of the instances, by which providers find them: it must be the one under which they were tagged. Drivers of machine-controller-manager have their cluster tags in the class.",
+	}
 	var providers []string
 	named := map[string]bool{"": true}
 	for _, c := range f.Classes {
@@ -77,37 +92,52 @@ func (f Facts) start() []Step {
 		}
 	}
 	if len(providers) > 0 {
-		says = append(says, fmt.Sprintf("Workers are needed for %s %s.", phrase.OneOf(len(providers), "provider", "providers"), list(providers)))
+		says = append(
+			says,
+			fmt.Sprintf("Workers are needed for %s %s.", phrase.OneOf(len(providers), "provider", "providers"), list(providers)),
+		)
 	}
 	if f.AsMCM {
 		says = append(says, "Add --as-mcm to worker.args and to bridge.args of your values.")
 	}
-	return []Step{{
-		Title:    "Start Millwright",
-		Says:     says,
-		Commands: []string{"helm upgrade millwright deploy/chart --namespace millwright --values VALUES --set crds.install=false", "starter doctor --cluster-name NAME"},
-	}}
+	return []Step{
+		{
+			Title: "Start Millwright",
+			Says:  says,
+			Commands: []string{
+				"helm upgrade millwright deploy/chart --namespace millwright --values VALUES --set crds.install=false",
+				"starter doctor --cluster-name NAME",
+			},
+		},
+	}
 }
 
 // becomes is what happens to the objects.
 func (f Facts) becomes(findings []Finding) []Step {
 	var says []string
 	for _, x := range findings {
-		if x.Weight == Note || x.Weight == OK && strings.HasPrefix(x.Object, "machine") && x.Object != "machine-controller-manager" {
+		if x.Weight == Note ||
+			x.Weight == OK && strings.HasPrefix(x.Object, "machine") && x.Object != "machine-controller-manager" {
 			says = append(says, fmt.Sprintf("%s: %s.", x.Object, x.Says))
 		}
 	}
-	return []Step{{Title: "What then happens by itself", Says: append(says,
-		"Bootstrap tokens of machine-controller-manager stay valid for the nodes that boot with them, and end by themselves at their time.")}}
+	return []Step{{Title: "What then happens by itself", Says: append(
+		says,
+		"Bootstrap tokens of machine-controller-manager stay valid for the nodes that boot with them, and end by themselves at their time.",
+	)}}
 }
 
 // look is how a person sees that all is well.
 func (f Facts) look() []Step {
-	return []Step{{
-		Title:    "Look",
-		Says:     []string{"Each machine has the same provider ID and the same node as before, and the column WAITS-FOR is empty but for the machines above."},
-		Commands: []string{"kubectl get machinedeployments,machinesets,machines --namespace " + f.Namespace + " -o wide"},
-	}}
+	return []Step{
+		{
+			Title: "Look",
+			Says: []string{
+				"Each machine has the same provider ID and the same node as before, and the column WAITS-FOR is empty but for the machines above.",
+			},
+			Commands: []string{"kubectl get machinedeployments,machinesets,machines --namespace " + f.Namespace + " -o wide"},
+		},
+	}
 }
 
 // answer is for clusters with Gardener's autoscaler.
@@ -129,9 +159,11 @@ func (f Facts) answer() []Step {
 func (f Facts) back() []Step {
 	return []Step{
 		{
-			Title:    "Stop Millwright",
-			Says:     []string{"A drain or a creation that is in progress is continued by machine-controller-manager."},
-			Commands: []string{"kubectl scale deployment --namespace millwright --selector app.kubernetes.io/part-of=millwright --replicas=0"},
+			Title: "Stop Millwright",
+			Says:  []string{"A drain or a creation that is in progress is continued by machine-controller-manager."},
+			Commands: []string{
+				"kubectl scale deployment --namespace millwright --selector app.kubernetes.io/part-of=millwright --replicas=0",
+			},
 		},
 		{
 			Title: "Start machine-controller-manager",
@@ -140,7 +172,9 @@ func (f Facts) back() []Step {
 				"It does not read RolloutPolicies, nor requests of starter: a rollout that waits for approval goes on, and a held deletion too.",
 				"It deletes instances whose name no Machine has.",
 			},
-			Commands: []string{"kubectl scale deployment machine-controller-manager --namespace " + f.Namespace + " --replicas=1"},
+			Commands: []string{
+				"kubectl scale deployment machine-controller-manager --namespace " + f.Namespace + " --replicas=1",
+			},
 		},
 	}
 }

@@ -1,6 +1,6 @@
-// Package takeover decides what has to be done before Millwright takes a namespace over from machine-controller-manager (MCM), what
-// Millwright will do there, and the steps of the way there and back. That a node is touched is not decided here: the facts hold what the
-// decisions of Millwright are about each object.
+// Package takeover decides what has to be done before Millwright takes a namespace over from machine-controller-manager
+// (MCM), what Millwright will do there, and the steps of the way there and back. That a node is touched is not decided
+// here: the facts hold what the decisions of Millwright are about each object.
 package takeover
 
 import (
@@ -116,7 +116,10 @@ const mostNames = 5
 func Check(f Facts) []Finding {
 	all := slices.Concat(f.installation(), f.classes(), f.refused(), f.deployments(), f.sets(), f.ties(), f.machines())
 	order := []Weight{First, Note, OK}
-	slices.SortStableFunc(all, func(a, b Finding) int { return slices.Index(order, a.Weight) - slices.Index(order, b.Weight) })
+	slices.SortStableFunc(
+		all,
+		func(a, b Finding) int { return slices.Index(order, a.Weight) - slices.Index(order, b.Weight) },
+	)
 	return all
 }
 
@@ -158,7 +161,10 @@ func (f Facts) installation() (all []Finding) {
 func (f Facts) working() (signs []string) {
 	for _, l := range f.Leases {
 		if l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts {
-			signs = append(signs, fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.Clock(l.Renewed, f.Now)))
+			signs = append(
+				signs,
+				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.Clock(l.Renewed, f.Now)),
+			)
 		}
 	}
 	for _, c := range f.Controllers {
@@ -176,7 +182,9 @@ func (f Facts) classes() (all []Finding) {
 		switch {
 		case !c.Exists:
 			all = append(all, Finding{
-				Note, object, fmt.Sprintf("it does not exist, and %s it: their instances can be neither created nor deleted", named(c.Machines)),
+				Note,
+				object,
+				fmt.Sprintf("it does not exist, and %s it: their instances can be neither created nor deleted", named(c.Machines)),
 				"create the class, if its machines are wanted",
 			})
 		case c.Provider == "":
@@ -220,20 +228,36 @@ func (f Facts) deployments() (all []Finding) {
 	for _, d := range f.Deployments {
 		object, before := "machinedeployment/"+d.Name, len(all)
 		if d.Invalid != "" {
-			all = append(all, Finding{First, object, d.Invalid, "correct its spec: Millwright changes nothing of an invalid deployment"})
+			all = append(
+				all,
+				Finding{First, object, d.Invalid, "correct its spec: Millwright changes nothing of an invalid deployment"},
+			)
 		}
 		switch {
 		case d.NewSet:
-			all = append(all, Finding{Note, object, "none of its sets has its template: a rollout begins; " + d.Why, pause(d.Name, f.Namespace)})
+			all = append(
+				all,
+				Finding{Note, object, "none of its sets has its template: a rollout begins; " + d.Why, pause(d.Name, f.Namespace)},
+			)
 		case d.Rolling:
-			all = append(all, Finding{Note, object, "a rollout is in progress, and goes on: " + d.Why, pause(d.Name, f.Namespace)})
+			all = append(
+				all,
+				Finding{Note, object, "a rollout is in progress, and goes on: " + d.Why, pause(d.Name, f.Namespace)},
+			)
 		}
 		all = append(all, f.behaviour(object, d.MinReady, d.Frozen)...)
 		if len(all) == before {
 			rest++
 		}
 	}
-	return append(all, calm(rest, "machinedeployments", "deployment keeps its sets and revisions", "deployments keep their sets and revisions")...)
+	return append(
+		all,
+		calm(
+			rest,
+			"machinedeployments",
+			"deployment keeps its sets and revisions",
+			"deployments keep their sets and revisions",
+		)...)
 }
 
 // pause says how to keep a rollout from replacing machines.
@@ -248,7 +272,12 @@ func (f Facts) behaviour(object string, minReady time.Duration, frozen bool) (al
 	}
 	if minReady > 0 {
 		all = append(all, Finding{
-			Note, object, fmt.Sprintf("minReadySeconds is obeyed: a machine is available %s after it is ready, and not at once", phrase.Span(minReady)),
+			Note,
+			object,
+			fmt.Sprintf(
+				"minReadySeconds is obeyed: a machine is available %s after it is ready, and not at once",
+				phrase.Span(minReady),
+			),
 			"start worker and bridge with --as-mcm, or set minReadySeconds to 0",
 		})
 	}
@@ -266,7 +295,10 @@ func (f Facts) sets() (all []Finding) {
 	for _, s := range f.Sets {
 		object, before := "machineset/"+s.Name, len(all)
 		if s.Invalid != "" {
-			all = append(all, Finding{First, object, s.Invalid, "correct its spec: Millwright changes nothing of an invalid set"})
+			all = append(
+				all,
+				Finding{First, object, s.Invalid, "correct its spec: Millwright changes nothing of an invalid set"},
+			)
 		}
 		work := phrase.Parts(
 			phrase.If(s.Creates > 0, "%s to create", phrase.Count(s.Creates, "machine")),
@@ -274,7 +306,15 @@ func (f Facts) sets() (all []Finding) {
 			phrase.If(s.Relabels > 0, "%s to relabel", phrase.Count(s.Relabels, "machine")),
 		)
 		if len(work) > 0 {
-			all = append(all, Finding{Note, object, "it is not of the wanted size or template: " + phrase.List(work, mostNames, ", ") + "; " + s.Why, ""})
+			all = append(
+				all,
+				Finding{
+					Note,
+					object,
+					"it is not of the wanted size or template: " + phrase.List(work, mostNames, ", ") + "; " + s.Why,
+					"",
+				},
+			)
 		}
 		if s.Alone {
 			all = append(all, f.behaviour(object, s.MinReady, s.Frozen)...)
@@ -304,7 +344,9 @@ func (f Facts) ties() (all []Finding) {
 				continue
 			}
 			all = append(all, Finding{
-				First, "machine/" + m.Name, fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, mostNames, ", "), what, tie),
+				First,
+				"machine/" + m.Name,
+				fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, mostNames, ", "), what, tie),
 				"find out whose it is; to remove the object of the other machine and nothing else: starter drain abandon-instance",
 			})
 		}
@@ -314,7 +356,14 @@ func (f Facts) ties() (all []Finding) {
 	for _, m := range f.Machines {
 		if m.NodeInstance != "" {
 			all = append(all, Finding{
-				First, "machine/" + m.Name, fmt.Sprintf("its node %s belongs to instance %s, and the machine names %s: the node would not be drained before the instance is deleted", m.Node, m.NodeInstance, m.ProviderID),
+				First,
+				"machine/" + m.Name,
+				fmt.Sprintf(
+					"its node %s belongs to instance %s, and the machine names %s: the node would not be drained before the instance is deleted",
+					m.Node,
+					m.NodeInstance,
+					m.ProviderID,
+				),
 				"find out which of the two is right, and correct the other one",
 			})
 		}
@@ -328,15 +377,24 @@ type group struct{ says, do string }
 // groups are what Millwright does about machines that are not as they should be.
 func groups() map[attention.Need]group {
 	return map[attention.Need]group{
-		attention.Instance: {"being created: Millwright adopts the instance that has the name of the machine, or creates one", ""},
+		attention.Instance: {
+			"being created: Millwright adopts the instance that has the name of the machine, or creates one",
+			"",
+		},
 		attention.Name:     {"with a node whose name is not recorded yet: it is recorded", ""},
 		attention.Node:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
 		attention.Recovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
-		attention.Sync:     {"with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would", ""},
+		attention.Sync: {
+			"with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would",
+			"",
+		},
 		attention.Preserve: {"with a preservation that begins or ends: machine and node are changed", ""},
 		attention.InPlace:  {"updated in place: the update goes on", ""},
 		attention.Drain:    {"with a node that has to be empty: its drain goes on", ""},
-		attention.Deletion: {"being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted", ""},
+		attention.Deletion: {
+			"being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted",
+			"",
+		},
 	}
 }
 
@@ -375,9 +433,15 @@ func (f Facts) machines() (all []Finding) {
 			}
 		}
 		says := fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, list(names))
-		all = append(all, Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(list(whys))...), "; "), what.do})
+		all = append(
+			all,
+			Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(list(whys))...), "; "), what.do},
+		)
 	}
-	add(key{fails: true}, group{"failed: each is replaced when its budget allows that", "to keep one for inspection: starter preserve"})
+	add(
+		key{fails: true},
+		group{"failed: each is replaced when its budget allows that", "to keep one for inspection: starter preserve"},
+	)
 	for _, need := range []attention.Need{
 		attention.Instance, attention.Name, attention.Node, attention.Recovery, attention.Sync, attention.Preserve, attention.InPlace,
 		attention.Drain, attention.Deletion,

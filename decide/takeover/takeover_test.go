@@ -138,7 +138,11 @@ func TestPlan(t *testing.T) {
 	there, back := takeover.Plan(facts(func(f *takeover.Facts) {
 		f.AsMCM = true
 		f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
-		f.Classes = []takeover.Class{{Name: "a", Exists: true, Provider: "aws"}, {Name: "b", Exists: true, Provider: "aws"}, {Name: "c", Exists: true}}
+		f.Classes = []takeover.Class{
+			{Name: "a", Exists: true, Provider: "aws"},
+			{Name: "b", Exists: true, Provider: "aws"},
+			{Name: "c", Exists: true},
+		}
 		f.Machines = []takeover.Machine{{Name: "m-1", Need: attention.Instance}, {Name: "m-2"}}
 	}))
 	titles := func(steps []takeover.Step) (all []string) {
@@ -148,7 +152,12 @@ func TestPlan(t *testing.T) {
 		return all
 	}
 	require.Equal(t, []string{
-		"Install Millwright, without pods", "Correct what is in the way", "Stop machine-controller-manager", "Start Millwright", "What then happens by itself", "Look",
+		"Install Millwright, without pods",
+		"Correct what is in the way",
+		"Stop machine-controller-manager",
+		"Start Millwright",
+		"What then happens by itself",
+		"Look",
 		"With Gardener's cluster autoscaler: answer it",
 	}, titles(there))
 	require.Equal(t, []string{"Stop Millwright", "Start machine-controller-manager"}, titles(back))
@@ -162,7 +171,11 @@ func TestPlan(t *testing.T) {
 	assert.Contains(t, there[3].Says, "Workers are needed for provider aws.")
 	assert.Contains(t, there[3].Says, "Add --as-mcm to worker.args and to bridge.args of your values.")
 	assert.Contains(t, strings.Join(there[4].Says, " "), "1 machine being created")
-	assert.Equal(t, []string{"kubectl scale deployment machine-controller-manager --namespace shop --replicas=1"}, back[1].Commands)
+	assert.Equal(
+		t,
+		[]string{"kubectl scale deployment machine-controller-manager --namespace shop --replicas=1"},
+		back[1].Commands,
+	)
 
 	there, _ = takeover.Plan(facts(func(*takeover.Facts) {}))
 	assert.NotContains(t, titles(there), "Correct what is in the way", "nothing is")

@@ -71,7 +71,9 @@ func (c *cluster) upgrade(t *testing.T, given map[string]any) {
 func TestHelm(t *testing.T) {
 	c := startCluster(t)
 	for _, name := range []string{"shop", "bakery"} {
-		space := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+		space := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}},
+		}
 		_, err := c.resource("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
@@ -108,12 +110,16 @@ func TestHelm(t *testing.T) {
 	_, err = action.NewUninstall(c.helm).Run("millwright")
 	require.NoError(t, err)
 	require.Equal(t, uids, c.definitions(t), "CRDs stay when the release goes")
-	_, err = c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").Namespace("shop").Get(t.Context(), "small", metav1.GetOptions{})
+	_, err = c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").
+		Namespace("shop").
+		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err, "and so do the objects")
 	deployments, err := c.kube.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, deployments.Items)
-	roles, err := c.kube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
+	roles, err := c.kube.RbacV1().
+		ClusterRoles().
+		List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
 	require.NoError(t, err)
 	require.Empty(t, roles.Items)
 }
@@ -122,7 +128,8 @@ func (c *cluster) resource(group, version, resource string) dynamic.Namespaceabl
 	return c.any.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// isAsRendered requires that the objects of the release are those of the chart, and that those of the values before are gone.
+// isAsRendered requires that the objects of the release are those of the chart, and that those of the values before are
+// gone.
 func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
 	t.Helper()
 	want := objects(t, loadChart(t), given)
@@ -141,7 +148,8 @@ func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
 		{"flowcontrol.apiserver.k8s.io", "v1", "flowschemas"},
 		{"flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations"},
 	} {
-		list, err := c.resource(of.group, of.version, of.resource).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
+		list, err := c.resource(of.group, of.version, of.resource).
+			List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
 		require.NoError(t, err)
 		var there []string
 		for _, o := range list.Items {
@@ -197,7 +205,8 @@ func plural(kind string) string {
 // definitions returns the UIDs of our CRDs by name.
 func (c *cluster) definitions(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := c.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").List(t.Context(), metav1.ListOptions{})
+	list, err := c.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").
+		List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	uids := map[string]string{}
 	for _, o := range list.Items {
@@ -215,14 +224,19 @@ func (c *cluster) make(t *testing.T) {
 		"provider": "incus", "providerSpec": map[string]any{},
 	}}
 	rig.Eventually(t, "MachineClasses are served", func() (bool, any) {
-		_, err := c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").Namespace("shop").Create(t.Context(), class, metav1.CreateOptions{})
+		_, err := c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").
+			Namespace("shop").
+			Create(t.Context(), class, metav1.CreateOptions{})
 		return err == nil || apierrors.IsAlreadyExists(err), err
 	})
 }
 
-// testFlowControl sends a request with the account of the bridge, and reads from the answer which flow schema the API server used.
+// testFlowControl sends a request with the account of the bridge, and reads from the answer which flow schema the API
+// server used.
 func (c *cluster) testFlowControl(t *testing.T) {
-	token, err := c.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "millwright-bridge", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := c.kube.CoreV1().
+		ServiceAccounts(namespace).
+		CreateToken(t.Context(), "millwright-bridge", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	bridge := rest.AnonymousClientConfig(c.config)
 	bridge.BearerToken = token.Status.Token
@@ -231,7 +245,9 @@ func (c *cluster) testFlowControl(t *testing.T) {
 	} {
 		flow, err := c.kube.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
-		level, err := c.kube.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
+		level, err := c.kube.FlowcontrolV1().
+			PriorityLevelConfigurations().
+			Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		rig.Eventually(t, "a request is served by the flow schema "+name, func() (bool, any) {
 			status, header := rig.Ask(t, bridge, path)

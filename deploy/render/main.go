@@ -1,5 +1,5 @@
-// Package main renders, from the Helm chart in deploy/chart, the manifests that kustomize reads: deploy/base, deploy/rbac and
-// deploy/components. It runs as part of "make generate", so that chart and manifests cannot differ.
+// Package main renders, from the Helm chart in deploy/chart, the manifests that kustomize reads: deploy/base,
+// deploy/rbac and deploy/components. It runs as part of "make generate", so that chart and manifests cannot differ.
 package main
 
 import (
@@ -27,7 +27,8 @@ const (
 	// namespace is where kustomize's manifests install Millwright.
 	namespace = "millwright"
 
-	// noNamespace is the namespace of the roles in deploy/rbac, which are bound to nobody: that of the flag --lease-namespace by default.
+	// noNamespace is the namespace of the roles in deploy/rbac, which are bound to nobody: that of the flag
+	// --lease-namespace by default.
 	noNamespace = "default"
 
 	header = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
@@ -85,8 +86,8 @@ func load(deploy string) (*chart.Chart, error) {
 	return c, nil
 }
 
-// files returns what is rendered. The components of providers have the values of the chart's examples, and an image that an overlay
-// replaces.
+// files returns what is rendered. The components of providers have the values of the chart's examples, and an image
+// that an overlay replaces.
 func files(deploy string) ([]file, error) {
 	core := map[string]any{
 		"existingConfigMap": "millwright", // kustomize generates it
@@ -95,8 +96,18 @@ func files(deploy string) ([]file, error) {
 	clusterAPI := with(core, "clusterAPI", map[string]any{"watchFilter": "millwright"})
 	all := []file{
 		{"components/bootstrap-tokens/binding.yaml", namespace, core, []string{"tokens.yaml"}},
-		{"components/pod-monitor/monitor.yaml", namespace, with(core, "podMonitor", map[string]any{"enabled": true}), []string{"podmonitor.yaml"}},
-		{"components/autoscaler-guard/guard.yaml", namespace, with(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}), []string{"autoscaler.yaml"}},
+		{
+			"components/pod-monitor/monitor.yaml",
+			namespace,
+			with(core, "podMonitor", map[string]any{"enabled": true}),
+			[]string{"podmonitor.yaml"},
+		},
+		{
+			"components/autoscaler-guard/guard.yaml",
+			namespace,
+			with(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}),
+			[]string{"autoscaler.yaml"},
+		},
 		{"base/roles.yaml", namespace, core, []string{"rbac/bridge.yaml", "rbac/provider.yaml", "rbac/worker.yaml"}},
 		{"rbac/tokens/role.yaml", noNamespace, core, []string{"rbac/tokens.yaml"}},
 		{"rbac/cluster-api/roles.yaml", noNamespace, clusterAPI, []string{"rbac/clusterapi.yaml"}},
@@ -179,9 +190,14 @@ func (f file) render(c *chart.Chart) ([]byte, error) {
 	return []byte(header + strings.Join(parts, "---\n")), nil
 }
 
-// templates renders a chart, and returns the text of each of its templates by its path below the folder templates. Nil capabilities are
-// what Helm's own client knows of the API.
-func templates(c *chart.Chart, in string, given map[string]any, cluster *chartutil.Capabilities) (map[string]string, error) {
+// templates renders a chart, and returns the text of each of its templates by its path below the folder templates. Nil
+// capabilities are what Helm's own client knows of the API.
+func templates(
+	c *chart.Chart,
+	in string,
+	given map[string]any,
+	cluster *chartutil.Capabilities,
+) (map[string]string, error) {
 	release := chartutil.ReleaseOptions{Name: "millwright", Namespace: in, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, given, release, cluster)
 	if err != nil {
@@ -198,8 +214,8 @@ func templates(c *chart.Chart, in string, given map[string]any, cluster *chartut
 	return named, nil
 }
 
-// tidy removes what templates leave behind: spaces at the ends of lines, empty lines at the ends of the text and between documents, and a
-// separator before the first document.
+// tidy removes what templates leave behind: spaces at the ends of lines, empty lines at the ends of the text and
+// between documents, and a separator before the first document.
 func tidy(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

@@ -98,7 +98,8 @@ func kustomized(t *testing.T, folder string) map[string]*unstructured.Unstructur
 	return parse(t, text)
 }
 
-// TestManifestsAreThoseOfTheChart fails when somebody changed the chart without make generate, or a rendered file by hand.
+// TestManifestsAreThoseOfTheChart fails when somebody changed the chart without make generate, or a rendered file by
+// hand.
 func TestManifestsAreThoseOfTheChart(t *testing.T) {
 	to := t.TempDir()
 	require.NoError(t, render(deployFolder, to))
@@ -129,8 +130,8 @@ func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 	}
 }
 
-// alike leaves out what differs by design: how a changed setting restarts the pods, the name of the job that cannot be changed, and
-// that Helm keeps the CRDs.
+// alike leaves out what differs by design: how a changed setting restarts the pods, the name of the job that cannot be
+// changed, and that Helm keeps the CRDs.
 func alike(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	t.Helper()
 	config := ""
@@ -157,7 +158,13 @@ func alike(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*
 		encoded, err := json.Marshal(o.Object)
 		require.NoError(t, err)
 		neutral := &unstructured.Unstructured{}
-		require.NoError(t, json.Unmarshal(bytes.ReplaceAll(encoded, []byte(`"name":"`+config+`"`), []byte(`"name":"millwright"`)), &neutral.Object))
+		require.NoError(
+			t,
+			json.Unmarshal(
+				bytes.ReplaceAll(encoded, []byte(`"name":"`+config+`"`), []byte(`"name":"millwright"`)),
+				&neutral.Object,
+			),
+		)
 		same[key(neutral)] = neutral
 	}
 	return same
@@ -204,8 +211,14 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 	for name := range full {
 		assert.NotContains(t, name, "Job", "bootstrap is false")
 	}
-	assert.NotContains(t, text(t, full["ClusterRole.rbac.authorization.k8s.io /millwright-worker"]), "secrets", "guardSecrets is false")
-	worker, incus := text(t, full["Deployment.apps millwright/millwright-worker"]), text(t, full["Deployment.apps millwright/millwright-provider-incus"])
+	assert.NotContains(
+		t,
+		text(t, full["ClusterRole.rbac.authorization.k8s.io /millwright-worker"]),
+		"secrets",
+		"guardSecrets is false",
+	)
+	worker := text(t, full["Deployment.apps millwright/millwright-worker"])
+	incus := text(t, full["Deployment.apps millwright/millwright-provider-incus"])
 	for _, want := range []string{"--guard-secrets=false", "--target-kubeconfig=/target/kubeconfig", "secretName: target", "TEMPORAL_WORKER_BUILD_ID", "millwright@sha256:0123", "pool: control", "- name: registry"} {
 		assert.Contains(t, worker, want)
 	}
@@ -222,13 +235,27 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 	assert.Contains(t, incus, "--max-cloud-calls-per-second=20")
 	guard := full["Deployment.apps shop/machine-controller-manager"]
 	assert.Contains(t, text(t, guard), "--lease-namespace=millwright")
-	assert.Equal(t, "millwright", guard.GetLabels()["app.kubernetes.io/part-of"], "starter migrate check tells it from that of machine-controller-manager")
+	assert.Equal(
+		t,
+		"millwright",
+		guard.GetLabels()["app.kubernetes.io/part-of"],
+		"starter migrate check tells it from that of machine-controller-manager",
+	)
 	subjects := text(t, full["RoleBinding.rbac.authorization.k8s.io millwright/millwright-heartbeats"])
 	assert.Contains(t, subjects, "namespace: shop")
-	assert.Contains(t, text(t, full["Deployment.apps millwright/millwright-provider-aws"]), "--max-cloud-calls-per-second=2.5")
+	assert.Contains(
+		t,
+		text(t, full["Deployment.apps millwright/millwright-provider-aws"]),
+		"--max-cloud-calls-per-second=2.5",
+	)
 	assert.NotContains(t, incus, "BUILD_ID")
 	assert.Contains(t, text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-incus"]), "port: 8443")
-	assert.NotContains(t, text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-aws"]), "port: 7233", "Temporal has port 443")
+	assert.NotContains(
+		t,
+		text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-aws"]),
+		"port: 7233",
+		"Temporal has port 443",
+	)
 }
 
 // A package holds the CRDs themselves, and not the link to them.
@@ -245,7 +272,10 @@ func TestAPackagedChartIsTheSame(t *testing.T) {
 // The job that makes the namespace reaches Temporal as the processes do, and sees no key of payloads: it writes none.
 func TestTheBootstrapJobReachesTemporalToo(t *testing.T) {
 	given := with(examples(t)["incus"], "temporal", map[string]any{
-		"address": "temporal:7233", "apiKeySecret": "api", "payloadKeysSecret": "payload-keys", "tls": map[string]any{"enabled": true, "secret": "certificates", "certificate": "", "key": ""},
+		"address":           "temporal:7233",
+		"apiKeySecret":      "api",
+		"payloadKeysSecret": "payload-keys",
+		"tls":               map[string]any{"enabled": true, "secret": "certificates", "certificate": "", "key": ""},
 	})
 	for name, o := range objects(t, loadChart(t), given) {
 		is := text(t, o)
@@ -314,9 +344,9 @@ func TestWrongValuesAreExplained(t *testing.T) {
 	}
 }
 
-// What the API server lets nobody change, and what a release must not take away, for the objects that all installations have. A line of
-// the golden file is only ever added: who changes one breaks each upgrade. An object that needs another of these values needs another
-// name.
+// What the API server lets nobody change, and what a release must not take away, for the objects that all installations
+// have. A line of the golden file is only ever added: who changes one breaks each upgrade. An object that needs another
+// of these values needs another name.
 func TestAnUpgradeChangesNothingThatCannotBeChanged(t *testing.T) {
 	var lines []string
 	for name, o := range objects(t, loadChart(t), examples(t)["incus"]) {
@@ -393,8 +423,8 @@ func TestPodMonitor(t *testing.T) {
 	}
 }
 
-// TestPrometheusRule reads the rendered PrometheusRule with the type of Prometheus' operator: it has the groups of the file that others
-// load as it is.
+// TestPrometheusRule reads the rendered PrometheusRule with the type of Prometheus' operator: it has the groups of the
+// file that others load as it is.
 func TestPrometheusRule(t *testing.T) {
 	texts, err := templates(loadChart(t), namespace, examples(t)["full"], nil)
 	require.NoError(t, err)

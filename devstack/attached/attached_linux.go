@@ -1,5 +1,5 @@
-// Package attached starts processes that must not outlive this one. The stack's supervisor starts its components so, and package
-// incus its server.
+// Package attached starts processes that must not outlive this one. The stack's supervisor starts its components so,
+// and package incus its server.
 package attached
 
 import (
@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// parentThread is a goroutine that is bound to one thread until this process ends. All children that must end with this process
-// are started there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may end any other
-// thread.
+// parentThread is a goroutine that is bound to one thread until this process ends. All children that must end with this
+// process are started there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may
+// end any other thread.
 var parentThread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {

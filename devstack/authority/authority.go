@@ -57,7 +57,8 @@ func Template(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	}
 }
 
-// Issue makes a key and its certificate, followed by that of the authority, and writes both. The zero Authority makes one that signs itself.
+// Issue makes a key and its certificate, followed by that of the authority, and writes both. The zero Authority makes
+// one that signs itself.
 func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -79,7 +80,11 @@ func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath st
 	if a.certificate != nil {
 		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})...)
 	}
-	if err := os.WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600); err != nil {
+	if err := os.WriteFile(
+		keyPath,
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
+		0o600,
+	); err != nil {
 		return err
 	}
 	return os.WriteFile(certificatePath, chain, 0o600)

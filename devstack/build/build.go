@@ -1,9 +1,10 @@
-// Package build finds the binaries that the local stack needs, and builds those that are older than their sources. The devstack
-// command and the integration tests call it. It starts nothing and downloads only what the go command downloads.
+// Package build finds the binaries that the local stack needs, and builds those that are older than their sources. The
+// devstack command and the integration tests call it. It starts nothing and downloads only what the go command
+// downloads.
 //
-// There are two kinds of binaries. The heavy ones (Kubernetes, Temporal) are in nested modules and take minutes to build: they
-// are kept in a cache outside the clone, so that a second clone or a CI run builds nothing twice (Heavy). Our own ones are
-// built by the root module in seconds, into <repo>/bin (Products).
+// There are two kinds of binaries. The heavy ones (Kubernetes, Temporal) are in nested modules and take minutes to
+// build: they are kept in a cache outside the clone, so that a second clone or a CI run builds nothing twice (Heavy).
+// Our own ones are built by the root module in seconds, into <repo>/bin (Products).
 package build
 
 import (
@@ -41,9 +42,9 @@ func describe(name string) string {
 	return name
 }
 
-// Heavy returns the path of the named heavy binary of the clone at repo. If the cache has none for the present sources and
-// toolchain it builds one, which takes minutes, and reports on progress. Several processes may call it at once: one builds, the
-// others wait for it. A second call takes milliseconds.
+// Heavy returns the path of the named heavy binary of the clone at repo. If the cache has none for the present sources
+// and toolchain it builds one, which takes minutes, and reports on progress. Several processes may call it at once: one
+// builds, the others wait for it. A second call takes milliseconds.
 func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
 	if all := append(HeavyNames(), Kubelet, MCM); !slices.Contains(all, name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
@@ -66,8 +67,8 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	return filepath.Join(entry, name), nil
 }
 
-// compileInto builds the module into the directory entry, which appears complete or not at all. The caller holds the lock of
-// this name.
+// compileInto builds the module into the directory entry, which appears complete or not at all. The caller holds the
+// lock of this name.
 func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	return whole(entry, name, func(dir string) error {
 		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describe(name), entry)

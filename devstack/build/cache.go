@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// kept is how many cache entries of one name are kept: the present one and the one before, so that switching between two
-// branches builds nothing. An entry has about 150 MB.
+// kept is how many cache entries of one name are kept: the present one and the one before, so that switching between
+// two branches builds nothing. An entry has about 150 MB.
 const kept = 2
 
-// CacheDir returns the folder of the heavy binaries, and creates it: $MILLWRIGHT_CACHE, or else "millwright" in the user's
-// cache folder. It is outside of every clone.
+// CacheDir returns the folder of the heavy binaries, and creates it: $MILLWRIGHT_CACHE, or else "millwright" in the
+// user's cache folder. It is outside of every clone.
 func CacheDir() (string, error) {
 	dir := os.Getenv("MILLWRIGHT_CACHE")
 	if dir == "" {
@@ -38,8 +38,8 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// prune removes all but the most recently used entries of one name, and never the entry keep. The caller holds the lock of that
-// name. A stack that runs from a removed entry continues: its processes hold the file open.
+// prune removes all but the most recently used entries of one name, and never the entry keep. The caller holds the lock
+// of that name. A stack that runs from a removed entry continues: its processes hold the file open.
 func prune(cache, name, keep string) error {
 	found, err := os.ReadDir(cache)
 	if err != nil {
@@ -69,8 +69,8 @@ func prune(cache, name, keep string) error {
 	return errors.Join(errs...)
 }
 
-// lock takes an exclusive lock on a file, which it creates if absent, and returns a function that releases it. The kernel also
-// releases it when the process ends. If another process holds it, waiting is called once.
+// lock takes an exclusive lock on a file, which it creates if absent, and returns a function that releases it. The
+// kernel also releases it when the process ends. If another process holds it, waiting is called once.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

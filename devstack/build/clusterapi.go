@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// ClusterAPI is the folder of the nested module with the versions of Cluster API, and the name of its programs in the cache.
+// ClusterAPI is the folder of the nested module with the versions of Cluster API, and the name of its programs in the
+// cache.
 const ClusterAPI = "clusterapi"
 
 // Cluster API's programs, by their names in the folder of ClusterAPIPrograms.
@@ -54,15 +55,33 @@ type edit struct {
 	times        int // how often old is in the file; another number is an error
 }
 
-// loopbackEdits make Cluster API's programs listen on loopback only: upstream binds webhooks, workload clusters and the debug server of the
-// development provider to all addresses, and has no flag against it. A workload cluster listens at the address that the programs have been
-// told as their pod's, which is one per stack: the ports are always the same.
+// loopbackEdits make Cluster API's programs listen on loopback only: upstream binds webhooks, workload clusters and the
+// debug server of the development provider to all addresses, and has no flag against it. A workload cluster listens at
+// the address that the programs have been told as their pod's, which is one per stack: the ports are always the same.
 func loopbackEdits() []edit {
 	const mux = "infrastructure/inmemory/pkg/server/mux.go"
 	return []edit{
-		{controllerRuntime, "pkg/webhook/server.go", `net.JoinHostPort(s.Options.Host, `, `net.JoinHostPort("127.0.0.1", `, 2},
-		{clusterAPITestModule, mux, `net.Listen("tcp", fmt.Sprintf(":%d", options.DebugPort))`, `net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(options.DebugPort)))`, 1},
-		{clusterAPITestModule, mux, `net.Listen("tcp", fmt.Sprintf(":%d", wcl.Port()))`, `net.Listen("tcp", wcl.HostPort())`, 2},
+		{
+			controllerRuntime,
+			"pkg/webhook/server.go",
+			`net.JoinHostPort(s.Options.Host, `,
+			`net.JoinHostPort("127.0.0.1", `,
+			2,
+		},
+		{
+			clusterAPITestModule,
+			mux,
+			`net.Listen("tcp", fmt.Sprintf(":%d", options.DebugPort))`,
+			`net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(options.DebugPort)))`,
+			1,
+		},
+		{
+			clusterAPITestModule,
+			mux,
+			`net.Listen("tcp", fmt.Sprintf(":%d", wcl.Port()))`,
+			`net.Listen("tcp", wcl.HostPort())`,
+			2,
+		},
 	}
 }
 
@@ -74,14 +93,22 @@ func (e edit) apply(folder string) error {
 		return fmt.Errorf("edit %s: %w", e.module, err)
 	}
 	if n := strings.Count(string(text), e.old); n != e.times {
-		return fmt.Errorf("edit %s: %s has %d times %q, not %d times: review loopbackEdits for this version", e.module, e.file, n, e.old, e.times)
+		return fmt.Errorf(
+			"edit %s: %s has %d times %q, not %d times: review loopbackEdits for this version",
+			e.module,
+			e.file,
+			n,
+			e.old,
+			e.times,
+		)
 	}
 	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.old, e.new)), 0o644)
 }
 
-// ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. Its folder config/NAME has the
-// CustomResourceDefinitions and webhook configurations of the program NAME as upstream publishes them, and the kustomization.yaml with the
-// labels of its definitions. Unless the cache has the folder, it is made, which takes minutes; a second call takes milliseconds.
+// ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. Its folder
+// config/NAME has the CustomResourceDefinitions and webhook configurations of the program NAME as upstream publishes
+// them, and the kustomization.yaml with the labels of its definitions. Unless the cache has the folder, it is made,
+// which takes minutes; a second call takes milliseconds.
 func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", ClusterAPI)
 	flags, err := linkerFlags(ClusterAPI, module)
@@ -94,7 +121,10 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 	}
 	recipe := fmt.Sprintf("%s %v %v", key, clusterAPIPrograms(), loopbackEdits())
 	return Folder(ctx, ClusterAPI, recipe, progress, func(dir string) error {
-		_, _ = fmt.Fprintln(progress, "building Cluster API's core, kubeadm providers and development provider: five minutes or so on two cores, once")
+		_, _ = fmt.Fprintln(
+			progress,
+			"building Cluster API's core, kubeadm providers and development provider: five minutes or so on two cores, once",
+		)
 		began := time.Now()
 		edited, err := os.MkdirTemp("", "millwright-clusterapi-")
 		if err != nil {
@@ -108,8 +138,8 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 	})
 }
 
-// Clusterctl returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only tests use it. Unless the
-// cache has it, it is built, which takes a minute; a second call takes milliseconds.
+// Clusterctl returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only
+// tests use it. Unless the cache has it, it is built, which takes a minute; a second call takes milliseconds.
 func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	const name = "clusterctl"
 	module := filepath.Join(repo, "devstack", ClusterAPI)
@@ -122,13 +152,18 @@ func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, e
 		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
 	}
 	dir, err := Folder(ctx, name, key, progress, func(dir string) error {
-		arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{clusterAPIModule + "/cmd/" + name})
+		arguments := slices.Concat(
+			[]string{"build", "-v", "-o", filepath.Join(dir, name)},
+			flags,
+			[]string{clusterAPIModule + "/cmd/" + name},
+		)
 		return compile(ctx, module, name, nil, arguments, progress)
 	})
 	return filepath.Join(dir, name), err
 }
 
-// fillClusterAPI makes the content of the folder of ClusterAPIPrograms. It leaves copies of modules in the folder edited.
+// fillClusterAPI makes the content of the folder of ClusterAPIPrograms. It leaves copies of modules in the folder
+// edited.
 func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []string, progress io.Writer) error {
 	if err := compile(ctx, module, ClusterAPI, nil, []string{"mod", "download"}, progress); err != nil {
 		return err
@@ -145,7 +180,11 @@ func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []str
 		if err := copyConfig(filepath.Join(published, p.folder, "config"), filepath.Join(dir, "config", p.name)); err != nil {
 			return fmt.Errorf("copy manifests of %s: %w", p.name, err)
 		}
-		arguments := slices.Concat([]string{"build", "-v", "-modfile", goMod, "-o", filepath.Join(dir, p.name)}, flags, []string{p.module + "/" + p.folder})
+		arguments := slices.Concat(
+			[]string{"build", "-v", "-modfile", goMod, "-o", filepath.Join(dir, p.name)},
+			flags,
+			[]string{p.module + "/" + p.folder},
+		)
 		if err := compile(ctx, module, p.name, nil, arguments, progress); err != nil {
 			return err
 		}
@@ -153,7 +192,8 @@ func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []str
 	return nil
 }
 
-// editModules copies the modules that have edits, edits the copies, and returns the path of a go.mod that replaces the modules by them.
+// editModules copies the modules that have edits, edits the copies, and returns the path of a go.mod that replaces the
+// modules by them.
 func editModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {

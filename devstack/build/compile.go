@@ -15,12 +15,13 @@ import (
 
 const (
 	reportEvery = 15 * time.Second // one line of progress; often enough to show that it runs
-	coldFrom    = 20               // compiled packages from which on the go command has no cache; with one, it compiles only those that changed
-	tailLines   = 40               // lines of the compiler's output in an error
+	// compiled packages from which on the go command has no cache; with one, it compiles only those that changed
+	coldFrom  = 20
+	tailLines = 40 // lines of the compiler's output in an error
 )
 
-// compile runs the go command in dir, with more environment, and reports on progress. When the context is cancelled, the
-// compilers end, too.
+// compile runs the go command in dir, with more environment, and reports on progress. When the context is cancelled,
+// the compilers end, too.
 func compile(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
@@ -51,7 +52,14 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 	case ctx.Err() != nil:
 		return fmt.Errorf("build %s: %w", what, ctx.Err())
 	case err != nil:
-		return fmt.Errorf("build %s in %s: go %s: %w\n%s", what, dir, strings.Join(arguments, " "), err, strings.Join(out.tail, "\n"))
+		return fmt.Errorf(
+			"build %s in %s: go %s: %w\n%s",
+			what,
+			dir,
+			strings.Join(arguments, " "),
+			err,
+			strings.Join(out.tail, "\n"),
+		)
 	}
 	return nil
 }
@@ -63,8 +71,8 @@ type compilerOutput struct {
 	tail      []string     // the last lines that are neither packages nor downloads
 }
 
-// read reads lines until the output ends. A line without a space is a package; a line that is not a download either is a
-// message.
+// read reads lines until the output ends. A line without a space is a package; a line that is not a download either is
+// a message.
 func (o *compilerOutput) read(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)
@@ -87,7 +95,13 @@ func (o *compilerOutput) read(output io.Reader) {
 // line says how far the build is, and how long all of it takes if the go command has nothing of it in its cache.
 func (o *compilerOutput) line(what string, took time.Duration) string {
 	packages := o.packages.Load()
-	text := fmt.Sprintf("  %s: %s, %d packages compiled, %d modules downloaded", what, took.Round(time.Second), packages, o.downloads.Load())
+	text := fmt.Sprintf(
+		"  %s: %s, %d packages compiled, %d modules downloaded",
+		what,
+		took.Round(time.Second),
+		packages,
+		o.downloads.Load(),
+	)
 	if packages >= coldFrom && describe(what) != what {
 		text += "; all takes five minutes or so on two cores, once"
 	}

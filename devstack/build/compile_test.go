@@ -15,7 +15,11 @@ import (
 
 func TestCompilerOutputIsSorted(t *testing.T) {
 	var out compilerOutput
-	out.read(strings.NewReader("go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\nmillwright/worker\n# millwright/worker\nmain.go:3:1: no\n"))
+	out.read(
+		strings.NewReader(
+			"go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\nmillwright/worker\n# millwright/worker\nmain.go:3:1: no\n",
+		),
+	)
 	assert.EqualValues(t, 1, out.downloads.Load())
 	assert.EqualValues(t, 2, out.packages.Load())
 	assert.Equal(t, []string{"# millwright/worker", "main.go:3:1: no"}, out.tail)
@@ -28,7 +32,11 @@ func TestAnEstimateIsOnlyOfABuildWithoutACache(t *testing.T) {
 	assert.Equal(t, "  kubernetes: 15s, 19 packages compiled, 0 modules downloaded", warm.line(Kubernetes, 15*time.Second))
 	cold.packages.Add(800)
 	cold.downloads.Add(3)
-	assert.Equal(t, "  kubernetes: 30s, 800 packages compiled, 3 modules downloaded; all takes five minutes or so on two cores, once", cold.line(Kubernetes, 30*time.Second))
+	assert.Equal(
+		t,
+		"  kubernetes: 30s, 800 packages compiled, 3 modules downloaded; all takes five minutes or so on two cores, once",
+		cold.line(Kubernetes, 30*time.Second),
+	)
 	assert.NotContains(t, cold.line("worker", time.Minute), "minutes", "ours take seconds")
 
 	module, cache := t.TempDir(), t.TempDir()
@@ -43,7 +51,10 @@ func TestAnEstimateIsOnlyOfABuildWithoutACache(t *testing.T) {
 func TestFailedBuildSaysWhyAndLeavesNothing(t *testing.T) {
 	module, cache := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module broken\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(module, "main.go"), []byte("package main\n\nfunc main() { undefinedThing() }\n"), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(filepath.Join(module, "main.go"), []byte("package main\n\nfunc main() { undefinedThing() }\n"), 0o600),
+	)
 
 	err := compileInto(t.Context(), filepath.Join(cache, "broken-1"), "broken", module, nil, io.Discard)
 	require.ErrorContains(t, err, "build broken")
@@ -58,7 +69,14 @@ func TestRepoIsFoundFromBelow(t *testing.T) {
 	nested := filepath.Join(root, "devstack", "kubernetes", "stages")
 	require.NoError(t, os.MkdirAll(nested, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte("module millwright\n\ngo 1.26.0\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "devstack", "kubernetes", "go.mod"), []byte("module millwright/devstack/kubernetes\n"), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(
+			filepath.Join(root, "devstack", "kubernetes", "go.mod"),
+			[]byte("module millwright/devstack/kubernetes\n"),
+			0o600,
+		),
+	)
 
 	found, err := FindRepo(nested)
 	require.NoError(t, err)

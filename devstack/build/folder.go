@@ -15,10 +15,10 @@ import (
 // readyFile is in every folder of Folder: its age says when the folder was used last.
 const readyFile = ".complete"
 
-// Folder returns the path of a folder in the cache that fill makes; recipe is all that its content depends on. If the cache has
-// none for this recipe, fill is called with the path of an empty folder, which appears in the cache as a whole when fill returns
-// without an error. Several processes may call it at once: one fills, the others wait. A second call takes milliseconds. The
-// cache keeps the folders of the last two recipes of each name.
+// Folder returns the path of a folder in the cache that fill makes; recipe is all that its content depends on. If the
+// cache has none for this recipe, fill is called with the path of an empty folder, which appears in the cache as a
+// whole when fill returns without an error. Several processes may call it at once: one fills, the others wait. A second
+// call takes milliseconds. The cache keeps the folders of the last two recipes of each name.
 func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill func(dir string) error) (string, error) {
 	sum := sha256.Sum256([]byte(recipe))
 	return cached(ctx, name, hex.EncodeToString(sum[:])[:keyLength], readyFile, progress, func(entry string) error {
@@ -31,9 +31,14 @@ func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill f
 	})
 }
 
-// cached returns the cache entry of a name and a key. If it does not have the file, build makes the entry, for one caller
-// at a time.
-func cached(ctx context.Context, name, key, file string, progress io.Writer, build func(entry string) error) (string, error) {
+// cached returns the cache entry of a name and a key. If it does not have the file, build makes the entry, for one
+// caller at a time.
+func cached(
+	ctx context.Context,
+	name, key, file string,
+	progress io.Writer,
+	build func(entry string) error,
+) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
@@ -58,8 +63,8 @@ func cached(ctx context.Context, name, key, file string, progress io.Writer, bui
 	return entry, prune(cache, name, entry)
 }
 
-// whole makes the folder entry, which appears complete or not at all. The caller holds the lock of this name, so an existing
-// temporary folder was left by a build that was killed.
+// whole makes the folder entry, which appears complete or not at all. The caller holds the lock of this name, so an
+// existing temporary folder was left by a build that was killed.
 func whole(entry, name string, fill func(dir string) error) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {

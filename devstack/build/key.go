@@ -50,7 +50,13 @@ func kubernetesVersion(goMod string) (version, error) {
 // "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
 func (v version) stamp() string {
 	const variables = "k8s.io/component-base/version."
-	return fmt.Sprintf("-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", variables, v.git, v.major, v.minor)
+	return fmt.Sprintf(
+		"-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
+		variables,
+		v.git,
+		v.major,
+		v.minor,
+	)
 }
 
 // environment returns what is added to the environment of the go command for a heavy binary.
@@ -81,8 +87,8 @@ func toolchain(ctx context.Context, module string, environment []string) (string
 	return string(out), nil
 }
 
-// keyOf hashes every file of the module that may be part of the binary: all but tests, documents and hidden files. That is a
-// few more than go.mod, go.sum, Go files and embedded files, and does not require loading packages.
+// keyOf hashes every file of the module that may be part of the binary: all but tests, documents and hidden files. That
+// is a few more than go.mod, go.sum, Go files and embedded files, and does not require loading packages.
 func keyOf(module fs.FS, toolchain string, flags []string) (string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "toolchain %q flags %q\n", toolchain, flags)

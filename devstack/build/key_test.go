@@ -53,7 +53,14 @@ func TestKeyChangesWithWhatTheBinaryIsMadeOf(t *testing.T) {
 
 func TestKubernetesVersionIsThatOfTheNestedModule(t *testing.T) {
 	goMod := filepath.Join(t.TempDir(), "go.mod")
-	require.NoError(t, os.WriteFile(goMod, []byte("module x\n\nrequire (\n\tk8s.io/kubectl v0.0.0\n\tk8s.io/kubernetes v1.36.3\n)\n"), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(
+			goMod,
+			[]byte("module x\n\nrequire (\n\tk8s.io/kubectl v0.0.0\n\tk8s.io/kubernetes v1.36.3\n)\n"),
+			0o600,
+		),
+	)
 	v, err := kubernetesVersion(goMod)
 	require.NoError(t, err)
 	assert.Equal(t, "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 "+
@@ -67,7 +74,8 @@ func TestKubernetesVersionIsThatOfTheNestedModule(t *testing.T) {
 	assert.ErrorContains(t, err, "requires no k8s.io/kubernetes")
 }
 
-// The kubelet's module is apart from the control plane's only for the cache: every module that both have is of the same version.
+// The kubelet's module is apart from the control plane's only for the cache: every module that both have is of the same
+// version.
 func TestKubeletHasTheVersionsOfTheControlPlane(t *testing.T) {
 	controlPlane, kubelet := versionsIn(t, Kubernetes), versionsIn(t, Kubelet)
 	assert.Greater(t, len(kubelet), 100)

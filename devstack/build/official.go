@@ -25,9 +25,9 @@ func officialPackages() map[string]string {
 	}
 }
 
-// Official returns a folder with the programs of Temporal's official images, in the versions of devstack/temporal and under their names
-// there. Unless the cache has it, it links them: nearly all of their packages are those of the binary Temporal, which should be built
-// before.
+// Official returns a folder with the programs of Temporal's official images, in the versions of devstack/temporal and
+// under their names there. Unless the cache has it, it links them: nearly all of their packages are those of the binary
+// Temporal, which should be built before.
 func Official(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", Temporal)
 	flags, err := linkerFlags(Temporal, module)
@@ -41,7 +41,10 @@ func Official(ctx context.Context, repo string, progress io.Writer) (string, err
 	packages := officialPackages()
 	recipe := fmt.Sprintf("%s %v", key, packages)
 	return Folder(ctx, "official", recipe, progress, func(dir string) error {
-		_, _ = fmt.Fprintln(progress, "building the programs of Temporal's images: a minute or so after the local stack's Temporal, once")
+		_, _ = fmt.Fprintln(
+			progress,
+			"building the programs of Temporal's images: a minute or so after the local stack's Temporal, once",
+		)
 		began := time.Now()
 		for _, name := range []string{TemporalServer, TemporalSQLTool, TemporalUI} {
 			arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{packages[name]})

@@ -26,8 +26,8 @@ func ProductNames() []string {
 	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud}
 }
 
-// Products builds our own binaries of these folders into <repo>/bin and returns their paths by folder. The go command's own cache
-// makes a second call cheap, and a lock keeps two callers from writing the same file.
+// Products builds our own binaries of these folders into <repo>/bin and returns their paths by folder. The go command's
+// own cache makes a second call cheap, and a lock keeps two callers from writing the same file.
 func Products(ctx context.Context, repo string, progress io.Writer, folders ...string) (map[string]string, error) {
 	bin := filepath.Join(repo, "bin")
 	paths := make(map[string]string, len(folders))
@@ -44,8 +44,9 @@ func Products(ctx context.Context, repo string, progress io.Writer, folders ...s
 	return paths, compileProducts(ctx, repo, ".", bin+string(filepath.Separator), packages, progress)
 }
 
-// Nested builds a main package of a module of its own, which has dependencies that only its users need: as <repo>/bin/<name>, the path
-// that it returns. The module is its folder from the root of the clone, and the folder that of the package from there.
+// Nested builds a main package of a module of its own, which has dependencies that only its users need: as
+// <repo>/bin/<name>, the path that it returns. The module is its folder from the root of the clone, and the folder that
+// of the package from there.
 func Nested(ctx context.Context, repo, module, folder, name string, progress io.Writer) (string, error) {
 	path := filepath.Join(repo, "bin", name)
 	return path, compileProducts(ctx, repo, module, path, []string{"./" + folder}, progress)
@@ -77,13 +78,17 @@ func checkMain(repo, folder string) error {
 		return fmt.Errorf("build %s: %w", folder, err)
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("build %s: %s holds no Go files: leave its component out (--components)", folder, filepath.Join(repo, folder))
+		return fmt.Errorf(
+			"build %s: %s holds no Go files: leave its component out (--components)",
+			folder,
+			filepath.Join(repo, folder),
+		)
 	}
 	return nil
 }
 
-// FindRepo returns the root of the clone: the nearest folder at or above from whose go.mod is that of module millwright.
-// The empty string means the working directory.
+// FindRepo returns the root of the clone: the nearest folder at or above from whose go.mod is that of module
+// millwright. The empty string means the working directory.
 func FindRepo(from string) (string, error) {
 	dir, err := filepath.Abs(from) // of the empty string: the working directory
 	if err != nil {
@@ -98,7 +103,10 @@ func FindRepo(from string) (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("find the repository: no go.mod of module millwright in %s or above: go there, or use --repo", start)
+			return "", fmt.Errorf(
+				"find the repository: no go.mod of module millwright in %s or above: go there, or use --repo",
+				start,
+			)
 		}
 	}
 }

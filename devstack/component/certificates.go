@@ -8,9 +8,9 @@ import (
 	"millwright/devstack/authority"
 )
 
-// WriteTemporalCertificates writes a new CA and what it signs: the certificate of Temporal's server, which its own workers and its UI
-// use as clients too, and that of our processes. Who writes them again replaces the CA: a server that is started after that takes no
-// other clients.
+// WriteTemporalCertificates writes a new CA and what it signs: the certificate of Temporal's server, which its own
+// workers and its UI use as clients too, and that of our processes. Who writes them again replaces the CA: a server
+// that is started after that takes no other clients.
 func WriteTemporalCertificates(l Layout) error {
 	ca, err := authority.New("temporal-ca", l.TemporalAuthority(), l.Path("pki", "temporal-ca.key"))
 	if err != nil {
@@ -21,7 +21,11 @@ func WriteTemporalCertificates(l Layout) error {
 	if err := ca.Issue(server, l.temporalServer(), l.temporalServerKey()); err != nil {
 		return fmt.Errorf("make Temporal's certificate: %w", err)
 	}
-	if err := ca.Issue(authority.Template("millwright", x509.ExtKeyUsageClientAuth), l.TemporalClient(), l.TemporalClientKey()); err != nil {
+	if err := ca.Issue(
+		authority.Template("millwright", x509.ExtKeyUsageClientAuth),
+		l.TemporalClient(),
+		l.TemporalClientKey(),
+	); err != nil {
 		return fmt.Errorf("make the certificate of Temporal's clients: %w", err)
 	}
 	return nil

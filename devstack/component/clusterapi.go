@@ -7,20 +7,22 @@ import (
 	"millwright/devstack/build"
 )
 
-// The label that Cluster API's core filters its objects by, and the value that it has in the stack. Core handles no object with another
-// value or without one; the providers handle all.
+// The label that Cluster API's core filters its objects by, and the value that it has in the stack. Core handles no
+// object with another value or without one; the providers handle all.
 const (
 	WatchFilterLabel = "cluster.x-k8s.io/watch-filter"
 	UpstreamFilter   = "upstream"
 	OurFilter        = "millwright" // of the MachineSets that Millwright reconciles; deploy/rbac/cluster-api has it, too
 )
 
-// ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack that is ClusterAPIIdentity.
+// ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack that is
+// ClusterAPIIdentity.
 const ClusterAPICoreUser = "system:serviceaccount:capi-system:capi-manager"
 
-// coreFeatures are the feature gates of Cluster API's core that are off unless a flag says otherwise, and on in the stack: core calls the runtime
-// extensions that an ExtensionConfig names, and the one with the hook UpdateMachine to update a Machine in place. Core then calls the hook
-// CanUpdateMachineSet for its own MachineDeployments, too, if an extension is registered for their namespace. The other gates stay as released.
+// coreFeatures are the feature gates of Cluster API's core that are off unless a flag says otherwise, and on in the
+// stack: core calls the runtime extensions that an ExtensionConfig names, and the one with the hook UpdateMachine to
+// update a Machine in place. Core then calls the hook CanUpdateMachineSet for its own MachineDeployments, too, if an
+// extension is registered for their namespace. The other gates stay as released.
 const coreFeatures = "RuntimeSDK=true,InPlaceUpdates=true"
 
 // clusterAPIFilters are the flags of our worker and bridge beside Cluster API; none without it.
@@ -50,8 +52,9 @@ func (p Plan) ClusterAPIWebhooks(name string) string {
 	return "https://" + Address(p.Ports[webhooksPort(name)])
 }
 
-// WorkloadClusters returns the address of the API servers of workload clusters of the development provider. They have ports from 20000 on in
-// every stack, so each stack has an address of its own on loopback: the last two numbers are the port of its API server.
+// WorkloadClusters returns the address of the API servers of workload clusters of the development provider. They have
+// ports from 20000 on in every stack, so each stack has an address of its own on loopback: the last two numbers are the
+// port of its API server.
 func (p Plan) WorkloadClusters() string {
 	port := p.Ports[APIServer]
 	return fmt.Sprintf("127.64.%d.%d", port>>8, port&0xff)

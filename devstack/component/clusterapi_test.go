@@ -20,7 +20,10 @@ func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(authority))
-	pair, err := tls.LoadX509KeyPair(filepath.Join(l.clusterAPIWebhooks(), "tls.crt"), filepath.Join(l.clusterAPIWebhooks(), "tls.key"))
+	pair, err := tls.LoadX509KeyPair(
+		filepath.Join(l.clusterAPIWebhooks(), "tls.crt"),
+		filepath.Join(l.clusterAPIWebhooks(), "tls.key"),
+	)
 	require.NoError(t, err)
 	shown, err := x509.ParseCertificate(pair.Certificate[0])
 	require.NoError(t, err)

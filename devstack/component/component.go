@@ -1,5 +1,5 @@
-// Package component describes what a local stack consists of: the components and what they need of each other, their command
-// lines, ports, credentials, files and readiness probes. Package stack runs them.
+// Package component describes what a local stack consists of: the components and what they need of each other, their
+// command lines, ports, credentials, files and readiness probes. Package stack runs them.
 package component
 
 import (
@@ -22,11 +22,13 @@ const (
 	Bootstrap         = "bootstrap" // ends when complete: CRDs and RBAC, Temporal's namespace and search attributes
 	Worker            = "worker"
 	Bridge            = "bridge"
-	ProviderWorker    = "worker-provider" // only on demand: a worker that serves the provider's queue alone, as a user of its own
-	SecondBridge      = "bridge-2"        // only on demand: for tests of failover
-	SecondWorker      = "worker-2"        // only on demand: the same
-	MCMManager        = "mcm-manager"     // only on demand: machine-controller-manager, its process for deployments and sets
-	MCMMachines       = "mcm-machines"    // only on demand: the same, its process for machines
+	// only on demand: a worker that serves the provider's queue alone, as a user of its own
+	ProviderWorker = "worker-provider"
+	SecondBridge   = "bridge-2" // only on demand: for tests of failover
+	SecondWorker   = "worker-2" // only on demand: the same
+	// only on demand: machine-controller-manager, its process for deployments and sets
+	MCMManager  = "mcm-manager"
+	MCMMachines = "mcm-machines" // only on demand: the same, its process for machines
 
 	// Only on demand: Cluster API beside Millwright.
 	ClusterAPICore         = build.ClusterAPICore
@@ -48,8 +50,8 @@ type Component struct {
 	OnDemand bool // not part of "all"
 }
 
-// Extra is a component that the table does not have: whoever starts the stack describes it, and Plan.Binaries and Plan.Args have its program
-// and its command line. It gets one port.
+// Extra is a component that the table does not have: whoever starts the stack describes it, and Plan.Binaries and
+// Plan.Args have its program and its command line. It gets one port.
 type Extra struct {
 	Name  string   `json:"name"`
 	Needs []string `json:"needs,omitempty"` // as those of a Component
@@ -74,7 +76,8 @@ func All(extras ...Extra) []Component {
 		{Name: SecondWorker, Needs: []string{Worker}, Folder: build.Worker, OnDemand: true},
 		{Name: MCMManager, Needs: []string{Bootstrap}, Heavy: build.MCM, OnDemand: true},
 		{Name: MCMMachines, Needs: []string{Bootstrap, VirtualCloud}, Heavy: build.MCM, OnDemand: true},
-		{Name: ClusterAPICore, Needs: []string{Bootstrap, ControllerManager}, ClusterAPI: true, OnDemand: true}, // which collects what clusters leave
+		// which collects what clusters leave
+		{Name: ClusterAPICore, Needs: []string{Bootstrap, ControllerManager}, ClusterAPI: true, OnDemand: true},
 		{Name: ClusterAPIBootstrap, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
 		{Name: ClusterAPIControlPlane, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
 		{Name: ClusterAPIDev, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
@@ -143,5 +146,8 @@ func WithNeeds(chosen []string, extras ...Extra) ([]string, error) {
 
 // WaitsFor returns which of the chosen components must be ready before this one starts.
 func (c Component) WaitsFor(chosen []string) []string {
-	return slices.DeleteFunc(slices.Concat(c.Needs, c.After), func(name string) bool { return !slices.Contains(chosen, name) })
+	return slices.DeleteFunc(
+		slices.Concat(c.Needs, c.After),
+		func(name string) bool { return !slices.Contains(chosen, name) },
+	)
 }

@@ -63,7 +63,10 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 
 // An extra is chosen, waited for, started and probed as the components of the table are.
 func TestAnExtraIsDescribedByData(t *testing.T) {
-	extras := []Extra{{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"}, {Name: "client", Needs: []string{"cloud"}, Ready: "/"}}
+	extras := []Extra{
+		{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"},
+		{Name: "client", Needs: []string{"cloud"}, Ready: "/"},
+	}
 	chosen, err := WithNeeds([]string{"client"}, extras...)
 	require.NoError(t, err)
 	assert.Equal(t, []string{Etcd, APIServer, "cloud", "client"}, chosen)

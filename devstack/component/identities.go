@@ -37,8 +37,8 @@ func Users() []string {
 	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
-// UsersOf returns the users that have a role of the product (deploy/rbac) in the stack: none for other roles. The worker may read
-// Secrets because it serves the queue of the virtual provider, too.
+// UsersOf returns the users that have a role of the product (deploy/rbac) in the stack: none for other roles. The
+// worker may read Secrets because it serves the queue of the virtual provider, too.
 func UsersOf(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
@@ -60,8 +60,8 @@ type identity struct {
 	group string // empty: only the permissions from RBAC
 }
 
-// masters may do everything. Its members stand for parts of a cluster or for a person; our own worker and bridge are not
-// members: they get exactly the permissions that the product ships with.
+// masters may do everything. Its members stand for parts of a cluster or for a person; our own worker and bridge are
+// not members: they get exactly the permissions that the product ships with.
 const masters = "system:masters"
 
 func identities() []identity {
@@ -99,7 +99,10 @@ func writeIdentities(l Layout, server string) error {
 		if err := rows.Write([]string{token, who.user, who.name, who.group}); err != nil {
 			return fmt.Errorf("write token of %s: %w", who.name, err)
 		}
-		if err := clientcmd.WriteToFile(kubeconfig(server, l.APIServerCertificate(), who.name, token), l.Kubeconfig(who.name)); err != nil {
+		if err := clientcmd.WriteToFile(
+			kubeconfig(server, l.APIServerCertificate(), who.name, token),
+			l.Kubeconfig(who.name),
+		); err != nil {
 			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)
 		}
 	}

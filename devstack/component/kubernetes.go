@@ -91,7 +91,8 @@ func (p Plan) controllerManagerFlags() []string {
 	}
 }
 
-// controllers are those that machines, pods, volumes and disruption budgets need. With fewer controllers it starts faster.
+// controllers are those that machines, pods, volumes and disruption budgets need. With fewer controllers it starts
+// faster.
 func controllers() []string {
 	return []string{
 		"clusterrole-aggregation-controller",
@@ -139,14 +140,14 @@ func (p Plan) kwokFlags() []string {
 	}
 }
 
-// nodeTimes are the duration of a node's lease, which is renewed after a quarter of it, and the grace period until the node is
-// not Ready.
+// nodeTimes are the duration of a node's lease, which is renewed after a quarter of it, and the grace period until the
+// node is not Ready.
 type nodeTimes struct{ lease, grace time.Duration }
 
-// nodeTimes returns short times for tests of failures, or long ones for benchmarks. Measured: 5,000 nodes with a lease of 40 s
-// take 49 s of CPU a minute in the API server alone. The grace period allows a node to miss two renewals, and the controllers
-// to be out of date for a while after the API server was away: a node that flaps leaves pods that never become ready again,
-// because kwok makes a pod ready only once.
+// nodeTimes returns short times for tests of failures, or long ones for benchmarks. Measured: 5,000 nodes with a lease
+// of 40 s take 49 s of CPU a minute in the API server alone. The grace period allows a node to miss two renewals, and
+// the controllers to be out of date for a while after the API server was away: a node that flaps leaves pods that never
+// become ready again, because kwok makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
 	if p.NodeLease > 0 {
 		return nodeTimes{lease: p.NodeLease, grace: p.NodeLease + p.NodeLease/4}

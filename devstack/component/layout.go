@@ -35,8 +35,8 @@ func (l Layout) serviceAccountKey() string { return l.Path("pki", "service-accou
 // APIServerCertificate is the API server's certificate and its CA in one file. The API server creates it if absent.
 func (l Layout) APIServerCertificate() string { return l.Path("pki", "apiserver.crt") }
 
-// TemporalAuthority is the certificate of the CA of Temporal's certificates, if its frontend demands them: it signs that of the server,
-// and that of the server's clients.
+// TemporalAuthority is the certificate of the CA of Temporal's certificates, if its frontend demands them: it signs
+// that of the server, and that of the server's clients.
 func (l Layout) TemporalAuthority() string { return l.Path("pki", "temporal-ca.crt") }
 
 // TemporalClient is the certificate of the clients of a Temporal that demands one.
@@ -51,7 +51,8 @@ func (l Layout) temporalServerKey() string { return l.Path("pki", "temporal.key"
 // ClusterAPIAuthority is the certificate of the CA of the webhooks of Cluster API.
 func (l Layout) ClusterAPIAuthority() string { return l.Path("pki", "cluster-api-ca.crt") }
 
-// clusterAPIWebhooks is the folder of the certificate and its key with which Cluster API serves webhooks, under the names that it expects.
+// clusterAPIWebhooks is the folder of the certificate and its key with which Cluster API serves webhooks, under the
+// names that it expects.
 func (l Layout) clusterAPIWebhooks() string { return l.Path("pki", "cluster-api") }
 
 // Kubeconfig is the kubeconfig of an identity.

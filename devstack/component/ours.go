@@ -13,7 +13,8 @@ import (
 // TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
 
-// ClusterName is the name of this stack's installation: in its task queues and workflow IDs, and on its instances in the cloud.
+// ClusterName is the name of this stack's installation: in its task queues and workflow IDs, and on its instances in
+// the cloud.
 const ClusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
@@ -26,7 +27,15 @@ func (p Plan) temporalFlags() []string {
 	}
 	if p.TemporalTLS {
 		l := p.Layout()
-		flags = append(flags, "--tls-cert", l.temporalServer(), "--tls-key", l.temporalServerKey(), "--tls-ca", l.TemporalAuthority())
+		flags = append(
+			flags,
+			"--tls-cert",
+			l.temporalServer(),
+			"--tls-key",
+			l.temporalServerKey(),
+			"--tls-ca",
+			l.TemporalAuthority(),
+		)
 	}
 	return flags
 }
@@ -57,7 +66,8 @@ func (p Plan) workerFlags(name, identity string) []string {
 	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.Cloud())
 }
 
-// mcmFlags are those of a process of machine-controller-manager. It works in the namespace default, unless further flags name another one.
+// mcmFlags are those of a process of machine-controller-manager. It works in the namespace default, unless further
+// flags name another one.
 func (p Plan) mcmFlags(name, process string) []string {
 	return []string{
 		process,
@@ -72,7 +82,15 @@ func (p Plan) temporalClientFlags() []string {
 	flags := []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
 	if p.TemporalTLS {
 		l := p.Layout()
-		flags = append(flags, "--temporal-tls-cert-path", l.TemporalClient(), "--temporal-tls-key-path", l.TemporalClientKey(), "--temporal-tls-ca-path", l.TemporalAuthority())
+		flags = append(
+			flags,
+			"--temporal-tls-cert-path",
+			l.TemporalClient(),
+			"--temporal-tls-key-path",
+			l.TemporalClientKey(),
+			"--temporal-tls-ca-path",
+			l.TemporalAuthority(),
+		)
 	}
 	return flags
 }

@@ -39,9 +39,9 @@ type port struct {
 	offset   int    // position in a free block
 }
 
-// portTable lists all ports. Temporal's two are the usual ones, which people and tools expect. The others are unusual, so that
-// they rarely collide with another cluster on this machine, and lower than the range from which Linux takes the ports of
-// outgoing connections.
+// portTable lists all ports. Temporal's two are the usual ones, which people and tools expect. The others are unusual,
+// so that they rarely collide with another cluster on this machine, and lower than the range from which Linux takes the
+// ports of outgoing connections.
 func portTable(extras ...Extra) []port {
 	table := []port{
 		{Etcd, Etcd, 16379, 0},
@@ -69,7 +69,8 @@ func portTable(extras ...Extra) []port {
 		table = append(table, port{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
 	}
 	for i, name := range ClusterAPI() {
-		table = append(table, port{name, name, 16501 + i, 28 + i}, port{webhooksPort(name), name, 16505 + i, 32 + i}) // the first: health
+		// the first: health
+		table = append(table, port{name, name, 16501 + i, 28 + i}, port{webhooksPort(name), name, 16505 + i, 32 + i})
 	}
 	return table
 }
@@ -94,8 +95,8 @@ func StandardPorts(chosen []string, extras ...Extra) (map[string]int, error) {
 	return ports, nil
 }
 
-// FreePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the lock when
-// the stack has ended, or passes it to the supervisor.
+// FreePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the
+// lock when the stack has ended, or passes it to the supervisor.
 func FreePorts(ctx context.Context, chosen []string, extras ...Extra) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
@@ -152,8 +153,8 @@ func Address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(p
 // ErrLocked says that another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// TryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file handle is
-// closed, in this process and in those that inherited it, and so never longer than these processes.
+// TryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file
+// handle is closed, in this process and in those that inherited it, and so never longer than these processes.
 func TryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A second
-// call replaces them, except for what must be kept: the ServiceAccount key, and all data.
+// Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A
+// second call replaces them, except for what must be kept: the ServiceAccount key, and all data.
 func Prepare(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
 	for _, folder := range l.folders() {
@@ -68,8 +68,9 @@ func writeStages(ctx context.Context, plan Plan) error {
 	return nil
 }
 
-// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. The kubeconfig is in the environment,
-// and no flag: kubectl looks for a plugin only if the plugin's name comes first, and the plugin reads the environment, too.
+// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. The
+// kubeconfig is in the environment, and no flag: kubectl looks for a plugin only if the plugin's name comes first, and
+// the plugin reads the environment, too.
 func writeKubectl(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
@@ -83,11 +84,21 @@ func writeKubectl(plan Plan) error {
 // quote quotes a word for the shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// writeAuditPolicy writes the API server's audit policy. It records, without bodies, the requests of our own processes, people and tests to
-// the API server, and none of Kubernetes' own components: the requests per machine are counted from it. A watch is recorded twice, when it
-// starts (ResponseStarted) and when it ends.
+// writeAuditPolicy writes the API server's audit policy. It records, without bodies, the requests of our own processes,
+// people and tests to the API server, and none of Kubernetes' own components: the requests per machine are counted from
+// it. A watch is recorded twice, when it starts (ResponseStarted) and when it ends.
 func writeAuditPolicy(l Layout) error {
-	ours := []string{WorkerIdentity, BridgeIdentity, ProviderIdentity, VirtualCloud, MCMIdentity, ClusterAPIIdentity, StarterUser, Admin, Test}
+	ours := []string{
+		WorkerIdentity,
+		BridgeIdentity,
+		ProviderIdentity,
+		VirtualCloud,
+		MCMIdentity,
+		ClusterAPIIdentity,
+		StarterUser,
+		Admin,
+		Test,
+	}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
 		"kind":       "Policy",

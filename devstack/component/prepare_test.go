@@ -67,7 +67,8 @@ func TestPreparingAgainKeepsTheServiceAccountKey(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// The name of a plugin is the first word that kubectl gets. The kubeconfig is that of the stack, also where the user has another one.
+// The name of a plugin is the first word that kubectl gets. The kubeconfig is that of the stack, also where the user
+// has another one.
 func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	dir := t.TempDir()
 	kubectl := filepath.Join(dir, "it's")
@@ -78,7 +79,11 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	script.Env = []string{"KUBECONFIG=/another", "PATH=" + os.Getenv("PATH")}
 	out, err := script.Output()
 	require.NoError(t, err)
-	assert.Equal(t, []string{plan.Layout().Kubeconfig(Admin), "kubectl", "millwright", "top", "a b"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
+	assert.Equal(
+		t,
+		[]string{plan.Layout().Kubeconfig(Admin), "kubectl", "millwright", "top", "a b"},
+		strings.Split(strings.TrimSpace(string(out)), "\n"),
+	)
 	assert.Equal(t, `'it'\''s'`, quote("it's"))
 }
 

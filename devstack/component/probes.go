@@ -52,7 +52,8 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 	return healthy(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
-// LoopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no secret.
+// LoopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no
+// secret.
 var LoopbackClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	DisableKeepAlives: true,                                  // a restarted component has no old connections
@@ -94,8 +95,8 @@ func (p Plan) probeAPIServer(ctx context.Context) error {
 	return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// probeControllerManager also waits for a result of the controllers: /healthz succeeds before they run, and no pod can be
-// created before the namespace has its ServiceAccount.
+// probeControllerManager also waits for a result of the controllers: /healthz succeeds before they run, and no pod can
+// be created before the namespace has its ServiceAccount.
 func (p Plan) probeControllerManager(ctx context.Context) error {
 	if err := healthy(ctx, "https://"+Address(p.Ports[ControllerManager])+"/healthz"); err != nil {
 		return err
@@ -108,8 +109,8 @@ func (p Plan) probeControllerManager(ctx context.Context) error {
 	return err
 }
 
-// probeTemporal checks the frontend and the UI. It connects to the port first: a gRPC client whose first connection fails would
-// wait a second before it retries.
+// probeTemporal checks the frontend and the UI. It connects to the port first: a gRPC client whose first connection
+// fails would wait a second before it retries.
 func (p Plan) probeTemporal(ctx context.Context) error {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", Address(p.Ports[Temporal]))
 	if err != nil {

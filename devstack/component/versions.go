@@ -31,7 +31,8 @@ func Versions(plan Plan) map[string]string {
 			}
 			read[binary] = info
 		}
-		for _, part := range append(read[binary].Deps, &read[binary].Main) { // Cluster API's main packages are of its own module
+		for _, part := range append(read[binary].Deps, &read[binary].Main) {
+			// Cluster API's main packages are of its own module
 			if part.Path == module {
 				found[name] = part.Version
 			}

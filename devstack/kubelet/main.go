@@ -1,6 +1,6 @@
-// Package main is Kubernetes' kubelet, for the real nodes of the local stack. It is a module of its own, so that a change here
-// does not rebuild the control plane (devstack/kubernetes), and so that a stack without real nodes never builds it. Its go.mod
-// must name the same versions as that of devstack/kubernetes.
+// Package main is Kubernetes' kubelet, for the real nodes of the local stack. It is a module of its own, so that a
+// change here does not rebuild the control plane (devstack/kubernetes), and so that a stack without real nodes never
+// builds it. Its go.mod must name the same versions as that of devstack/kubernetes.
 package main
 
 import (

@@ -50,16 +50,18 @@ func stages() int {
 	return 0
 }
 
-// nodeInitialize repairs KWOK's node stage: a node that a test has failed (stages/node-not-ready.yaml) must not be healed
-// at once, and a Ready condition that changes now must not carry the node's creation time as its transition time, since
-// health clocks are anchored in it.
+// nodeInitialize repairs KWOK's node stage: a node that a test has failed (stages/node-not-ready.yaml) must not be
+// healed at once, and a Ready condition that changes now must not carry the node's creation time as its transition
+// time, since health clocks are anchored in it.
 func nodeInitialize(upstream string) (string, error) {
 	const (
 		match      = "    matchExpressions:\n"
 		transition = "{{ $lastTransitionTime := or .metadata.creationTimestamp $now }}"
 	)
 	if !strings.Contains(upstream, match) || !strings.Contains(upstream, transition) {
-		return "", fmt.Errorf("stage node-initialize of this KWOK version has another form: review devstack/kubernetes/stages.go")
+		return "", fmt.Errorf(
+			"stage node-initialize of this KWOK version has another form: review devstack/kubernetes/stages.go",
+		)
 	}
 	healed := strings.Replace(upstream, match, match+
 		`    - key: '.metadata.labels["node-not-ready.stage.kwok.x-k8s.io"]'
@@ -70,13 +72,15 @@ func nodeInitialize(upstream string) (string, error) {
 	return strings.Replace(healed, transition, "{{ $lastTransitionTime := $now }}", 1), nil
 }
 
-// nodeHeartbeat repairs KWOK's heartbeat of a node, which comes ten minutes after the last one: like a kubelet's, it must leave the transition
-// times of the conditions. The stage would set them to the node's creation time, which is a change of state that never happened. The template is
-// a strategic merge patch, so what it leaves out stays.
+// nodeHeartbeat repairs KWOK's heartbeat of a node, which comes ten minutes after the last one: like a kubelet's, it
+// must leave the transition times of the conditions. The stage would set them to the node's creation time, which is a
+// change of state that never happened. The template is a strategic merge patch, so what it leaves out stays.
 func nodeHeartbeat(upstream string) (string, error) {
 	const transition = "        lastTransitionTime: {{ $lastTransitionTime | Quote }}\n"
 	if strings.Count(upstream, transition) != 1 {
-		return "", fmt.Errorf("stage node-heartbeat-with-lease of this KWOK version has another form: review devstack/kubernetes/stages.go")
+		return "", fmt.Errorf(
+			"stage node-heartbeat-with-lease of this KWOK version has another form: review devstack/kubernetes/stages.go",
+		)
 	}
 	return strings.Replace(upstream, transition, "", 1), nil
 }

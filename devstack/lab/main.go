@@ -1,6 +1,6 @@
-// Command lab is devstack for what needs more of a machine than Go: root, Debian's packages, cgroups, namespaces. It starts a local stack
-// with real machines (Incus), or with Prometheus and Alertmanager. devstack shows and changes a stack that lab has started, too. Package
-// parts does the work; this package only has texts, flags and exit codes.
+// Command lab is devstack for what needs more of a machine than Go: root, Debian's packages, cgroups, namespaces. It
+// starts a local stack with real machines (Incus), or with Prometheus and Alertmanager. devstack shows and changes a
+// stack that lab has started, too. Package parts does the work; this package only has texts, flags and exit codes.
 package main
 
 import (
@@ -39,7 +39,8 @@ are for this stack, too: status, logs, kubectl, kill and the others.`,
   lab down`,
 	}
 	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
-	command.PersistentFlags().StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
+	command.PersistentFlags().
+		StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
 	command.AddCommand(upCommand(&p), downCommand(&p), machineClassCommand(&p), incusdCommand(&p))
 	return command
 }
@@ -80,8 +81,18 @@ are built first: some minutes, once. On a running stack it starts what has died.
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&nodes, "nodes", "", "\"incus\" adds a server for machines with real kubelets; needs root and Debian's packages")
-	flags.BoolVar(&with.Observe, "observe", false, "add Prometheus, with the rules of deploy/alerts, and Alertmanager, from Debian's packages")
+	flags.StringVar(
+		&nodes,
+		"nodes",
+		"",
+		"\"incus\" adds a server for machines with real kubelets; needs root and Debian's packages",
+	)
+	flags.BoolVar(
+		&with.Observe,
+		"observe",
+		false,
+		"add Prometheus, with the rules of deploy/alerts, and Alertmanager, from Debian's packages",
+	)
 	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	return command
 }

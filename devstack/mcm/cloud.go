@@ -2,13 +2,15 @@ package main
 
 import "encoding/json"
 
-// What this driver says to the virtual cloud, and hears of it: package virtual of Millwright's providers describes the whole API.
+// What this driver says to the virtual cloud, and hears of it: package virtual of Millwright's providers describes the
+// whole API.
 const (
 	path      = "/v1/instances"
 	csiDriver = "csi.virtual.millwright" // of the cloud's volumes
 )
 
-// creation is the body of a request to create an instance. Without a client token each accepted request makes another instance.
+// creation is the body of a request to create an instance. Without a client token each accepted request makes another
+// instance.
 type creation struct {
 	Name     string          `json:"name"`
 	Tags     tags            `json:"tags"`

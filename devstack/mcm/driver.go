@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cloud is a driver of MCM for the virtual cloud, written as the drivers of real clouds are: an instance has the name of its machine and the
-// tags of cluster and class, no UID, and no client token. Provider IDs are those of Millwright's provider, so that the two can take over
-// from each other.
+// cloud is a driver of MCM for the virtual cloud, written as the drivers of real clouds are: an instance has the name
+// of its machine and the tags of cluster and class, no UID, and no client token. Provider IDs are those of Millwright's
+// provider, so that the two can take over from each other.
 type cloud struct {
 	address string // URL
 	cluster string
@@ -27,7 +27,10 @@ type cloud struct {
 var _ driver.Driver = (*cloud)(nil)
 
 // CreateMachine implements driver.Driver.
-func (c *cloud) CreateMachine(ctx context.Context, request *driver.CreateMachineRequest) (*driver.CreateMachineResponse, error) {
+func (c *cloud) CreateMachine(
+	ctx context.Context,
+	request *driver.CreateMachineRequest,
+) (*driver.CreateMachineResponse, error) {
 	var made instance
 	err := c.do(ctx, request.Secret, http.MethodPost, path, creation{
 		Name:     request.Machine.Name,
@@ -42,12 +45,19 @@ func (c *cloud) CreateMachine(ctx context.Context, request *driver.CreateMachine
 }
 
 // InitializeMachine implements driver.Driver. The classes of the tests have no such step.
-func (c *cloud) InitializeMachine(context.Context, *driver.InitializeMachineRequest) (*driver.InitializeMachineResponse, error) {
+func (c *cloud) InitializeMachine(
+	context.Context,
+	*driver.InitializeMachineRequest,
+) (*driver.InitializeMachineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "instances need no initialization")
 }
 
-// DeleteMachine implements driver.Driver. A machine without a provider ID is found by its name. It returns when the instance is gone.
-func (c *cloud) DeleteMachine(ctx context.Context, request *driver.DeleteMachineRequest) (*driver.DeleteMachineResponse, error) {
+// DeleteMachine implements driver.Driver. A machine without a provider ID is found by its name. It returns when the
+// instance is gone.
+func (c *cloud) DeleteMachine(
+	ctx context.Context,
+	request *driver.DeleteMachineRequest,
+) (*driver.DeleteMachineResponse, error) {
 	found, err := c.find(ctx, request.Machine, request.MachineClass, request.Secret)
 	if err != nil {
 		return nil, err
@@ -62,7 +72,10 @@ func (c *cloud) DeleteMachine(ctx context.Context, request *driver.DeleteMachine
 }
 
 // GetMachineStatus implements driver.Driver. MCM asks it before each creation.
-func (c *cloud) GetMachineStatus(ctx context.Context, request *driver.GetMachineStatusRequest) (*driver.GetMachineStatusResponse, error) {
+func (c *cloud) GetMachineStatus(
+	ctx context.Context,
+	request *driver.GetMachineStatusRequest,
+) (*driver.GetMachineStatusResponse, error) {
 	found, err := c.find(ctx, request.Machine, request.MachineClass, request.Secret)
 	switch {
 	case err != nil:
@@ -70,13 +83,19 @@ func (c *cloud) GetMachineStatus(ctx context.Context, request *driver.GetMachine
 	case len(found) == 0:
 		return nil, status.Error(codes.NotFound, "no instance of machine "+request.Machine.Name)
 	case len(found) > 1:
-		return nil, status.Error(codes.OutOfRange, fmt.Sprintf("%d instances of machine %s", len(found), request.Machine.Name))
+		return nil, status.Error(
+			codes.OutOfRange,
+			fmt.Sprintf("%d instances of machine %s", len(found), request.Machine.Name),
+		)
 	}
 	return &driver.GetMachineStatusResponse{ProviderID: found[0].ProviderID, NodeName: request.Machine.Name}, nil
 }
 
 // ListMachines implements driver.Driver.
-func (c *cloud) ListMachines(ctx context.Context, request *driver.ListMachinesRequest) (*driver.ListMachinesResponse, error) {
+func (c *cloud) ListMachines(
+	ctx context.Context,
+	request *driver.ListMachinesRequest,
+) (*driver.ListMachinesResponse, error) {
 	listed, err := c.list(ctx, request.MachineClass, request.Secret)
 	if err != nil {
 		return nil, err
@@ -89,7 +108,10 @@ func (c *cloud) ListMachines(ctx context.Context, request *driver.ListMachinesRe
 }
 
 // GetVolumeIDs implements driver.Driver.
-func (c *cloud) GetVolumeIDs(_ context.Context, request *driver.GetVolumeIDsRequest) (*driver.GetVolumeIDsResponse, error) {
+func (c *cloud) GetVolumeIDs(
+	_ context.Context,
+	request *driver.GetVolumeIDsRequest,
+) (*driver.GetVolumeIDsResponse, error) {
 	answer := &driver.GetVolumeIDsResponse{}
 	for _, volume := range request.PVSpecs {
 		if volume.CSI != nil && volume.CSI.Driver == csiDriver {
@@ -100,7 +122,12 @@ func (c *cloud) GetVolumeIDs(_ context.Context, request *driver.GetVolumeIDsRequ
 }
 
 // find returns the instances that have the machine's provider ID, or its name if it has none.
-func (c *cloud) find(ctx context.Context, machine *v1alpha1.Machine, class *v1alpha1.MachineClass, secret *corev1.Secret) ([]instance, error) {
+func (c *cloud) find(
+	ctx context.Context,
+	machine *v1alpha1.Machine,
+	class *v1alpha1.MachineClass,
+	secret *corev1.Secret,
+) ([]instance, error) {
 	listed, err := c.list(ctx, class, secret)
 	if err != nil {
 		return nil, err

@@ -1,12 +1,12 @@
-// Command mcm runs a released machine-controller-manager (MCM) on the local stack, against its API server and its virtual cloud. The test of
-// the takeover needs it: test/integration/takeover. It is a module of its own, with the versions of Kubernetes that MCM was released with:
-// MCM is in the go.mod of no product.
+// Command mcm runs a released machine-controller-manager (MCM) on the local stack, against its API server and its
+// virtual cloud. The test of the takeover needs it: test/integration/takeover. It is a module of its own, with the
+// versions of Kubernetes that MCM was released with: MCM is in the go.mod of no product.
 //
 //	mcm manager --target-kubeconfig FILE --namespace NAME    MCM's process for deployments and sets
 //	mcm machines --target-kubeconfig FILE --namespace NAME   MCM's process for machines, with a driver for the virtual cloud
 //
-// The flags are MCM's, and two of the driver: --virtualcloud-address, the URL of the virtual cloud, and --cluster-name, with which instances
-// are tagged as by Millwright.
+// The flags are MCM's, and two of the driver: --virtualcloud-address, the URL of the virtual cloud, and --cluster-name,
+// with which instances are tagged as by Millwright.
 package main
 
 import (

@@ -31,7 +31,8 @@ import (
 // fieldManager is the field manager of bootstrap's server-side apply.
 const fieldManager = "devstack"
 
-// applyProduct applies what the product needs in the API server, and waits until its CRDs are served. It may be called again.
+// applyProduct applies what the product needs in the API server, and waits until its CRDs are served. It may be called
+// again.
 func applyProduct(ctx context.Context, p component.Plan) error {
 	objects, err := product(p)
 	if err != nil || len(objects) == 0 {
@@ -56,9 +57,9 @@ func applyProduct(ctx context.Context, p component.Plan) error {
 	return nil
 }
 
-// product returns the product's CRDs, RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) and priority at the API server, with bindings of its
-// roles to the users of our worker and bridge. There are also the plan's own manifests, and with Cluster API its CRDs and webhooks, and a policy
-// of what its core may change.
+// product returns the product's CRDs, RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) and priority at the API
+// server, with bindings of its roles to the users of our worker and bridge. There are also the plan's own manifests,
+// and with Cluster API its CRDs and webhooks, and a policy of what its core may change.
 func product(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
@@ -108,8 +109,8 @@ func nameCore(objects []*unstructured.Unstructured) {
 	}
 }
 
-// readManifests returns all objects of a folder's YAML files, in the order of the file names, without those that only kustomize
-// reads. It returns none for a folder that does not exist.
+// readManifests returns all objects of a folder's YAML files, in the order of the file names, without those that only
+// kustomize reads. It returns none for a folder that does not exist.
 func readManifests(folder string) ([]*unstructured.Unstructured, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil {
@@ -152,8 +153,8 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// bindUsers returns a binding of each of the product's roles to the users that have it. In a real cluster they are bound to
-// ServiceAccounts; here every process has its own user.
+// bindUsers returns a binding of each of the product's roles to the users that have it. In a real cluster they are
+// bound to ServiceAccounts; here every process has its own user.
 func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
@@ -181,8 +182,9 @@ func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructur
 	return bindings, nil
 }
 
-// flowControl returns the product's priority at the API server. Its flow schemas match the users of the stack's processes, where an installation
-// has the ServiceAccounts of its namespace, and the namespace in which the stack has the Leases.
+// flowControl returns the product's priority at the API server. Its flow schemas match the users of the stack's
+// processes, where an installation has the ServiceAccounts of its namespace, and the namespace in which the stack has
+// the Leases.
 func flowControl(repo string) ([]*unstructured.Unstructured, error) {
 	objects, err := readManifest(filepath.Join(repo, "deploy", "base", "flowcontrol.yaml"))
 	if err != nil {
@@ -190,7 +192,10 @@ func flowControl(repo string) ([]*unstructured.Unstructured, error) {
 	}
 	var subjects []flowcontrolv1.Subject
 	for _, user := range component.Users() {
-		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
+		subjects = append(
+			subjects,
+			flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}},
+		)
 	}
 	for _, object := range objects {
 		if object.GetKind() != "FlowSchema" {
@@ -262,7 +267,8 @@ func (a applier) resource(ctx context.Context, object *unstructured.Unstructured
 	made := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
 	}}
-	_, err = a.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Create(ctx, made, metav1.CreateOptions{})
+	_, err = a.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
+		Create(ctx, made, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("create namespace %s: %w", namespace, err)
 	}

@@ -46,7 +46,12 @@ func TestTailIsOfTheLastStart(t *testing.T) {
 func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
 	bindings, err := bindUsers([]*unstructured.Unstructured{
 		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": component.WorkerIdentity}}},
-		{Object: map[string]any{"kind": "Role", "metadata": map[string]any{"name": component.BridgeIdentity, "namespace": "millwright"}}},
+		{
+			Object: map[string]any{
+				"kind":     "Role",
+				"metadata": map[string]any{"name": component.BridgeIdentity, "namespace": "millwright"},
+			},
+		},
 		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": component.ProviderIdentity}}},
 		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": "other"}}},
 		{Object: map[string]any{"kind": "ServiceAccount", "metadata": map[string]any{"name": component.WorkerIdentity}}},
@@ -58,7 +63,11 @@ func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
 	assert.Equal(t, "millwright", bindings[1].GetNamespace())
 	subjects, _, err := unstructured.NestedSlice(bindings[0].Object, "subjects")
 	require.NoError(t, err)
-	assert.Equal(t, []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": component.WorkerIdentity}}, subjects)
+	assert.Equal(
+		t,
+		[]any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": component.WorkerIdentity}},
+		subjects,
+	)
 	subjects, _, err = unstructured.NestedSlice(bindings[2].Object, "subjects")
 	require.NoError(t, err)
 	assert.Len(t, subjects, 1)

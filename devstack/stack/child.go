@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// grace is how long a component may take to end after SIGTERM. It is short: no component needs more, and data survive SIGKILL.
+// grace is how long a component may take to end after SIGTERM. It is short: no component needs more, and data survive
+// SIGKILL.
 const grace = 3 * time.Second
 
 // child is one process of a component.
@@ -32,8 +33,8 @@ type child struct {
 	ok      bool          // it ended without an error; read it after ended
 }
 
-// start makes a component ready: it starts a process unless one runs, and waits until it is ready, or, for bootstrap, until it
-// has ended. It returns an error as soon as the process ends by itself.
+// start makes a component ready: it starts a process unless one runs, and waits until it is ready, or, for bootstrap,
+// until it has ended. It returns an error as soon as the process ends by itself.
 func (s *supervisor) start(ctx context.Context, name string) error {
 	if name == component.Bootstrap {
 		if err := s.applyProduct(ctx); err != nil {
@@ -61,7 +62,10 @@ func (s *supervisor) applyProduct(ctx context.Context) error {
 	err := applyProduct(ctx, s.plan)
 	if err != nil {
 		err = fmt.Errorf("bootstrap: %w", err)
-		s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
+		s.changeComponent(
+			component.Bootstrap,
+			func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() },
+		)
 	}
 	return err
 }
@@ -79,15 +83,18 @@ func (s *supervisor) launch(name string) (*child, error) {
 	return s.spawn(name)
 }
 
-// apiServerCollection makes the API server run its garbage collector less often, until its heap is large. Measured in a rollout
-// of a hundred machines: with Go's default it took a sixth of the API server's time.
+// apiServerCollection makes the API server run its garbage collector less often, until its heap is large. Measured in a
+// rollout of a hundred machines: with Go's default it took a sixth of the API server's time.
 var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
 func (s *supervisor) spawn(name string) (*child, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
 	// A user's settings for another Temporal are not for this one: neither the variables nor the configuration file.
-	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") })
+	command.Env = slices.DeleteFunc(
+		os.Environ(),
+		func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") },
+	)
 	command.Env = append(command.Env, "TEMPORAL_CONFIG_FILE="+os.DevNull)
 	command.Env = append(command.Env, "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise kwok reads ~/.kwok
 	if name == component.APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
@@ -99,7 +106,12 @@ func (s *supervisor) spawn(name string) (*child, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer func() { _ = log.Close() }()
-	_, _ = fmt.Fprintf(log, "=== %s devstack starts %s\n", time.Now().Format(time.RFC3339), strings.Join(command.Args, " "))
+	_, _ = fmt.Fprintf(
+		log,
+		"=== %s devstack starts %s\n",
+		time.Now().Format(time.RFC3339),
+		strings.Join(command.Args, " "),
+	)
 	command.Stdout, command.Stderr = log, log
 
 	c := &child{name: name, began: time.Now(), ended: make(chan struct{})}

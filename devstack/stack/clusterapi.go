@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// clusterAPIObjects returns the CRDs and webhook configurations of the chosen programs of Cluster API, such that the API server calls the
-// programs on this machine.
+// clusterAPIObjects returns the CRDs and webhook configurations of the chosen programs of Cluster API, such that the
+// API server calls the programs on this machine.
 func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, name := range component.ClusterAPI() {
@@ -47,7 +47,8 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// definitionLabels returns the labels that a kustomization gives to CRDs: by them core finds the versions of a provider's kinds.
+// definitionLabels returns the labels that a kustomization gives to CRDs: by them core finds the versions of a
+// provider's kinds.
 func definitionLabels(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -73,9 +74,9 @@ type webhooks struct {
 	authority []byte // its CA, as PEM
 }
 
-// serve makes the API server call the program for an object of upstream's manifests: for conversions of a definition with several versions,
-// which also gets the labels, and for each webhook of a configuration. The configurations of all programs have the same name in the
-// manifests: it gets that of the program in front.
+// serve makes the API server call the program for an object of upstream's manifests: for conversions of a definition
+// with several versions, which also gets the labels, and for each webhook of a configuration. The configurations of all
+// programs have the same name in the manifests: it gets that of the program in front.
 func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":
@@ -96,7 +97,8 @@ func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]str
 		}
 		for _, hook := range hooks {
 			fields, ok := hook.(map[string]any)
-			path, found, _ := unstructured.NestedString(fields, "clientConfig", "service", "path") // an error: the field is of another type
+			// an error: the field is of another type
+			path, found, _ := unstructured.NestedString(fields, "clientConfig", "service", "path")
 			if !ok || !found {
 				return errors.New("a webhook has no path of a service")
 			}

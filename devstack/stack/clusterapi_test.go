@@ -63,7 +63,10 @@ func TestTheAPIServerCallsClusterAPIOnThisMachine(t *testing.T) {
 	authority, err := os.ReadFile(plan.Layout().ClusterAPIAuthority())
 	require.NoError(t, err)
 	client := func(path string) map[string]any {
-		return map[string]any{"url": "https://127.0.0.1:16505" + path, "caBundle": base64.StdEncoding.EncodeToString(authority)}
+		return map[string]any{
+			"url":      "https://127.0.0.1:16505" + path,
+			"caBundle": base64.StdEncoding.EncodeToString(authority),
+		}
 	}
 
 	assert.Equal(t, map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2"}, objects[0].GetLabels())

@@ -12,8 +12,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// downTimeout bounds an orderly end; each component has its own grace period. Afterwards the supervisor is killed, and all
-// components with it.
+// downTimeout bounds an orderly end; each component has its own grace period. Afterwards the supervisor is killed, and
+// all components with it.
 const downTimeout = 30 * time.Second
 
 // Down stops the stack; see the function Down.
@@ -55,7 +55,8 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// sweep ends what a dead supervisor left behind, normally nothing, and removes its state. The caller holds the stack's lock.
+// sweep ends what a dead supervisor left behind, normally nothing, and removes its state. The caller holds the stack's
+// lock.
 func sweep(ctx context.Context, dir string) error {
 	state, err := readState(dir)
 	if errors.Is(err, fs.ErrNotExist) { // after an orderly end

@@ -38,7 +38,8 @@ func join(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// follow reports the progress of a start, one line for each component that becomes ready, and returns when all are ready.
+// follow reports the progress of a start, one line for each component that becomes ready, and returns when all are
+// ready.
 func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
@@ -104,5 +105,10 @@ func whyEnded(dir string, err error) error {
 		return errors.New("the stack was stopped before it was ready")
 	}
 	log := component.Layout(dir).Log(supervisorLog)
-	return fmt.Errorf("the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s", err, log, tail(log))
+	return fmt.Errorf(
+		"the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s",
+		err,
+		log,
+		tail(log),
+	)
 }

@@ -1,10 +1,10 @@
-// Package stack starts, stops and damages a local stack in a folder: Kubernetes' control plane, KWOK, Temporal, virtualcloud,
-// our worker and bridge. The devstack command, the integration tests and the benchmarks call it. It builds nothing itself
-// (package build does) and knows nothing of machines.
+// Package stack starts, stops and damages a local stack in a folder: Kubernetes' control plane, KWOK, Temporal,
+// virtualcloud, our worker and bridge. The devstack command, the integration tests and the benchmarks call it. It
+// builds nothing itself (package build does) and knows nothing of machines.
 //
-// A supervisor process is the parent of all components. Each component ends when the supervisor ends for any reason, because
-// the kernel sends a parent-death signal; see package attached for its pitfall. The state file <dir>/stack.json says what runs;
-// only the supervisor writes it.
+// A supervisor process is the parent of all components. Each component ends when the supervisor ends for any reason,
+// because the kernel sends a parent-death signal; see package attached for its pitfall. The state file <dir>/stack.json
+// says what runs; only the supervisor writes it.
 package stack
 
 import (
@@ -25,15 +25,15 @@ import (
 type Options struct {
 	// Repo is the root of the clone; empty means the one that contains the working directory.
 	Repo string
-	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the data, so
-	// that the next Up continues with them; remove the folder for a fresh start.
+	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the data,
+	// so that the next Up continues with them; remove the folder for a fresh start.
 	Dir string
 	// FreePorts uses a free block of ports instead of the documented ones, so that several stacks can run.
 	FreePorts bool
 	// Components are the components to start; those that they need are added. Empty means all.
 	Components []string
-	// ClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm providers, and the
-	// development provider, whose workload clusters are in its memory.
+	// ClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm
+	// providers, and the development provider, whose workload clusters are in its memory.
 	ClusterAPI bool
 	// Output receives progress; nil means none.
 	Output io.Writer
@@ -43,33 +43,38 @@ type Options struct {
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name; they come last, so they override others.
 	Args map[string][]string
-	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours, or the programs of extras.
+	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours, or
+	// the programs of extras.
 	Binaries map[string]string
-	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates. Our processes have them.
+	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates. Our processes
+	// have them.
 	TemporalTLS bool
-	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks, where
-	// 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
+	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks,
+	// where 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
 	Quiet bool
-	// NodeLease is how long the lease of a virtual node is valid. It is renewed after a quarter of it, and a dead node is found after one
-	// and a quarter. Zero: 40 s, or 240 s if Quiet. For fleets: 10,000 nodes with a lease of 240 s send 167 renewals a second.
+	// NodeLease is how long the lease of a virtual node is valid. It is renewed after a quarter of it, and a dead node is
+	// found after one and a quarter. Zero: 40 s, or 240 s if Quiet. For fleets: 10,000 nodes with a lease of 240 s send
+	// 167 renewals a second.
 	NodeLease time.Duration
-	// Extras are components that the stack does not know, in starting order, at most component.MaxExtras. Those that Components names start.
+	// Extras are components that the stack does not know, in starting order, at most component.MaxExtras. Those that
+	// Components names start.
 	Extras []component.Extra
-	// Complete completes the plan when its ports are known: with files, flags and manifests that depend on them. The supervisor holds the locks
-	// that it returns until the stack ends. It is not called for a stack that runs. Nil adds nothing.
+	// Complete completes the plan when its ports are known: with files, flags and manifests that depend on them. The
+	// supervisor holds the locks that it returns until the stack ends. It is not called for a stack that runs. Nil adds
+	// nothing.
 	Complete func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration
-	// Supervisor is the path of a binary with the command "run" (the devstack command uses itself). Empty means that devstack
-	// is built from the clone.
+	// Supervisor is the path of a binary with the command "run" (the devstack command uses itself). Empty means that
+	// devstack is built from the clone.
 	Supervisor string
 }
 
 // defaultTimeout is generous, for two cores that compile at the same time.
 const defaultTimeout = 2 * time.Minute
 
-// Folder returns the absolute path of a stack's folder. If dir is empty, it is <repo>/.devstack; an empty repo means the clone that contains
-// the working directory.
+// Folder returns the absolute path of a stack's folder. If dir is empty, it is <repo>/.devstack; an empty repo means
+// the clone that contains the working directory.
 func Folder(repo, dir string) (string, error) {
 	if dir != "" {
 		return filepath.Abs(dir)

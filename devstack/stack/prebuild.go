@@ -15,8 +15,17 @@ import (
 // supervisor's binary.
 func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
-		Dir: o.Dir, Repo: o.Repo, Components: o.Components, Extras: o.Extras, Binaries: map[string]string{},
-		Env: o.Env, Args: map[string][]string{}, Quiet: o.Quiet, NodeLease: o.NodeLease, Timeout: o.Timeout, TemporalTLS: o.TemporalTLS,
+		Dir:         o.Dir,
+		Repo:        o.Repo,
+		Components:  o.Components,
+		Extras:      o.Extras,
+		Binaries:    map[string]string{},
+		Env:         o.Env,
+		Args:        map[string][]string{},
+		Quiet:       o.Quiet,
+		NodeLease:   o.NodeLease,
+		Timeout:     o.Timeout,
+		TemporalTLS: o.TemporalTLS,
 	}
 	maps.Copy(plan.Args, o.Args)
 	heavy, folders, err := sources(o.Components, o.Extras)
@@ -64,7 +73,8 @@ func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) er
 			continue
 		}
 		var err error
-		if plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil { // only the first call takes time
+		if plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil {
+			// only the first call takes time
 			return err
 		}
 		plan.Binaries[name] = filepath.Join(plan.ClusterAPI, name)

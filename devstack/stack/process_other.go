@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
-// errUnsupported says why this system has no local stack. The other parts of Millwright are built and tested everywhere.
-var errUnsupported = errors.New("the local stack needs Linux (parent-death signals, /proc): use docker compose up instead")
+// errUnsupported says why this system has no local stack. The other parts of Millwright are built and tested
+// everywhere.
+var errUnsupported = errors.New(
+	"the local stack needs Linux (parent-death signals, /proc): use docker compose up instead",
+)
 
 func supported() error { return errUnsupported }
 

@@ -21,8 +21,8 @@ import (
 // ErrNotRunning says that no supervisor runs in this folder. Processes of a crashed one may remain.
 var ErrNotRunning = errors.New("no stack is running")
 
-// Stack is a handle on a running stack. It has no connection and no process: several may exist, in several processes, and it
-// need not be closed. All its methods are safe for concurrent use.
+// Stack is a handle on a running stack. It has no connection and no process: several may exist, in several processes,
+// and it need not be closed. All its methods are safe for concurrent use.
 type Stack struct{ state State }
 
 // Open returns the stack that runs in a folder, or ErrNotRunning.
@@ -67,8 +67,8 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 // Start makes a component ready and returns when it is. It does nothing for a ready one.
 func (s *Stack) Start(ctx context.Context, name string) error { return s.do(ctx, name, "start") }
 
-// Stop sends SIGTERM to a component, then SIGKILL if it does not end, and returns when it is gone. It does nothing for a dead
-// one.
+// Stop sends SIGTERM to a component, then SIGKILL if it does not end, and returns when it is gone. It does nothing for
+// a dead one.
 func (s *Stack) Stop(ctx context.Context, name string) error { return s.do(ctx, name, "stop") }
 
 // Kill sends SIGKILL to a component and returns when it is gone. It does nothing for a dead one.
@@ -82,7 +82,8 @@ func (s *Stack) Restart(ctx context.Context, name string) error {
 	return s.Start(ctx, name)
 }
 
-// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it continue. It returns an error for a dead one.
+// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it continue. It returns an error for a dead
+// one.
 func (s *Stack) Signal(ctx context.Context, name string, signal syscall.Signal) error {
 	return s.do(ctx, name, "signal/"+strconv.Itoa(int(signal)))
 }
@@ -119,8 +120,8 @@ func (s State) post(ctx context.Context, path string) error {
 // Dir returns the stack's folder.
 func (s *Stack) Dir() string { return s.state.Plan.Dir }
 
-// Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists after the first
-// start of a stack that has an API server.
+// Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists after
+// the first start of a stack that has an API server.
 func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.Layout().Kubeconfig(identity) }
 
 // IdentityKubeconfig is Kubeconfig with an error for an unknown identity.

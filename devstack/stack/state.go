@@ -102,8 +102,8 @@ func (s State) write() error {
 	return nil
 }
 
-// liveState reads stack.json and reports whether its supervisor runs. The state of a dead supervisor is stale. A missing state
-// is not an error.
+// liveState reads stack.json and reports whether its supervisor runs. The state of a dead supervisor is stale. A
+// missing state is not an error.
 func liveState(dir string) (state State, live bool, err error) {
 	state, err = readState(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -43,9 +43,9 @@ type supervisor struct {
 // errStopped is the cause of an orderly end.
 var errStopped = errors.New("told to stop")
 
-// Supervise runs a stack until it is stopped by a signal or through its HTTP API. It is the hidden command "run": Up starts it
-// and writes the plan to its standard input. It returns an error if a component does not become ready; everything is stopped by
-// then.
+// Supervise runs a stack until it is stopped by a signal or through its HTTP API. It is the hidden command "run": Up
+// starts it and writes the plan to its standard input. It returns an error if a component does not become ready;
+// everything is stopped by then.
 func Supervise(ctx context.Context, input io.Reader) error {
 	var given handover
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
@@ -105,7 +105,11 @@ func (s *supervisor) introduce(control string) error {
 
 // startAll starts all components, each as soon as those that it needs are ready, and returns when all are ready.
 func (s *supervisor) startAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.plan.Timeout, fmt.Errorf("the stack was not ready within %s", s.plan.Timeout))
+	ctx, cancel := context.WithTimeoutCause(
+		ctx,
+		s.plan.Timeout,
+		fmt.Errorf("the stack was not ready within %s", s.plan.Timeout),
+	)
 	defer cancel()
 	if err := component.Prepare(ctx, s.plan); err != nil {
 		return err
@@ -145,8 +149,8 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	return nil
 }
 
-// finish stops all components in reverse order. After an orderly end it removes the state file; after a failure the file stays
-// and says why.
+// finish stops all components in reverse order. After an orderly end it removes the state file; after a failure the
+// file stays and says why.
 func (s *supervisor) finish(failure error) {
 	s.launching.Lock()
 	s.stopping = true

@@ -16,8 +16,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// Up starts a stack and returns when all its components are ready. It builds what is missing. If the stack runs already, it
-// only starts components that have ended. If ctx ends meanwhile, Up stops what it has started.
+// Up starts a stack and returns when all its components are ready. It builds what is missing. If the stack runs
+// already, it only starts components that have ended. If ctx ends meanwhile, Up stops what it has started.
 func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err := supported(); err != nil {
 		return nil, err
@@ -59,9 +59,15 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	return nil, err
 }
 
-// launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports; this process
-// closes its copies when launch returns, so that the locks end with the supervisor.
-func launch(ctx context.Context, o Options, plan component.Plan, supervisor string, lock *os.File) (<-chan error, error) {
+// launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports; this
+// process closes its copies when launch returns, so that the locks end with the supervisor.
+func launch(
+	ctx context.Context,
+	o Options,
+	plan component.Plan,
+	supervisor string,
+	lock *os.File,
+) (<-chan error, error) {
 	defer func() { _ = lock.Close() }()
 	if err := sweep(ctx, o.Dir); err != nil {
 		return nil, err
@@ -94,8 +100,8 @@ func launch(ctx context.Context, o Options, plan component.Plan, supervisor stri
 	return launchSupervisor(supervisor, plan, locks, o.Attached)
 }
 
-// launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this process
-// reaches it, unless it is attached. The channel returns how it ended.
+// launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this
+// process reaches it, unless it is attached. The channel returns how it ended.
 func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
 	text, err := json.Marshal(handover{Plan: plan, Files: len(locks)})
 	if err != nil {

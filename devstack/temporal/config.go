@@ -55,7 +55,8 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 func createDatabase(store config.SQL) error {
 	path := store.DatabaseName
 	store.DatabaseName += ".new"
-	// With a write-ahead log a database would be more than its file. What is left of another one's would be taken for its own.
+	// With a write-ahead log a database would be more than its file. What is left of another one's would be taken for its
+	// own.
 	store.ConnectAttributes = map[string]string{"mode": "rwc"}
 	for _, left := range []string{store.DatabaseName, store.DatabaseName + "-journal", path + "-wal", path + "-shm"} {
 		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -74,13 +75,17 @@ func createDatabase(store config.SQL) error {
 // dynamicConfig sets what differs from the server's defaults, and why.
 func dynamicConfig() dynamicconfig.StaticClient {
 	return dynamicconfig.StaticClient{
-		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(): 100,         // as the CLI's own dev server: UI and tests list
-		dynamicconfig.NamespaceCacheRefreshInterval.Key():                time.Second, // bootstrap's namespace is usable at once
-		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():      true,        // and so are its search attributes
-		// By default a timer of less than a second may fire up to a second late, in case that the clocks of the servers differ.
+		// as the CLI's own dev server: UI and tests list
+		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(): 100,
+		// bootstrap's namespace is usable at once
+		dynamicconfig.NamespaceCacheRefreshInterval.Key():           time.Second,
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true, // and so are its search attributes
+		// By default a timer of less than a second may fire up to a second late, in case that the clocks of the servers
+		// differ.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 10 * time.Millisecond,
-		// One shard does here what hundreds do elsewhere. At the 20 reads a second that each may have by default, tasks wait for their
-		// turn, and a look at the next timer that gets none is made up for three seconds later: until then no timer fires.
+		// One shard does here what hundreds do elsewhere. At the 20 reads a second that each may have by default, tasks wait
+		// for their turn, and a look at the next timer that gets none is made up for three seconds later: until then no timer
+		// fires.
 		dynamicconfig.TimerProcessorMaxPollRPS.Key():            1000,
 		dynamicconfig.TransferProcessorMaxPollRPS.Key():         1000,
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1, // four of them are for many servers: in one they
@@ -136,7 +141,8 @@ func serverConfig(o options, store config.SQL) (*config.Config, error) {
 	}, nil
 }
 
-// server returns the TLS of the frontend, and of the server's own workers as its clients. Its services call each other without.
+// server returns the TLS of the frontend, and of the server's own workers as its clients. Its services call each other
+// without.
 func (f files) server() config.RootTLS {
 	if f.certificate == "" {
 		return config.RootTLS{}
@@ -144,7 +150,12 @@ func (f files) server() config.RootTLS {
 	client := config.ClientTLS{ServerName: loopback, RootCAFiles: []string{f.authority}}
 	return config.RootTLS{
 		Frontend: config.GroupTLS{
-			Server: config.ServerTLS{CertFile: f.certificate, KeyFile: f.key, ClientCAFiles: []string{f.authority}, RequireClientAuth: true},
+			Server: config.ServerTLS{
+				CertFile:          f.certificate,
+				KeyFile:           f.key,
+				ClientCAFiles:     []string{f.authority},
+				RequireClientAuth: true,
+			},
 			Client: client,
 		},
 		SystemWorker: config.WorkerTLS{CertFile: f.certificate, KeyFile: f.key, Client: client},
@@ -156,11 +167,17 @@ func (f files) ui() uiconfig.TLS {
 	if f.certificate == "" {
 		return uiconfig.TLS{}
 	}
-	return uiconfig.TLS{CaFile: f.authority, CertFile: f.certificate, KeyFile: f.key, EnableHostVerification: true, ServerName: loopback}
+	return uiconfig.TLS{
+		CaFile:                 f.authority,
+		CertFile:               f.certificate,
+		KeyFile:                f.key,
+		EnableHostVerification: true,
+		ServerName:             loopback,
+	}
 }
 
-// internalPorts returns the n ports from first on, or any free ones when first is zero. A port that is merely free now may
-// be another process' when the server listens there: who runs several servers side by side gives each a range.
+// internalPorts returns the n ports from first on, or any free ones when first is zero. A port that is merely free now
+// may be another process' when the server listens there: who runs several servers side by side gives each a range.
 func internalPorts(first, n int) ([]int, error) {
 	if first == 0 {
 		return freePorts(n)

@@ -1,6 +1,7 @@
-// Package main is the Temporal half of the local stack: Temporal's server and UI in one process on SQLite, for the demo,
-// the tests and the benchmarks. The devstack command starts it. It creates no namespace and no search attribute: that is
-// what `starter bootstrap` does, here as on any other Temporal. It is not for production: one process, no authentication.
+// Package main is the Temporal half of the local stack: Temporal's server and UI in one process on SQLite, for the
+// demo, the tests and the benchmarks. The devstack command starts it. It creates no namespace and no search attribute:
+// that is what `starter bootstrap` does, here as on any other Temporal. It is not for production: one process, no
+// authentication.
 package main
 
 import (
@@ -37,10 +38,20 @@ func main() {
 	flag.StringVar(&o.database, "db", "", "SQLite file that holds everything; made when absent (required)")
 	flag.IntVar(&o.port, "port", 7233, "gRPC port on 127.0.0.1")
 	flag.IntVar(&o.uiPort, "ui-port", 8233, "UI port on 127.0.0.1; 0 serves no UI")
-	flag.IntVar(&o.internalPort, "internal-port", 0, "first of eight ports on 127.0.0.1 for the server's own services; 0 takes free ones")
+	flag.IntVar(
+		&o.internalPort,
+		"internal-port",
+		0,
+		"first of eight ports on 127.0.0.1 for the server's own services; 0 takes free ones",
+	)
 	flag.StringVar(&o.namespace, "ui-namespace", "default", "namespace that the UI opens with")
 	flag.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
-	flag.StringVar(&o.tls.certificate, "tls-cert", "", "PEM file of the frontend's certificate, for 127.0.0.1, for servers and clients; empty: no TLS. With it, clients must show a certificate")
+	flag.StringVar(
+		&o.tls.certificate,
+		"tls-cert",
+		"",
+		"PEM file of the frontend's certificate, for 127.0.0.1, for servers and clients; empty: no TLS. With it, clients must show a certificate",
+	)
 	flag.StringVar(&o.tls.key, "tls-key", "", "PEM file of the key of --tls-cert")
 	flag.StringVar(&o.tls.authority, "tls-ca", "", "PEM file of the CA of --tls-cert and of the clients' certificates")
 	flag.Parse()

@@ -1,5 +1,5 @@
-// Command virtualcloud is the cloud of the devstack: a separate process, whose instances outlive every process of Millwright.
-// Package cloud does the work; this file only reads flags, serves and stops.
+// Command virtualcloud is the cloud of the devstack: a separate process, whose instances outlive every process of
+// Millwright. Package cloud does the work; this file only reads flags, serves and stops.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"millwright/process/commandline"
 )
 
-// shutdownGrace is how long pending answers may take after the process is stopped. Calls that wait for a latency or a hang are
-// refused at once.
+// shutdownGrace is how long pending answers may take after the process is stopped. Calls that wait for a latency or a
+// hang are refused at once.
 const shutdownGrace = 3 * time.Second
 
 func main() {
@@ -27,9 +27,17 @@ func main() {
 }
 
 func command() *cobra.Command {
-	c := &cobra.Command{Use: "virtualcloud", Short: "Be the cloud of the local stack: keep simulated instances", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:   "virtualcloud",
+		Short: "Be the cloud of the local stack: keep simulated instances",
+		Args:  cobra.NoArgs,
+	}
 	set := c.Flags()
-	address := set.String("address", "127.0.0.1:9900", "host:port to listen on; there is no authentication on /admin, so keep it on loopback")
+	address := set.String(
+		"address",
+		"127.0.0.1:9900",
+		"host:port to listen on; there is no authentication on /admin, so keep it on loopback",
+	)
 	data := set.String("data", "virtualcloud-data", "folder for instances and behaviour; made when missing")
 	kubeconfig := set.String("kubeconfig", "", "cluster in which instances register Nodes; empty means none")
 	level := slog.LevelInfo

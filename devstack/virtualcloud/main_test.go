@@ -59,7 +59,12 @@ func testClass() provider.Class {
 	if err != nil {
 		panic(err)
 	}
-	return provider.Class{Namespace: "shop", Name: "pool", Spec: spec, Secret: provider.Secret{"token": []byte("any-token")}}
+	return provider.Class{
+		Namespace: "shop",
+		Name:      "pool",
+		Spec:      spec,
+		Secret:    provider.Secret{"token": []byte("any-token")},
+	}
 }
 
 // giveUp is how long to wait for what must come: no machine is so busy.
@@ -81,7 +86,11 @@ func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 		work.Go(func() {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("m-%d-%d", w, i)
-				made, err := p.CreateInstance(ctx, testClass(), provider.Machine{Cluster: "c", Name: name, UID: name, NeverTried: true})
+				made, err := p.CreateInstance(
+					ctx,
+					testClass(),
+					provider.Machine{Cluster: "c", Name: name, UID: name, NeverTried: true},
+				)
 				if err != nil {
 					assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
 					return

@@ -50,10 +50,17 @@ func newCloud(t *testing.T) cloud {
 	socket := startDaemon(t, "none")
 	person := connect(t, socket)
 	between := newProxy(t, socket)
-	spec, err := json.Marshal(libvirt.Spec{Type: "test", Definition: "<memory unit='MiB'>64</memory><os><type>hvm</type></os>"})
+	spec, err := json.Marshal(
+		libvirt.Spec{Type: "test", Definition: "<memory unit='MiB'>64</memory><os><type>hvm</type></os>"},
+	)
 	require.NoError(t, err)
 	class := func(socket string) provider.Class {
-		return provider.Class{Namespace: "shop", Name: "small", Spec: spec, Secret: provider.Secret{"socket": []byte(socket), "uri": []byte(uri)}}
+		return provider.Class{
+			Namespace: "shop",
+			Name:      "small",
+			Spec:      spec,
+			Secret:    provider.Secret{"socket": []byte(socket), "uri": []byte(uri)},
+		}
 	}
 	denied := class(startDaemon(t, "sasl")) // the driver has no password
 	return cloud{Libvirt: person, between: between, Cloud: conformance.Cloud{
@@ -80,6 +87,11 @@ func planted(m provider.Machine, id uuid.UUID) string {
 	if m.UID != "" {
 		tags += fmt.Sprintf(" uid='%s'", m.UID)
 	}
-	return fmt.Sprintf(`<domain type='test'><name>planted-%s</name><uuid>%s</uuid><memory unit='MiB'>64</memory><os><type>hvm</type></os>
-		<metadata><machine xmlns='urn:millwright:machine' %s/></metadata></domain>`, id, id, tags)
+	return fmt.Sprintf(
+		`<domain type='test'><name>planted-%s</name><uuid>%s</uuid><memory unit='MiB'>64</memory><os><type>hvm</type></os>
+		<metadata><machine xmlns='urn:millwright:machine' %s/></metadata></domain>`,
+		id,
+		id,
+		tags,
+	)
 }

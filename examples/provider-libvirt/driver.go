@@ -1,8 +1,8 @@
-// Package libvirt is the provider of libvirt: it makes virtual machines at one host, through the socket of the host's libvirtd. It is
-// the example of docs/tutorials/provider.md, and a module of its own; its worker is in worker/.
+// Package libvirt is the provider of libvirt: it makes virtual machines at one host, through the socket of the host's
+// libvirtd. It is the example of docs/tutorials/provider.md, and a module of its own; its worker is in worker/.
 //
-// A domain has a UUID that follows from its Machine, so that libvirt refuses a second one, and tags in its metadata. It is transient:
-// one request makes and starts it, and nothing is left of it when it stops.
+// A domain has a UUID that follows from its Machine, so that libvirt refuses a second one, and tags in its metadata. It
+// is transient: one request makes and starts it, and nothing is left of it when it stops.
 package libvirt
 
 import (
@@ -53,7 +53,12 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 }
 
 // Create implements driver.Driver.
-func (Driver) Create(ctx context.Context, class provider.Class, machine provider.Machine, request driver.Request) (provider.Instance, error) {
+func (Driver) Create(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	request driver.Request,
+) (provider.Instance, error) {
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(request.Token))
 	definition, err := definitionOf(class, machine, id.String())
 	if err != nil {
@@ -77,7 +82,12 @@ func (Driver) Create(ctx context.Context, class provider.Class, machine provider
 }
 
 // Delete implements driver.Driver: the domain is gone when it returns.
-func (Driver) Delete(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) error {
+func (Driver) Delete(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	instance provider.Instance,
+) error {
 	id, err := parseProviderID(instance.ProviderID)
 	if err != nil {
 		return err
@@ -91,7 +101,8 @@ func (Driver) Delete(ctx context.Context, class provider.Class, machine provider
 	if err != nil {
 		return err
 	}
-	if err := s.DomainDestroy(d); err != nil && !isError(err, libvirt.ErrOperationInvalid) { // which says that it does not run
+	if err := s.DomainDestroy(d); err != nil && !isError(err, libvirt.ErrOperationInvalid) {
+		// which says that it does not run
 		return s.coded(err)
 	}
 	// It is gone now, unless a person has made it persistent.

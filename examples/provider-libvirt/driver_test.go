@@ -19,7 +19,12 @@ import (
 	"millwright/provider/driver"
 )
 
-var machine = provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-1", UID: "4c2b6a1e-0000-4000-8000-000000000001"}
+var machine = provider.Machine{
+	Cluster:   "c",
+	Namespace: "shop",
+	Name:      "m-1",
+	UID:       "4c2b6a1e-0000-4000-8000-000000000001",
+}
 
 // ours returns the domains but the one that the mock always has.
 func (c cloud) ours(t *testing.T) []client.Domain {
@@ -90,7 +95,9 @@ func TestDeletionLeavesNothingOfOursAndEverythingElse(t *testing.T) {
 
 func TestUserDataReachTheDomain(t *testing.T) {
 	c := newCloud(t)
-	c.Class.Spec = []byte(`{"type": "test", "definition": "<memory>65536</memory><os><type>hvm</type></os>", "userDataEntry": "opt/user-data"}`)
+	c.Class.Spec = []byte(
+		`{"type": "test", "definition": "<memory>65536</memory><os><type>hvm</type></os>", "userDataEntry": "opt/user-data"}`,
+	)
 	c.Class.Secret["userData"] = []byte("#cloud-config\nname: \"a & b\"\n")
 	_, err := c.Provider.CreateInstance(t.Context(), c.Class, machine)
 	require.NoError(t, err)

@@ -41,7 +41,12 @@ type refusal struct {
 
 func newProxy(t *testing.T, daemon string) *proxy {
 	t.Helper()
-	p := &proxy{socket: filepath.Join(filepath.Dir(daemon), "proxy"), refusals: map[uint32][]refusal{}, held: map[uint32]bool{}, lost: map[uint32]bool{}}
+	p := &proxy{
+		socket:   filepath.Join(filepath.Dir(daemon), "proxy"),
+		refusals: map[uint32][]refusal{},
+		held:     map[uint32]bool{},
+		lost:     map[uint32]bool{},
+	}
 	listener, err := net.Listen("unix", p.socket)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
@@ -93,7 +98,8 @@ func (p *proxy) serve(from net.Conn, daemon string) {
 	}
 }
 
-// A packet is its length, then program, version, procedure, type, serial and status, and then the payload; all numbers have four bytes.
+// A packet is its length, then program, version, procedure, type, serial and status, and then the payload; all numbers
+// have four bytes.
 func readPacket(from io.Reader) ([]byte, error) {
 	packet := make([]byte, 4)
 	if _, err := io.ReadFull(from, packet); err != nil {

@@ -26,7 +26,8 @@ const (
 	nobody   = 65534
 )
 
-// needDaemon installs libvirtd if it is missing and we are root. Where it cannot be had the test is skipped, and fails in CI.
+// needDaemon installs libvirtd if it is missing and we are root. Where it cannot be had the test is skipped, and fails
+// in CI.
 func needDaemon(t *testing.T) {
 	t.Helper()
 	if err := install(); err != nil {
@@ -62,8 +63,8 @@ var install = sync.OnceValue(func() error {
 	return nil
 })
 
-// startDaemon starts a libvirtd for this test, and returns the path of its socket. Its files are all in one folder. It does not run
-// as root: then it would use /run/libvirt and /var/lib/libvirt.
+// startDaemon starts a libvirtd for this test, and returns the path of its socket. Its files are all in one folder. It
+// does not run as root: then it would use /run/libvirt and /var/lib/libvirt.
 func startDaemon(t *testing.T, auth string) string {
 	t.Helper()
 	needDaemon(t)
@@ -71,7 +72,11 @@ func startDaemon(t *testing.T, auth string) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	config, socket := filepath.Join(dir, "libvirtd.conf"), filepath.Join(dir, "libvirt-sock")
-	text := fmt.Sprintf("unix_sock_dir = %q\nauth_unix_rw = %q\nunix_sock_rw_perms = \"0700\"\nlog_outputs = \"3:stderr\"\n", dir, auth)
+	text := fmt.Sprintf(
+		"unix_sock_dir = %q\nauth_unix_rw = %q\nunix_sock_rw_perms = \"0700\"\nlog_outputs = \"3:stderr\"\n",
+		dir,
+		auth,
+	)
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o644))
 
 	log, err := os.Create(filepath.Join(dir, "log"))
@@ -80,7 +85,12 @@ func startDaemon(t *testing.T, auth string) string {
 	daemon := exec.Command(libvirtd, "--config", config, "--pid-file", filepath.Join(dir, "pid"))
 	daemon.Stdout, daemon.Stderr = log, log
 	daemon.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_RUNTIME_DIR=" + dir, "XDG_CONFIG_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "XDG_DATA_HOME=" + dir,
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + dir,
+		"XDG_RUNTIME_DIR=" + dir,
+		"XDG_CONFIG_HOME=" + dir,
+		"XDG_CACHE_HOME=" + dir,
+		"XDG_DATA_HOME=" + dir,
 	}
 	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {

@@ -29,8 +29,8 @@ type session struct {
 	close func()
 }
 
-// open connects to the daemon of the class. The client of libvirt knows no context: the end of the context closes the connection,
-// and that ends whatever waits for an answer.
+// open connects to the daemon of the class. The client of libvirt knows no context: the end of the context closes the
+// connection, and that ends whatever waits for an answer.
 func open(ctx context.Context, class provider.Class) (session, error) {
 	path, uri := string(class.Secret[keyOfSocket]), string(class.Secret[keyOfURI])
 	if path == "" {
@@ -90,7 +90,12 @@ func (s session) list(cluster string) ([]tagged, error) {
 
 // describe reads the tags of a domain: NotFound if it has none.
 func (s session) describe(d libvirt.Domain) (tagged, error) {
-	text, err := s.DomainGetMetadata(d, int32(libvirt.DomainMetadataElement), libvirt.OptString{tagsURI}, libvirt.DomainAffectCurrent)
+	text, err := s.DomainGetMetadata(
+		d,
+		int32(libvirt.DomainMetadataElement),
+		libvirt.OptString{tagsURI},
+		libvirt.DomainAffectCurrent,
+	)
 	if err != nil {
 		return tagged{}, s.coded(err)
 	}
@@ -128,8 +133,8 @@ func parseProviderID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// coded returns an error of the client with its code. The message is libvirt's, which may quote the XML that we sent, over several
-// lines. They become one line, after the values of the Secret were removed as they stand.
+// coded returns an error of the client with its code. The message is libvirt's, which may quote the XML that we sent,
+// over several lines. They become one line, after the values of the Secret were removed as they stand.
 func (s session) coded(err error) *provider.Error {
 	text := s.class.Secret.Redact(err.Error())
 	return provider.Errorf(codeOf(err), "%s", strings.Join(strings.Fields(text), " "))
@@ -140,19 +145,35 @@ func isError(err error, number libvirt.ErrorNumber) bool {
 	return ok && libvirt.ErrorNumber(said.Code) == number
 }
 
-// codes are what libvirt's numbers mean. Its drivers use InternalError and OperationFailed for everything that has no number.
+// codes are what libvirt's numbers mean. Its drivers use InternalError and OperationFailed for everything that has no
+// number.
 var codes = map[libvirt.ErrorNumber]provider.Code{
-	libvirt.ErrNoDomain: provider.NotFound, libvirt.ErrNoDomainMetadata: provider.NotFound,
-	libvirt.ErrAuthFailed: provider.Unauthenticated, libvirt.ErrAuthCancelled: provider.Unauthenticated, libvirt.ErrAuthUnavailable: provider.Unauthenticated,
-	libvirt.ErrAccessDenied: provider.PermissionDenied, libvirt.ErrOperationDenied: provider.PermissionDenied,
-	libvirt.ErrXMLError: provider.InvalidArgument, libvirt.ErrXMLDetail: provider.InvalidArgument, libvirt.ErrXMLInvalidSchema: provider.InvalidArgument,
-	libvirt.ErrInvalidArg: provider.InvalidArgument, libvirt.ErrConfigUnsupported: provider.InvalidArgument, libvirt.ErrOsType: provider.InvalidArgument,
-	libvirt.ErrNoMemory: provider.ResourceExhausted, libvirt.ErrDriverFull: provider.ResourceExhausted,
-	libvirt.ErrOperationTimeout: provider.DeadlineExceeded,
-	libvirt.ErrOperationInvalid: provider.Aborted, libvirt.ErrOperationAborted: provider.Aborted, libvirt.ErrResourceBusy: provider.Aborted,
-	libvirt.ErrNoSupport: provider.Unimplemented, libvirt.ErrOperationUnsupported: provider.Unimplemented,
-	libvirt.ErrNoConnect: provider.Unavailable, libvirt.ErrRPC: provider.Unavailable,
-	libvirt.ErrInternalError: provider.Internal, libvirt.ErrOperationFailed: provider.Internal, libvirt.ErrSystemError: provider.Internal,
+	libvirt.ErrNoDomain:             provider.NotFound,
+	libvirt.ErrNoDomainMetadata:     provider.NotFound,
+	libvirt.ErrAuthFailed:           provider.Unauthenticated,
+	libvirt.ErrAuthCancelled:        provider.Unauthenticated,
+	libvirt.ErrAuthUnavailable:      provider.Unauthenticated,
+	libvirt.ErrAccessDenied:         provider.PermissionDenied,
+	libvirt.ErrOperationDenied:      provider.PermissionDenied,
+	libvirt.ErrXMLError:             provider.InvalidArgument,
+	libvirt.ErrXMLDetail:            provider.InvalidArgument,
+	libvirt.ErrXMLInvalidSchema:     provider.InvalidArgument,
+	libvirt.ErrInvalidArg:           provider.InvalidArgument,
+	libvirt.ErrConfigUnsupported:    provider.InvalidArgument,
+	libvirt.ErrOsType:               provider.InvalidArgument,
+	libvirt.ErrNoMemory:             provider.ResourceExhausted,
+	libvirt.ErrDriverFull:           provider.ResourceExhausted,
+	libvirt.ErrOperationTimeout:     provider.DeadlineExceeded,
+	libvirt.ErrOperationInvalid:     provider.Aborted,
+	libvirt.ErrOperationAborted:     provider.Aborted,
+	libvirt.ErrResourceBusy:         provider.Aborted,
+	libvirt.ErrNoSupport:            provider.Unimplemented,
+	libvirt.ErrOperationUnsupported: provider.Unimplemented,
+	libvirt.ErrNoConnect:            provider.Unavailable,
+	libvirt.ErrRPC:                  provider.Unavailable,
+	libvirt.ErrInternalError:        provider.Internal,
+	libvirt.ErrOperationFailed:      provider.Internal,
+	libvirt.ErrSystemError:          provider.Internal,
 }
 
 func codeOf(err error) provider.Code {

@@ -18,15 +18,15 @@ type Spec struct {
 	// Type is the kind of the domain: "kvm", "qemu" or "test". Required.
 	Type string `json:"type"`
 
-	// Definition is the content of the element <domain>: memory, vcpu, os, devices and so on. It must not have the elements that the
-	// driver writes: name, uuid, title, metadata. Required.
+	// Definition is the content of the element <domain>: memory, vcpu, os, devices and so on. It must not have the
+	// elements that the driver writes: name, uuid, title, metadata. Required.
 	//
-	// The driver makes no disks. A disk with <transient shareBacking='yes'/> is an overlay over the file of the class, which libvirt
-	// makes when the domain starts and removes when it stops.
+	// The driver makes no disks. A disk with <transient shareBacking='yes'/> is an overlay over the file of the class,
+	// which libvirt makes when the domain starts and removes when it stops.
 	Definition string `json:"definition"`
 
-	// UserDataEntry is the fw_cfg entry that gets the user data, such as opt/com.coreos/config for Ignition. Empty: the domain gets
-	// none. Whoever may read the XML of the domain reads them.
+	// UserDataEntry is the fw_cfg entry that gets the user data, such as opt/com.coreos/config for Ignition. Empty: the
+	// domain gets none. Whoever may read the XML of the domain reads them.
 	UserDataEntry string `json:"userDataEntry,omitempty"`
 }
 
@@ -36,7 +36,11 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&spec); err != nil {
-		return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return Spec{}, provider.Errorf(
+			provider.InvalidArgument,
+			"providerSpec: %s",
+			strings.TrimPrefix(err.Error(), "json: "),
+		)
 	}
 	if spec.Type == "" {
 		return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec.type: is required")
@@ -61,7 +65,11 @@ func checkDefinition(definition string) error {
 		switch element := token.(type) {
 		case xml.StartElement:
 			if depth == 0 && slices.Contains([]string{"name", "uuid", "title", "metadata"}, element.Name.Local) {
-				return provider.Errorf(provider.InvalidArgument, "providerSpec.definition: <%s> is set by Millwright", element.Name.Local)
+				return provider.Errorf(
+					provider.InvalidArgument,
+					"providerSpec.definition: <%s> is set by Millwright",
+					element.Name.Local,
+				)
 			}
 			depth++
 		case xml.EndElement:
@@ -82,8 +90,8 @@ type domain struct {
 	Rest     string   `xml:",innerxml"`
 }
 
-// tags are what a domain says of its machine: the element <machine> in its metadata. It is written in the namespace of tagsURI, which
-// libvirt asks for, and read without one, since libvirt takes it off.
+// tags are what a domain says of its machine: the element <machine> in its metadata. It is written in the namespace of
+// tagsURI, which libvirt asks for, and read without one, since libvirt takes it off.
 type tags struct {
 	XMLName xml.Name
 	Cluster string `xml:"cluster,attr"`
@@ -118,7 +126,11 @@ func definitionOf(class provider.Class, machine provider.Machine, uuid string) (
 	}
 	if data, has := class.Secret[keyOfUserData]; has && spec.UserDataEntry != "" {
 		if !utf8.Valid(data) {
-			return "", provider.Errorf(provider.InvalidArgument, "Secret key %s: is not UTF-8 text, and XML carries nothing else", keyOfUserData)
+			return "", provider.Errorf(
+				provider.InvalidArgument,
+				"Secret key %s: is not UTF-8 text, and XML carries nothing else",
+				keyOfUserData,
+			)
 		}
 		wanted.UserData = &fwcfg{Type: "fwcfg"}
 		wanted.UserData.Entry.Name, wanted.UserData.Entry.Value = spec.UserDataEntry, string(data)

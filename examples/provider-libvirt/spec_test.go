@@ -14,13 +14,22 @@ import (
 )
 
 func classOf(spec string) provider.Class {
-	return provider.Class{Namespace: "shop", Name: "small", Spec: json.RawMessage(spec), Secret: provider.Secret{keyOfUserData: []byte("name: \"a\"\n<b>")}}
+	return provider.Class{
+		Namespace: "shop",
+		Name:      "small",
+		Spec:      json.RawMessage(spec),
+		Secret:    provider.Secret{keyOfUserData: []byte("name: \"a\"\n<b>")},
+	}
 }
 
 func TestDefinition(t *testing.T) {
 	machine := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-1", UID: "u-1"}
 	id := "4c2b6a1e-0000-4000-8000-000000000001"
-	got, err := definitionOf(classOf(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`), machine, id)
+	got, err := definitionOf(
+		classOf(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`),
+		machine,
+		id,
+	)
 	require.NoError(t, err)
 	assert.Equal(t, `<domain type="kvm"><name>`+id+`</name><uuid>`+id+`</uuid><title>m-1</title>`+
 		`<metadata><machine xmlns="urn:millwright:machine" cluster="c" class="shop/small" name="m-1" uid="u-1"></machine></metadata>`+
@@ -51,7 +60,9 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), spec)
 		assert.ErrorContains(t, err, message)
 	}
-	_, err := ParseSpec(json.RawMessage(`{"type": "kvm", "definition": "<devices><disk><name>deep</name></disk></devices>"}`))
+	_, err := ParseSpec(
+		json.RawMessage(`{"type": "kvm", "definition": "<devices><disk><name>deep</name></disk></devices>"}`),
+	)
 	assert.NoError(t, err)
 }
 
@@ -69,7 +80,12 @@ func TestProviderID(t *testing.T) {
 // A message of libvirt may have lines of the XML that it was sent, and so user data as XML writes them.
 func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 	s := session{class: provider.Class{Secret: provider.Secret{keyOfUserData: []byte(`password="top & secret"`)}}}
-	err := s.coded(libvirt.Error{Code: uint32(libvirt.ErrXMLError), Message: "line 1:\n<entry>password=&#34;top &amp; secret&#34;</entry>\n-----^"})
+	err := s.coded(
+		libvirt.Error{
+			Code:    uint32(libvirt.ErrXMLError),
+			Message: "line 1:\n<entry>password=&#34;top &amp; secret&#34;</entry>\n-----^",
+		},
+	)
 	assert.Equal(t, provider.InvalidArgument, err.Code)
 	assert.NotContains(t, err.Message, "secret")
 	assert.NotContains(t, err.Message, "\n")

@@ -19,23 +19,31 @@ type (
 	upstreamDeployment = *clusterv1.MachineDeployment
 )
 
-// upstreamSum is a gauge of a sum over the objects of Cluster API of one kind that Millwright reconciles, for each Cluster: a label with the
-// names of objects would make a series for each. These gauges are not among those of machine-controller-manager's names, which have no label
-// for the API group.
+// upstreamSum is a gauge of a sum over the objects of Cluster API of one kind that Millwright reconciles, for each
+// Cluster: a label with the names of objects would make a series for each. These gauges are not among those of
+// machine-controller-manager's names, which have no label for the API group.
 func upstreamSum[T metav1.Object](name, help string, clusterOf func(T) string, value func(T) *int32) gauge[T] {
-	return gauge[T]{desc("millwright_cluster_api_"+name, help+" of Cluster API that Millwright reconciles, by Cluster.", "namespace", "cluster"), func(objects []T, send emit) {
-		sums := map[[2]string]float64{}
-		for _, o := range objects {
-			of := [2]string{o.GetNamespace(), clusterOf(o)}
-			sums[of] += 0 // not reported yet
-			if n := value(o); n != nil {
-				sums[of] += float64(*n)
+	return gauge[T]{
+		desc(
+			"millwright_cluster_api_"+name,
+			help+" of Cluster API that Millwright reconciles, by Cluster.",
+			"namespace",
+			"cluster",
+		),
+		func(objects []T, send emit) {
+			sums := map[[2]string]float64{}
+			for _, o := range objects {
+				of := [2]string{o.GetNamespace(), clusterOf(o)}
+				sums[of] += 0 // not reported yet
+				if n := value(o); n != nil {
+					sums[of] += float64(*n)
+				}
 			}
-		}
-		for of, n := range sums {
-			send(n, of[:]...)
-		}
-	}}
+			for of, n := range sums {
+				send(n, of[:]...)
+			}
+		},
+	}
 }
 
 // one is the value of an object that is counted.
@@ -52,11 +60,31 @@ func upstreamSetGauges() []gauge[upstreamSet] {
 	}
 	return []gauge[upstreamSet]{
 		sum("items", "MachineSets", func(upstreamSet) *int32 { return one(true) }),
-		sum("spec_replicas", "Machines that are wanted by the MachineSets", func(s upstreamSet) *int32 { return s.Spec.Replicas }),
-		sum("status_replicas", "Machines, those that are being deleted included, of the MachineSets", func(s upstreamSet) *int32 { return s.Status.Replicas }),
-		sum("status_ready_replicas", "Ready machines of the MachineSets", func(s upstreamSet) *int32 { return s.Status.ReadyReplicas }),
-		sum("status_available_replicas", "Machines that have been ready for minReadySeconds, of the MachineSets", func(s upstreamSet) *int32 { return s.Status.AvailableReplicas }),
-		sum("status_up_to_date_replicas", "Machines that match the template, of the MachineSets", func(s upstreamSet) *int32 { return s.Status.UpToDateReplicas }),
+		sum(
+			"spec_replicas",
+			"Machines that are wanted by the MachineSets",
+			func(s upstreamSet) *int32 { return s.Spec.Replicas },
+		),
+		sum(
+			"status_replicas",
+			"Machines, those that are being deleted included, of the MachineSets",
+			func(s upstreamSet) *int32 { return s.Status.Replicas },
+		),
+		sum(
+			"status_ready_replicas",
+			"Ready machines of the MachineSets",
+			func(s upstreamSet) *int32 { return s.Status.ReadyReplicas },
+		),
+		sum(
+			"status_available_replicas",
+			"Machines that have been ready for minReadySeconds, of the MachineSets",
+			func(s upstreamSet) *int32 { return s.Status.AvailableReplicas },
+		),
+		sum(
+			"status_up_to_date_replicas",
+			"Machines that match the template, of the MachineSets",
+			func(s upstreamSet) *int32 { return s.Status.UpToDateReplicas },
+		),
 	}
 }
 
@@ -71,16 +99,43 @@ func upstreamDeploymentGauges() []gauge[upstreamDeployment] {
 	}
 	return []gauge[upstreamDeployment]{
 		sum("items", "MachineDeployments", func(upstreamDeployment) *int32 { return one(true) }),
-		sum("paused_items", "Paused MachineDeployments", func(d upstreamDeployment) *int32 { return one(capi.Value(d.Spec.Paused)) }),
-		sum("unavailable_items", "MachineDeployments whose condition Available is False (fewer available machines than maxUnavailable allows)",
-			without(clusterv1.MachineDeploymentAvailableCondition)),
+		sum(
+			"paused_items",
+			"Paused MachineDeployments",
+			func(d upstreamDeployment) *int32 { return one(capi.Value(d.Spec.Paused)) },
+		),
+		sum(
+			"unavailable_items",
+			"MachineDeployments whose condition Available is False (fewer available machines than maxUnavailable allows)",
+			without(clusterv1.MachineDeploymentAvailableCondition),
+		),
 		sum("late_items", "MachineDeployments whose condition Progressing is False (no progress within the deadline)",
 			without(vocabulary.ConditionProgressing)),
-		sum("spec_replicas", "Machines that are wanted by the MachineDeployments", func(d upstreamDeployment) *int32 { return d.Spec.Replicas }),
-		sum("status_replicas", "Machines, those that are being deleted included, of the MachineDeployments", func(d upstreamDeployment) *int32 { return d.Status.Replicas }),
-		sum("status_ready_replicas", "Ready machines of the MachineDeployments", func(d upstreamDeployment) *int32 { return d.Status.ReadyReplicas }),
-		sum("status_available_replicas", "Machines that have been ready for minReadySeconds, of the MachineDeployments", func(d upstreamDeployment) *int32 { return d.Status.AvailableReplicas }),
-		sum("status_up_to_date_replicas", "Machines of the newest template of the MachineDeployments", func(d upstreamDeployment) *int32 { return d.Status.UpToDateReplicas }),
+		sum(
+			"spec_replicas",
+			"Machines that are wanted by the MachineDeployments",
+			func(d upstreamDeployment) *int32 { return d.Spec.Replicas },
+		),
+		sum(
+			"status_replicas",
+			"Machines, those that are being deleted included, of the MachineDeployments",
+			func(d upstreamDeployment) *int32 { return d.Status.Replicas },
+		),
+		sum(
+			"status_ready_replicas",
+			"Ready machines of the MachineDeployments",
+			func(d upstreamDeployment) *int32 { return d.Status.ReadyReplicas },
+		),
+		sum(
+			"status_available_replicas",
+			"Machines that have been ready for minReadySeconds, of the MachineDeployments",
+			func(d upstreamDeployment) *int32 { return d.Status.AvailableReplicas },
+		),
+		sum(
+			"status_up_to_date_replicas",
+			"Machines of the newest template of the MachineDeployments",
+			func(d upstreamDeployment) *int32 { return d.Status.UpToDateReplicas },
+		),
 	}
 }
 

@@ -19,34 +19,75 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// Deployments and sets of Cluster API that Millwright reconciles are counted with their machines; those of others are not. A set of the other API group with the
-// same name does not spoil the scrape.
+// Deployments and sets of Cluster API that Millwright reconciles are counted with their machines; those of others are
+// not. A set of the other API group with the same name does not spoil the scrape.
 func TestMetricsOfClusterAPI(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, reason string, since metav1.Time) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) {
-			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: since})
+			s.Status.Conditions = append(
+				s.Status.Conditions,
+				metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: since},
+			)
 		}
 	}
-	s := capitest.Set("s", 5, says("ScalingDown", "True", "ScalingDown", at(5)), says("Blocked", "True", "NodeDrain", at(10)))
+	s := capitest.Set(
+		"s",
+		5,
+		says("ScalingDown", "True", "ScalingDown", at(5)),
+		says("Blocked", "True", "NodeDrain", at(10)),
+	)
 	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = new(int32(4)), new(int32(3)), new(int32(2))
 	calm := capitest.Set("calm", 0)
 	calm.Spec.Replicas, calm.Status.Replicas = nil, new(int32(1))
-	theirs := capitest.Set("theirs", 3, says("Blocked", "True", "Theirs", at(1)), func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "upstream" })
-	drained := capitest.Machine("m-drained", s, capitest.SaysWhy(clusterv1.MachineDeletingCondition, "True", clusterv1.MachineDeletingDrainingNodeReason, ""))
+	theirs := capitest.Set(
+		"theirs",
+		3,
+		says("Blocked", "True", "Theirs", at(1)),
+		func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "upstream" },
+	)
+	drained := capitest.Machine(
+		"m-drained",
+		s,
+		capitest.SaysWhy(clusterv1.MachineDeletingCondition, "True", clusterv1.MachineDeletingDrainingNodeReason, ""),
+	)
 	drained.DeletionTimestamp, drained.Status.Phase = new(at(20)), "Deleting"
 	pool := func(name string, replicas int32, available, progressing metav1.ConditionStatus, change ...capitest.OnDeployment) *clusterv1.MachineDeployment {
 		d := capitest.Pool(replicas, change...)
 		d.Name, d.UID = name, types.UID(name)
-		d.Status.Conditions = []metav1.Condition{{Type: "Available", Status: available}, {Type: "Progressing", Status: progressing}}
+		d.Status.Conditions = []metav1.Condition{
+			{Type: "Available", Status: available},
+			{Type: "Progressing", Status: progressing},
+		}
 		return d
 	}
 	rolled := pool("rolled", 5, "False", "True", func(d *clusterv1.MachineDeployment) {
-		d.Status.Replicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas, d.Status.UpToDateReplicas = new(int32(6)), new(int32(4)), new(int32(3)), new(int32(2))
+		d.Status.Replicas = new(int32(6))
+		d.Status.ReadyReplicas = new(int32(4))
+		d.Status.AvailableReplicas = new(int32(3))
+		d.Status.UpToDateReplicas = new(int32(2))
 	})
 	late := pool("late", 1, "True", "False")
 	paused := pool("paused", 0, "Unknown", "Unknown", func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })
-	upstream := pool("upstream", 7, "False", "False", func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "upstream" })
-	server := capitest.NewServer(rolled, late, paused, upstream, s, calm, theirs, capitest.Machine("m", s), drained, capitest.Machine("theirs", theirs), capitest.Machine("new", calm, func(m *clusterv1.Machine) { m.Status.Phase = "" }))
+	upstream := pool(
+		"upstream",
+		7,
+		"False",
+		"False",
+		func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "upstream" },
+	)
+	server := capitest.NewServer(
+		rolled,
+		late,
+		paused,
+		upstream,
+		s,
+		calm,
+		theirs,
+		capitest.Machine("m", s),
+		drained,
+		capitest.Machine("theirs", theirs),
+		capitest.Machine("new", calm, func(m *clusterv1.Machine) { m.Status.Phase = "" }),
+	)
 
 	ours := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "s"}}
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(ours), nil, nil)

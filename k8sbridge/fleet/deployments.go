@@ -12,24 +12,46 @@ type deployment = *v1alpha1.MachineDeployment
 
 func deploymentGauges() []gauge[deployment] {
 	const prefix = "mcm_machine_deployment_"
-	return append(specGauges(prefix+"info_spec_"),
+	return append(
+		specGauges(prefix+"info_spec_"),
 		total[deployment](prefix+"items_total", "MachineDeployments."),
-		several(prefix+"info", "1 for each MachineDeployment, with its strategy.", []string{"createdAt", "spec_strategy_type"},
-			func(d deployment, send emit) { send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType())) }),
-		number(prefix+"status_replicas", "Machines, those that are being deleted included.", func(d deployment) float64 { return float64(d.Status.Replicas) }),
-		number(prefix+"status_updated_replicas", "Machines of the newest template.", func(d deployment) float64 { return float64(d.Status.UpdatedReplicas) }),
-		number(prefix+"status_ready_replicas", "Machines whose node is ready.", func(d deployment) float64 { return float64(d.Status.ReadyReplicas) }),
+		several(
+			prefix+"info",
+			"1 for each MachineDeployment, with its strategy.",
+			[]string{"createdAt", "spec_strategy_type"},
+			func(d deployment, send emit) { send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType())) },
+		),
+		number(
+			prefix+"status_replicas",
+			"Machines, those that are being deleted included.",
+			func(d deployment) float64 { return float64(d.Status.Replicas) },
+		),
+		number(
+			prefix+"status_updated_replicas",
+			"Machines of the newest template.",
+			func(d deployment) float64 { return float64(d.Status.UpdatedReplicas) },
+		),
+		number(
+			prefix+"status_ready_replicas",
+			"Machines whose node is ready.",
+			func(d deployment) float64 { return float64(d.Status.ReadyReplicas) },
+		),
 		number(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
 			func(d deployment) float64 { return float64(d.Status.AvailableReplicas) }),
 		number(prefix+"status_unavailable_replicas", "Machines that are wanted but not available.",
 			func(d deployment) float64 { return float64(d.Status.UnavailableReplicas) }),
 		several(prefix+"status_collision_count", "How often the name of a new MachineSet was in use. Absent: never.", nil,
 			func(d deployment, send emit) { optional(send, d.Status.CollisionCount) }),
-		several(prefix+"status_condition", "Conditions: 1 for True, 0 for False, 2 for Unknown.", []string{"condition"}, func(d deployment, send emit) {
-			conditions(send, d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (kind, status string) {
-				return string(c.Type), string(c.Status)
-			})
-		}),
+		several(
+			prefix+"status_condition",
+			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
+			[]string{"condition"},
+			func(d deployment, send emit) {
+				conditions(send, d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (kind, status string) {
+					return string(c.Type), string(c.Status)
+				})
+			},
+		),
 		failedMachines(prefix+"failed_machines", "1 for each failed machine in the status of a deployment.",
 			func(d deployment) []v1alpha1.MachineSummary { return d.Status.FailedMachines }),
 	)
@@ -37,7 +59,11 @@ func deploymentGauges() []gauge[deployment] {
 
 func specGauges(prefix string) []gauge[deployment] {
 	return []gauge[deployment]{
-		number(prefix+"replicas", "Machines that are wanted.", func(d deployment) float64 { return float64(d.Spec.Replicas) }),
+		number(
+			prefix+"replicas",
+			"Machines that are wanted.",
+			func(d deployment) float64 { return float64(d.Spec.Replicas) },
+		),
 		number(prefix+"paused", "1 while the deployment is paused, else 0.", func(d deployment) float64 {
 			if d.Spec.Paused {
 				return 1
@@ -46,20 +72,36 @@ func specGauges(prefix string) []gauge[deployment] {
 		}),
 		number(prefix+"min_ready_seconds", "Seconds for which a machine must have been ready before it counts as available.",
 			func(d deployment) float64 { return float64(d.Spec.MinReadySeconds) }),
-		several(prefix+"rolling_update_max_surge", "Machines that a rolling update may add. Absent for other strategies.", nil,
-			func(d deployment, send emit) { rollingUpdate(d, send, true) }),
-		several(prefix+"rolling_update_max_unavailable", "Machines that may be missing during a rolling update. Absent for other strategies.", nil,
-			func(d deployment, send emit) { rollingUpdate(d, send, false) }),
+		several(
+			prefix+"rolling_update_max_surge",
+			"Machines that a rolling update may add. Absent for other strategies.",
+			nil,
+			func(d deployment, send emit) { rollingUpdate(d, send, true) },
+		),
+		several(
+			prefix+"rolling_update_max_unavailable",
+			"Machines that may be missing during a rolling update. Absent for other strategies.",
+			nil,
+			func(d deployment, send emit) { rollingUpdate(d, send, false) },
+		),
 		several(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
 			func(d deployment, send emit) { optional(send, d.Spec.RevisionHistoryLimit) }),
-		several(prefix+"progress_deadline_seconds", "Seconds for which a rollout may make no progress. Absent: without limit.", nil,
-			func(d deployment, send emit) { optional(send, d.Spec.ProgressDeadlineSeconds) }),
-		several(prefix+"rollback_to_revision", "Revision to which a rollback was requested; 0 means the one before the newest. Absent: none.", nil,
+		several(
+			prefix+"progress_deadline_seconds",
+			"Seconds for which a rollout may make no progress. Absent: without limit.",
+			nil,
+			func(d deployment, send emit) { optional(send, d.Spec.ProgressDeadlineSeconds) },
+		),
+		several(
+			prefix+"rollback_to_revision",
+			"Revision to which a rollback was requested; 0 means the one before the newest. Absent: none.",
+			nil,
 			func(d deployment, send emit) {
 				if r := d.Spec.RollbackTo; r != nil {
 					send(float64(r.Revision))
 				}
-			}),
+			},
+		),
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-// Durations measure how long machines take to be created, to join, to be drained and to be deleted. Make them with NewDurations.
+// Durations measure how long machines take to be created, to join, to be drained and to be deleted. Make them with
+// NewDurations.
 type Durations struct {
 	last    map[string]*prometheus.GaugeVec // machine-controller-manager's names
 	took    map[string]*prometheus.HistogramVec
@@ -42,12 +43,14 @@ func NewDurations(registry prometheus.Registerer) Durations {
 		}, of)
 		d.took[what] = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millwright_machine_" + what + "_duration_seconds", Help: "Time " + help + ".",
-			Buckets: []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400}, // past the defaults of creationTimeout and drainTimeout
+			// past the defaults of creationTimeout and drainTimeout
+			Buckets: []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400},
 		}, []string{"instance_type", "zone"})
 		registry.MustRegister(d.last[what], d.took[what])
 	}
 	d.drained = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "mcm_machine_drain_duration_seconds", Help: "Time from the first eviction until the drain of a deleted Machine ended. The last one that was seen.",
+		Name: "mcm_machine_drain_duration_seconds",
+		Help: "Time from the first eviction until the drain of a deleted Machine ended. The last one that was seen.",
 	}, of[:2])
 	d.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "mcm_machine_num_failed_join", Help: "Machines that did not join within their creation timeout.",
@@ -56,8 +59,8 @@ func NewDurations(registry prometheus.Registerer) Durations {
 	return d
 }
 
-// Watch measures what the events of a cluster's caches show until stop is called. What happened before the call, and what happens
-// while no bridge is the leader, is not measured.
+// Watch measures what the events of a cluster's caches show until stop is called. What happened before the call, and
+// what happens while no bridge is the leader, is not measured.
 func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
 	w := watcher{Durations: d, cluster: cluster}
@@ -119,10 +122,12 @@ func (w watcher) changed(before, after machine) {
 		w.measure(join, after, after.Status.CurrentStatus.LastUpdateTime.Sub(after.CreationTimestamp.Time))
 	}
 	due := cache.Condition(after.Status.Conditions, v1alpha1.MachineReplacementDue)
-	if _, is := turnedTrue(before, after, v1alpha1.MachineReplacementDue); is && due.Reason == v1alpha1.ReasonCreationTimeout {
+	if _, is := turnedTrue(before, after, v1alpha1.MachineReplacementDue); is &&
+		due.Reason == v1alpha1.ReasonCreationTimeout {
 		w.failed.WithLabelValues(w.labels(after)...).Inc()
 	}
-	if d := after.Status.Deletion; d != nil && d.Drain != nil && stage(before) == v1alpha1.MachineDeletionDrain && d.Stage != v1alpha1.MachineDeletionDrain {
+	if d := after.Status.Deletion; d != nil && d.Drain != nil && stage(before) == v1alpha1.MachineDeletionDrain &&
+		d.Stage != v1alpha1.MachineDeletionDrain {
 		w.drained.WithLabelValues(w.labels(after)[:2]...).Set(seconds(d.Since.Sub(d.Drain.StartedAt.Time)))
 	}
 }

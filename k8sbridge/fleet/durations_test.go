@@ -21,7 +21,8 @@ func controlled(o metav1.Object, kind, name string, uid types.UID) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: new(true)}})
 }
 
-// A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels are empty.
+// A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels
+// are empty.
 func TestDurationsOfAMachine(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d"}}
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "s"}}
@@ -54,7 +55,9 @@ func TestDurationsOfAMachine(t *testing.T) {
 		})
 	}
 
-	m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at(20)}}
+	m.Status.Conditions = []corev1.NodeCondition{
+		{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at(20)},
+	}
 	m.Status.CurrentStatus.Phase = v1alpha1.MachinePending
 	update()
 	measured("mcm_machine_create_duration_seconds", 20)
@@ -62,7 +65,11 @@ func TestDurationsOfAMachine(t *testing.T) {
 	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: at(90)}
 	update()
 	measured("mcm_machine_join_duration_seconds", 90)
-	assert.Contains(t, scrape(t, registry), "mcm_machine_join_duration_seconds{instance_type=,machine_deployment=web,namespace=shop,zone=}")
+	assert.Contains(
+		t,
+		scrape(t, registry),
+		"mcm_machine_join_duration_seconds{instance_type=,machine_deployment=web,namespace=shop,zone=}",
+	)
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
 	update()
@@ -70,7 +77,11 @@ func TestDurationsOfAMachine(t *testing.T) {
 	update()
 	deleted := metav1.NewTime(time.Now().Add(-time.Hour))
 	m.DeletionTimestamp = &deleted
-	m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionDrain, Since: at(1000), Drain: &v1alpha1.MachineDrain{StartedAt: at(1000)}}
+	m.Status.Deletion = &v1alpha1.MachineDeletion{
+		Stage: v1alpha1.MachineDeletionDrain,
+		Since: at(1000),
+		Drain: &v1alpha1.MachineDrain{StartedAt: at(1000)},
+	}
 	update()
 	m.Status.Deletion = m.Status.Deletion.DeepCopy()
 	m.Status.Deletion.Stage, m.Status.Deletion.Since = v1alpha1.MachineDeletionDetach, at(1007)
@@ -87,7 +98,10 @@ func TestDurationsOfAMachine(t *testing.T) {
 		}
 	}
 
-	require.NoError(t, client.MachineV1alpha1().MachineDeployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		client.MachineV1alpha1().MachineDeployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}),
+	)
 	within(t, func(c *assert.CollectT) {
 		for key := range scrape(t, registry) {
 			assert.NotContains(c, key, "machine_deployment=web", "nobody asks for it any more")
@@ -98,7 +112,11 @@ func TestDurationsOfAMachine(t *testing.T) {
 
 func TestMachineThatDoesNotJoin(t *testing.T) {
 	class := &v1alpha1.MachineClass{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, NodeTemplate: &v1alpha1.NodeTemplate{InstanceType: "m5", Zone: "eu-1a"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "small",
+		},
+		NodeTemplate: &v1alpha1.NodeTemplate{InstanceType: "m5", Zone: "eu-1a"},
 	}
 	m := newMachine("m", v1alpha1.MachinePending, "", at(0), "")
 	m.Spec.Class.Name = "small"

@@ -1,6 +1,6 @@
-// Package fleet answers what a monitoring system asks about machines, sets and deployments: how many there are, in which state, and
-// which of them stand still since when. The bridge's main calls it while the bridge is the leader. It reads the bridge's caches at each
-// scrape, and sends nothing.
+// Package fleet answers what a monitoring system asks about machines, sets and deployments: how many there are, in
+// which state, and which of them stand still since when. The bridge's main calls it while the bridge is the leader. It
+// reads the bridge's caches at each scrape, and sends nothing.
 //
 // Metrics that begin with mcm_ have the names and labels of machine-controller-manager (ADR 0077).
 package fleet
@@ -31,12 +31,19 @@ type Gauges struct {
 	upstreamMachines    []gauge[*clusterv1.Machine]
 }
 
-// NewGauges returns the gauges of the objects in a cluster's caches, and of those of Cluster API that Millwright reconciles; a nil api has
-// none. The caches are only read at a scrape.
+// NewGauges returns the gauges of the objects in a cluster's caches, and of those of Cluster API that Millwright
+// reconciles; a nil api has none. The caches are only read at a scrape.
 func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
-		cluster: cluster, machines: machineGauges(), sets: setGauges(), deployments: deploymentGauges(), waits: newWaits(),
-		api: api, upstreamDeployments: upstreamDeploymentGauges(), upstreamSets: upstreamSetGauges(), upstreamMachines: upstreamMachineGauges(),
+		cluster:             cluster,
+		machines:            machineGauges(),
+		sets:                setGauges(),
+		deployments:         deploymentGauges(),
+		waits:               newWaits(),
+		api:                 api,
+		upstreamDeployments: upstreamDeploymentGauges(),
+		upstreamSets:        upstreamSetGauges(),
+		upstreamMachines:    upstreamMachineGauges(),
 	}
 }
 
@@ -101,13 +108,16 @@ func number[T metav1.Object](name, help string, value func(T) float64) gauge[T] 
 
 // several is a gauge with any number of samples for each object, with the labels name, namespace and more.
 func several[T metav1.Object](name, help string, more []string, samples func(T, emit)) gauge[T] {
-	return gauge[T]{prometheus.NewDesc(name, help, append([]string{"name", "namespace"}, more...), nil), func(objects []T, send emit) {
-		for _, object := range objects {
-			samples(object, func(value float64, labels ...string) {
-				send(value, append([]string{object.GetName(), object.GetNamespace()}, labels...)...)
-			})
-		}
-	}}
+	return gauge[T]{
+		prometheus.NewDesc(name, help, append([]string{"name", "namespace"}, more...), nil),
+		func(objects []T, send emit) {
+			for _, object := range objects {
+				samples(object, func(value float64, labels ...string) {
+					send(value, append([]string{object.GetName(), object.GetNamespace()}, labels...)...)
+				})
+			}
+		},
+	}
 }
 
 // optional sends a number that may be absent.
@@ -117,10 +127,14 @@ func optional[N int32 | int64](send emit, value *N) {
 	}
 }
 
-// failedMachines is a gauge with one sample of 1 for each failed machine in a status, which names at most 50 of them (ADR 0043).
+// failedMachines is a gauge with one sample of 1 for each failed machine in a status, which names at most 50 of them
+// (ADR 0043).
 func failedMachines[T metav1.Object](name, help string, failed func(T) []v1alpha1.MachineSummary) gauge[T] {
 	labels := []string{
-		"failed_machine_name", "failed_machine_provider_id", "failed_machine_owner_ref", "failed_machine_last_operation_state",
+		"failed_machine_name",
+		"failed_machine_provider_id",
+		"failed_machine_owner_ref",
+		"failed_machine_last_operation_state",
 		"failed_machine_last_operation_machine_operation_type",
 	}
 	return several(name, help, labels, func(object T, send emit) {

@@ -73,7 +73,12 @@ func TestMetricsOfASet(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: at(0)}}
 	s.Spec.Replicas, s.Spec.MinReadySeconds = 5, 7
 	s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{APIGroup: "machine.sapcloud.io", Kind: "MachineClass", Name: "small"}
-	failed := v1alpha1.MachineSummary{Name: "m", ProviderID: "cloud:///m", OwnerRef: "s", LastOperation: v1alpha1.LastOperation{State: "Failed", Type: "Create"}}
+	failed := v1alpha1.MachineSummary{
+		Name:          "m",
+		ProviderID:    "cloud:///m",
+		OwnerRef:      "s",
+		LastOperation: v1alpha1.LastOperation{State: "Failed", Type: "Create"},
+	}
 	s.Status = v1alpha1.MachineSetStatus{
 		Replicas: 4, FullyLabeledReplicas: 3, ReadyReplicas: 2, AvailableReplicas: 1,
 		FailedMachines: []v1alpha1.MachineSummary{failed, failed},
@@ -100,17 +105,29 @@ func TestMetricsOfASet(t *testing.T) {
 }
 
 func TestMetricsOfADeployment(t *testing.T) {
-	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: at(0)}}
+	d := &v1alpha1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: at(0)},
+	}
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25")
 	d.Spec = v1alpha1.MachineDeploymentSpec{
-		Replicas: 10, Paused: true, MinReadySeconds: 3, RevisionHistoryLimit: new(int32), RollbackTo: &v1alpha1.RollbackConfig{Revision: 2},
+		Replicas:             10,
+		Paused:               true,
+		MinReadySeconds:      3,
+		RevisionHistoryLimit: new(int32),
+		RollbackTo:           &v1alpha1.RollbackConfig{Revision: 2},
 		Strategy: v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &surge, MaxUnavailable: &unavailable},
 		}},
 	}
 	d.Status = v1alpha1.MachineDeploymentStatus{
-		Replicas: 9, UpdatedReplicas: 8, ReadyReplicas: 7, AvailableReplicas: 6, UnavailableReplicas: 4,
-		Conditions:     []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentAvailable, Status: v1alpha1.ConditionFalse}},
+		Replicas:            9,
+		UpdatedReplicas:     8,
+		ReadyReplicas:       7,
+		AvailableReplicas:   6,
+		UnavailableReplicas: 4,
+		Conditions: []v1alpha1.MachineDeploymentCondition{
+			{Type: v1alpha1.MachineDeploymentAvailable, Status: v1alpha1.ConditionFalse},
+		},
 		FailedMachines: []v1alpha1.MachineSummary{{Name: "m"}},
 	}
 	const of = "{name=web,namespace=shop}"
@@ -137,15 +154,24 @@ func TestMetricsOfADeployment(t *testing.T) {
 	assert.Empty(t, gauges(t, "mcm_machine_deployment_info_spec_rolling_update", d))
 }
 
-// newMachine returns a machine of a phase that has a current operation since a time. A reason means that it stands still.
-func newMachine(name string, phase v1alpha1.MachinePhase, step string, since metav1.Time, reason string) *v1alpha1.Machine {
+// newMachine returns a machine of a phase that has a current operation since a time. A reason means that it stands
+// still.
+func newMachine(
+	name string,
+	phase v1alpha1.MachinePhase,
+	step string,
+	since metav1.Time,
+	reason string,
+) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: at(0)}}
 	m.Status.CurrentStatus.Phase = phase
 	if step != "" {
 		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: since}
 	}
 	if reason != "" {
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: since}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: since},
+		}
 	}
 	return m
 }
@@ -154,7 +180,10 @@ func TestMetricsOfAMachine(t *testing.T) {
 	m := newMachine("m", v1alpha1.MachineTerminating, "", at(0), "")
 	m.Spec = v1alpha1.MachineSpec{ProviderID: "cloud:///m", Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
 	m.Status.NodeName = "n"
-	m.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: corev1.ConditionUnknown}, {Type: "Ready", Status: corev1.ConditionTrue}}
+	m.Status.Conditions = []corev1.NodeCondition{
+		{Type: "Ready", Status: corev1.ConditionUnknown},
+		{Type: "Ready", Status: corev1.ConditionTrue},
+	}
 	assert.Equal(t, map[string]float64{
 		"items_total{}": 1,
 		"info{createdAt=1700000000,name=m,namespace=shop,node_name=n,spec_class_api_group=,spec_class_kind=MachineClass,spec_class_name=small,spec_provider_id=cloud:///m}": 1,
@@ -177,17 +206,27 @@ func TestPhases(t *testing.T) {
 	assert.Equal(t, []float64{-3, -2, -1, 0, 0, 0, 1, 1}, slices.Sorted(maps.Values(numbers)))
 	assert.InDelta(t, -2, numbers["{name=m-crashloopbackoff,namespace=shop}"], 0)
 	assert.Equal(t, map[string]float64{
-		"{phase=None}": 1, "{phase=Pending}": 1, "{phase=Running}": 2, "{phase=Unknown}": 1, "{phase=CrashLoopBackOff}": 1, "{phase=Failed}": 1,
-		"{phase=Available}": 1,
+		"{phase=None}":             1,
+		"{phase=Pending}":          1,
+		"{phase=Running}":          2,
+		"{phase=Unknown}":          1,
+		"{phase=CrashLoopBackOff}": 1,
+		"{phase=Failed}":           1,
+		"{phase=Available}":        1,
 	}, gauges(t, "millwright_machines", objects...))
 }
 
 func TestWhatStandsStill(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"}}
 	s.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-machines", Since: at(40)}
-	s.Status.Conditions = []v1alpha1.MachineSetCondition{{
-		Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: "PodDisruptionBudget", LastTransitionTime: at(10),
-	}}
+	s.Status.Conditions = []v1alpha1.MachineSetCondition{
+		{
+			Type:               v1alpha1.MachineSetBlocked,
+			Status:             v1alpha1.ConditionTrue,
+			Reason:             "PodDisruptionBudget",
+			LastTransitionTime: at(10),
+		},
+	}
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}}
 	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{
 		Type: v1alpha1.MachineDeploymentBlocked, Status: v1alpha1.ConditionTrue, Reason: "Paused", LastTransitionTime: at(50),

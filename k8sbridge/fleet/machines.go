@@ -13,15 +13,18 @@ func machineGauges() []gauge[machine] {
 	const prefix = "mcm_machine_"
 	return []gauge[machine]{
 		total[machine](prefix+"items_total", "Machines."),
-		{desc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"), func(machines []machine, send emit) {
-			phases := map[v1alpha1.MachinePhase]int{}
-			for _, m := range machines {
-				phases[m.Status.CurrentStatus.Phase]++
-			}
-			for phase, n := range phases {
-				send(float64(n), orNone(string(phase)))
-			}
-		}},
+		{
+			desc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"),
+			func(machines []machine, send emit) {
+				phases := map[v1alpha1.MachinePhase]int{}
+				for _, m := range machines {
+					phases[m.Status.CurrentStatus.Phase]++
+				}
+				for phase, n := range phases {
+					send(float64(n), orNone(string(phase)))
+				}
+			},
+		},
 		several(prefix+"info", "1 for each Machine, with its instance, class and node.",
 			[]string{"createdAt", "spec_provider_id", "spec_class_api_group", "spec_class_kind", "spec_class_name", "node_name"},
 			func(m machine, send emit) {
@@ -30,10 +33,18 @@ func machineGauges() []gauge[machine] {
 			}),
 		number(prefix+"current_status_phase",
 			"Phase: -4 Terminating, -3 Failed, -2 CrashLoopBackOff, -1 Unknown, 0 Pending, 1 Running; 0 for all others.", phase),
-		several(prefix+"status_condition", "Conditions, those of the node included: 1 for True, 0 for False, 2 for Unknown.", []string{"condition"},
+		several(
+			prefix+"status_condition",
+			"Conditions, those of the node included: 1 for True, 0 for False, 2 for Unknown.",
+			[]string{"condition"},
 			func(m machine, send emit) {
-				conditions(send, m.Status.Conditions, func(c corev1.NodeCondition) (kind, status string) { return string(c.Type), string(c.Status) })
-			}),
+				conditions(
+					send,
+					m.Status.Conditions,
+					func(c corev1.NodeCondition) (kind, status string) { return string(c.Type), string(c.Status) },
+				)
+			},
+		),
 	}
 }
 

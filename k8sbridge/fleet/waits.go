@@ -29,11 +29,21 @@ type waits struct{ operations, oldest, blocked, longest *prometheus.Desc }
 
 func newWaits() waits {
 	return waits{
-		operations: desc("millwright_operations_open",
-			"Objects with a current operation, by step, and by the reason of their condition Blocked; None: it only takes time.", "kind", "step", "reason"),
+		operations: desc(
+			"millwright_operations_open",
+			"Objects with a current operation, by step, and by the reason of their condition Blocked; None: it only takes time.",
+			"kind",
+			"step",
+			"reason",
+		),
 		oldest: desc("millwright_operations_oldest_start_timestamp_seconds",
 			"When the oldest of the open operations began its step, in seconds since 1970.", "kind", "step", "reason"),
-		blocked: desc("millwright_blocked_objects", "Objects that stand still, by the reason of their condition Blocked.", "kind", "reason"),
+		blocked: desc(
+			"millwright_blocked_objects",
+			"Objects that stand still, by the reason of their condition Blocked.",
+			"kind",
+			"reason",
+		),
 		longest: desc("millwright_blocked_oldest_start_timestamp_seconds",
 			"Since when the oldest of the blocked objects has stood still, in seconds since 1970.", "kind", "reason"),
 	}
@@ -68,9 +78,13 @@ func inMotion(machines []machine, sets []set, deployments []deployment) (all []m
 		all = append(all, moving{"MachineSet", s.Status.CurrentOperation, reason, since})
 	}
 	for _, d := range deployments {
-		reason, since := blockedBy(d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (bool, string, metav1.Time) {
-			return c.Type == v1alpha1.MachineDeploymentBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
-		})
+		reason, since := blockedBy(
+			d.Status.Conditions,
+			func(c v1alpha1.MachineDeploymentCondition) (bool, string, metav1.Time) {
+				return c.Type == v1alpha1.MachineDeploymentBlocked &&
+					c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
+			},
+		)
 		all = append(all, moving{"MachineDeployment", d.Status.CurrentOperation, reason, since})
 	}
 	return all
@@ -91,7 +105,10 @@ func (w waits) collect(samples chan<- prometheus.Metric, all []moving) {
 }
 
 // blockedBy returns the reason of the condition Blocked, and since when it is True; an empty reason if it is not.
-func blockedBy[C any](conditions []C, read func(C) (blocked bool, reason string, since metav1.Time)) (string, time.Time) {
+func blockedBy[C any](
+	conditions []C,
+	read func(C) (blocked bool, reason string, since metav1.Time),
+) (string, time.Time) {
 	for _, c := range conditions {
 		if blocked, reason, since := read(c); blocked {
 			return orNone(reason), since.Time

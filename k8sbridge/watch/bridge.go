@@ -1,6 +1,6 @@
-// Package watch answers which workflow must decide again when an object in a cluster changes. The bridge's main runs it while
-// the process is the leader. It signals and starts workflows and keeps the schedules of sweeps, and changes nothing else: the
-// workflows find out what there is to do.
+// Package watch answers which workflow must decide again when an object in a cluster changes. The bridge's main runs it
+// while the process is the leader. It signals and starts workflows and keeps the schedules of sweeps, and changes
+// nothing else: the workflows find out what there is to do.
 package watch
 
 import (
@@ -22,10 +22,25 @@ import (
 
 // Starter is what the bridge needs of a Temporal client.
 type Starter interface {
-	SignalWithStartWorkflow(ctx context.Context, workflowID, signalName string, signalArg any, options client.StartWorkflowOptions, workflow any, workflowArgs ...any) (client.WorkflowRun, error)
+	SignalWithStartWorkflow(
+		ctx context.Context,
+		workflowID, signalName string,
+		signalArg any,
+		options client.StartWorkflowOptions,
+		workflow any,
+		workflowArgs ...any,
+	) (client.WorkflowRun, error)
 	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
-	ListWorkflow(ctx context.Context, request *workflowservice.ListWorkflowExecutionsRequest) (*workflowservice.ListWorkflowExecutionsResponse, error)
-	ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error)
+	ListWorkflow(
+		ctx context.Context,
+		request *workflowservice.ListWorkflowExecutionsRequest,
+	) (*workflowservice.ListWorkflowExecutionsResponse, error)
+	ExecuteWorkflow(
+		ctx context.Context,
+		options client.StartWorkflowOptions,
+		workflow any,
+		args ...any,
+	) (client.WorkflowRun, error)
 }
 
 // key names an object whose workflow may have to decide again.
@@ -73,8 +88,9 @@ type Bridge struct {
 	backoff      workqueue.TypedRateLimiter[key]
 	limiter      flowcontrol.RateLimiter
 	orphans      *sweeps
-	api          *capi.Cache                                             // of the objects of Cluster API; nil: none is watched
-	pollers      func(ctx context.Context, provider string) (int, error) // nil: nobody is asked
+	// of the objects of Cluster API; nil: none is watched
+	api     *capi.Cache
+	pollers func(ctx context.Context, provider string) (int, error) // nil: nobody is asked
 
 	mu          sync.Mutex
 	seen        map[string]fingerprints // by resource and UID
@@ -85,7 +101,13 @@ type Bridge struct {
 }
 
 // New returns a bridge of an installation over caches that are running.
-func New(installation run.Installation, cluster *cache.Cluster, starter Starter, metrics *Metrics, log *slog.Logger) *Bridge {
+func New(
+	installation run.Installation,
+	cluster *cache.Cluster,
+	starter Starter,
+	metrics *Metrics,
+	log *slog.Logger,
+) *Bridge {
 	return &Bridge{
 		installation: installation,
 		cluster:      cluster,
@@ -95,16 +117,23 @@ func New(installation run.Installation, cluster *cache.Cluster, starter Starter,
 		queue:        workqueue.NewTypedDelayingQueue[key](),
 		backoff:      workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
 		limiter:      flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
-		orphans:      &sweeps{installation: installation, cluster: cluster, metrics: metrics, log: log, queue: workqueue.NewTypedDelayingQueue[task](), lastTriggered: map[cache.Ref]time.Time{}},
-		seen:         map[string]fingerprints{},
-		pending:      map[key]wake{},
-		notBefore:    map[key]time.Time{},
+		orphans: &sweeps{
+			installation:  installation,
+			cluster:       cluster,
+			metrics:       metrics,
+			log:           log,
+			queue:         workqueue.NewTypedDelayingQueue[task](),
+			lastTriggered: map[cache.Ref]time.Time{},
+		},
+		seen:      map[string]fingerprints{},
+		pending:   map[key]wake{},
+		notBefore: map[key]time.Time{},
 	}
 }
 
-// Run watches and signals until ctx ends. At first every object in the caches counts as new, so that a new leader evaluates
-// each of them once. Signals that are not sent when ctx ends are lost; the next leader makes up for them in the same way. Call
-// it once.
+// Run watches and signals until ctx ends. At first every object in the caches counts as new, so that a new leader
+// evaluates each of them once. Signals that are not sent when ctx ends are lost; the next leader makes up for them in
+// the same way. Call it once.
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.queue.ShutDown()
 	for _, resource := range []cache.Resource{
@@ -138,8 +167,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// enqueue schedules the evaluation of an object after the delay, or at the earliest time of its next signal if that is later.
-// If an evaluation is due earlier, its signal also carries this wake.
+// enqueue schedules the evaluation of an object after the delay, or at the earliest time of its next signal if that is
+// later. If an evaluation is due earlier, its signal also carries this wake.
 func (b *Bridge) enqueue(k key, w wake, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +178,8 @@ func (b *Bridge) enqueue(k key, w wake, delay time.Duration) {
 	b.queue.AddAfter(k, max(delay, time.Until(b.notBefore[k]))) // at once if the delay is not positive
 }
 
-// take removes and returns the pending wake of an object; claimed is false if there is none. Before the earliest time of the
-// next signal it returns none and reschedules the evaluation: wakes until then are merged.
+// take removes and returns the pending wake of an object; claimed is false if there is none. Before the earliest time
+// of the next signal it returns none and reschedules the evaluation: wakes until then are merged.
 func (b *Bridge) take(k key) (w wake, claimed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

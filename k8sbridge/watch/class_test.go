@@ -78,13 +78,17 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 		{fact: "Unguarded", before: []runtime.Object{other}, change: replace(aClass(), func(c *v1alpha1.MachineClass) {
 			c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
 		})},
-		{fact: "Unguarded", before: []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), changed(aClass(), refersTo("other"))}, change: replace(other)},
+		{
+			fact:   "Unguarded",
+			before: []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), changed(aClass(), refersTo("other"))},
+			change: replace(other),
+		},
 		{fact: "Unused", change: replace(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
 	}, map[string]string{"Asked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Said": "written by the class's own workflow", "SaidSo": "written by the class's own workflow"})
 }
 
-// The bridge asks Temporal who serves the providers. A class is woken when its status says something else, and then its machines that are
-// at work.
+// The bridge asks Temporal who serves the providers. A class is woken when its status says something else, and then its
+// machines that are at work.
 func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 	var workers atomic.Int32
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +112,8 @@ func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 	})
 }
 
-// A class that was never without a worker says so, too: the bridge wakes it until it does, and its machines have nothing to do with it.
+// A class that was never without a worker says so, too: the bridge wakes it until it does, and its machines have
+// nothing to do with it.
 func TestAProviderWithAWorkerWakesAClassThatDoesNotSaySo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, aClass(), aSecret())
@@ -121,7 +126,9 @@ func TestAProviderWithAWorkerWakesAClassThatDoesNotSaySo(t *testing.T) {
 		w.pass(25 * time.Second)
 		assert.Equal(t, []string{awake(aClass())}, w.asked(), "its status does not say that it is served")
 		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) {
-			c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: "WorkerPolls"}}
+			c.Status.Conditions = []metav1.Condition{
+				{Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: "WorkerPolls"},
+			}
 		}))
 		w.pass(65 * time.Second)
 		assert.Empty(t, w.asked(), "the status says it")
@@ -129,11 +136,13 @@ func TestAProviderWithAWorkerWakesAClassThatDoesNotSaySo(t *testing.T) {
 }
 
 func unserved(c *v1alpha1.MachineClass) {
-	c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: metav1.ConditionFalse, Reason: "NoWorker", Message: "no worker"}}
+	c.Status.Conditions = []metav1.Condition{
+		{Type: v1alpha1.ClassServed, Status: metav1.ConditionFalse, Reason: "NoWorker", Message: "no worker"},
+	}
 }
 
-// A new class is signaled once. What its workflow then writes to the class and its Secret signals neither the class nor the
-// machines that are being created.
+// A new class is signaled once. What its workflow then writes to the class and its Secret signals neither the class nor
+// the machines that are being created.
 func TestANewClassIsOneSignal(t *testing.T) {
 	class := changed(aClass(), bare[*v1alpha1.MachineClass])
 	waiting := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })

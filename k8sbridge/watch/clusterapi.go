@@ -23,11 +23,13 @@ import (
 	"millwright/workflows/run"
 )
 
-// WatchClusterAPI makes the bridge also signal the workflows of MachineDeployments and MachineSets of Cluster API. Call it before Run; nil changes nothing.
+// WatchClusterAPI makes the bridge also signal the workflows of MachineDeployments and MachineSets of Cluster API. Call
+// it before Run; nil changes nothing.
 func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.api = api }
 
-// followTemplates adds the handlers of the caches of templates and control planes, which are added when a set names their kind. When such
-// a cache is filled, the sets and deployments that name the kind are evaluated: no event says that an object does not exist.
+// followTemplates adds the handlers of the caches of templates and control planes, which are added when a set names
+// their kind. When such a cache is filled, the sets and deployments that name the kind are evaluated: no event says
+// that an object does not exist.
 func (b *Bridge) followTemplates(ctx context.Context) {
 	b.api.OnTrack(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {
@@ -49,7 +51,8 @@ func (b *Bridge) followTemplates(ctx context.Context) {
 	})
 }
 
-// handleClusterAPI enqueues the sets and deployments that a change of an object of Cluster API, or of a provider, affects.
+// handleClusterAPI enqueues the sets and deployments that a change of an object of Cluster API, or of a provider,
+// affects.
 func (b *Bridge) handleClusterAPI(e event) {
 	switch object := e.object.(type) {
 	case *clusterv1.MachineSet:
@@ -71,7 +74,18 @@ func (b *Bridge) handleClusterAPI(e event) {
 			}, e.wake())
 		}
 	case *unstructured.Unstructured:
-		c := b.compare(e, fingerprints{spec: hash(object.GetUID(), object.GetGeneration(), foreign(object), object.GetOwnerReferences(), object.Object["status"])})
+		c := b.compare(
+			e,
+			fingerprints{
+				spec: hash(
+					object.GetUID(),
+					object.GetGeneration(),
+					foreign(object),
+					object.GetOwnerReferences(),
+					object.Object["status"],
+				),
+			},
+		)
 		if c.spec {
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool { return b.api.Names(s, object) }, e.wake())
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
@@ -81,8 +95,8 @@ func (b *Bridge) handleClusterAPI(e event) {
 	}
 }
 
-// handleClusterAPIMachine enqueues the set of a machine and the set's deployment, and for a machine without a set those that may adopt it; also
-// its drain, if Millwright drains its node.
+// handleClusterAPIMachine enqueues the set of a machine and the set's deployment, and for a machine without a set those
+// that may adopt it; also its drain, if Millwright drains its node.
 func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	c := b.compare(e, machineOfClusterAPI(m))
 	b.enqueueClusterAPIDrain(e, m, c)
@@ -107,8 +121,8 @@ func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	}
 }
 
-// machineOfClusterAPI returns the fingerprints of a machine of Cluster API. Its conditions count without their times, except that of Ready,
-// from which the set counts available machines.
+// machineOfClusterAPI returns the fingerprints of a machine of Cluster API. Its conditions count without their times,
+// except that of Ready, from which the set counts available machines.
 func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, v1alpha1.AnnotationDrainStatus)
@@ -117,15 +131,35 @@ func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
 		switch c.Type {
 		case clusterv1.MachineReadyCondition:
 			said = append(said, c.Type, c.Status, c.Message, c.LastTransitionTime)
-		case clusterv1.MachineUpToDateCondition, clusterv1.MachineNodeHealthyCondition, clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition,
-			clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineDeletingCondition:
+		case clusterv1.MachineUpToDateCondition,
+			clusterv1.MachineNodeHealthyCondition,
+			clusterv1.MachineHealthCheckSucceededCondition,
+			clusterv1.MachineOwnerRemediatedCondition,
+			clusterv1.MachineBootstrapConfigReadyCondition,
+			clusterv1.MachineInfrastructureReadyCondition,
+			clusterv1.MachineUpdatingCondition,
+			clusterv1.MachineDeletingCondition:
 			said = append(said, c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
 	f := fingerprints{
-		parentNow:       hash(m.UID, metav1.GetControllerOf(m)),
-		parentDebounced: hash(said, deleting(m), m.Labels, annotations, m.Spec, m.Finalizers, m.Status.Phase, m.Status.NodeRef, m.Status.NodeInfo, m.Status.Deletion),
-		deployment:      fmt.Sprint(meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineReadyCondition), deleting(m)),
+		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
+		parentDebounced: hash(
+			said,
+			deleting(m),
+			m.Labels,
+			annotations,
+			m.Spec,
+			m.Finalizers,
+			m.Status.Phase,
+			m.Status.NodeRef,
+			m.Status.NodeInfo,
+			m.Status.Deletion,
+		),
+		deployment: fmt.Sprint(
+			meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineReadyCondition),
+			deleting(m),
+		),
 	}
 	if capi.Hooked(m) && deleting(m) {
 		v := capi.AsMachine(m)
@@ -194,12 +228,16 @@ func (b *Bridge) clusterAPIDrain(m *clusterv1.Machine) subject {
 		pending = attention.Decision{Need: attention.Drain, Why: "the machine is being deleted, and has Millwright's hook"}
 	}
 	s := describe(capi.MachinesResource, m, pending)
-	s.owner = run.Owner{Machine: m.Name, MachineSet: controller(m), MachineDeployment: m.Labels[clusterv1.MachineDeploymentNameLabel]}
+	s.owner = run.Owner{
+		Machine:           m.Name,
+		MachineSet:        controller(m),
+		MachineDeployment: m.Labels[clusterv1.MachineDeploymentNameLabel],
+	}
 	return s
 }
 
-// clusterAPISet returns the subject of a set of Cluster API, with its machines and what decides whether it may create others. If that
-// cannot be read, the set counts as not calm, and its workflow finds out.
+// clusterAPISet returns the subject of a set of Cluster API, with its machines and what decides whether it may create
+// others. If that cannot be read, the set counts as not calm, and its workflow finds out.
 func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) subject {
 	if !b.api.Ours(set) {
 		return describe(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
@@ -207,7 +245,11 @@ func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) s
 	now := time.Now()
 	around, err := b.api.Read(ctx, set)
 	if err != nil {
-		return describe(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)})
+		return describe(
+			capi.SetsResource,
+			set,
+			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+		)
 	}
 	observed := b.api.Observed(set, around, now, 0)
 	plan := scale.Look(observed)

@@ -37,7 +37,13 @@ func capiSet(name string, change ...capitest.OnSet) *clusterv1.MachineSet {
 // capiReporting gives a set the status for what is around it.
 func capiReporting(s *clusterv1.MachineSet, around capi.Around) *clusterv1.MachineSet {
 	plan := scale.Look(capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, around, capitest.Noon, 0))
-	capi.ApplyStatus(s, around, plan.Status, capi.Explained(s, around, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon), longAgo)
+	capi.ApplyStatus(
+		s,
+		around,
+		plan.Status,
+		capi.Explained(s, around, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
+		longAgo,
+	)
 	return s
 }
 
@@ -74,7 +80,8 @@ func theMachine(change ...capitest.OnMachine) *clusterv1.Machine {
 }
 
 func awakeCAPI(name string) string {
-	return "signal-with-start " + garden.ID(run.KindClusterAPISet, cache.Ref{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+	return "signal-with-start " +
+		garden.ID(run.KindClusterAPISet, cache.Ref{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
 // evaluations returns how often sets of Cluster API were evaluated.
@@ -159,7 +166,10 @@ func newer(o metav1.Object) { o.SetGeneration(o.GetGeneration() + 1) }
 // saying sets a condition of a machine without changing its time.
 func saying(kind string, status metav1.ConditionStatus) capitest.OnMachine {
 	return func(m *clusterv1.Machine) {
-		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: "R", LastTransitionTime: longAgo})
+		meta.SetStatusCondition(
+			&m.Status.Conditions,
+			metav1.Condition{Type: kind, Status: status, Reason: "R", LastTransitionTime: longAgo},
+		)
 	}
 }
 
@@ -192,8 +202,16 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 			s.Status.Replicas, s.Status.Conditions[0].Reason = new(int32(9)), "Other"
 		}), never},
 		{"an annotation of the set", set(note(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
-		{"the set gets to move its surplus", set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")), atOnce},
-		{"the set counts a machine that has moved to it", set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "m")), atOnce},
+		{
+			"the set gets to move its surplus",
+			set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
+			atOnce,
+		},
+		{
+			"the set counts a machine that has moved to it",
+			set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "m")),
+			atOnce,
+		},
 		{"the deletion of the set", set(capitest.Going[*clusterv1.MachineSet]), atOnce},
 		{"the set is handed over", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
 		{"the controller of the set", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
@@ -205,47 +223,115 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		{"the health of its node", says(clusterv1.MachineNodeHealthyCondition, "Unknown"), debounced},
 		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
 		{"a request for remediation", says(clusterv1.MachineOwnerRemediatedCondition, "False"), debounced},
-		{"what a machine that does not come up lacks: bootstrap data", says(clusterv1.MachineBootstrapConfigReadyCondition, "False"), debounced},
-		{"what a machine that does not come up lacks: its instance", says(clusterv1.MachineInfrastructureReadyCondition, "False"), debounced},
+		{
+			"what a machine that does not come up lacks: bootstrap data",
+			says(clusterv1.MachineBootstrapConfigReadyCondition, "False"),
+			debounced,
+		},
+		{
+			"what a machine that does not come up lacks: its instance",
+			says(clusterv1.MachineInfrastructureReadyCondition, "False"),
+			debounced,
+		},
 		{"its update in place", says(clusterv1.MachineUpdatingCondition, "True"), debounced},
 		{"why a deleted machine is still there", says(clusterv1.MachineDeletingCondition, "True"), debounced},
 		{"when its drain began", machine(func(m *clusterv1.Machine) {
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: longAgo}
 		}), debounced},
 		{"another condition", says(clusterv1.MachineNodeReadyCondition, "False"), never},
-		{"another status", machine(func(m *clusterv1.Machine) { m.Status.Addresses = clusterv1.MachineAddresses{{Address: "10.0.0.1"}} }), never},
+		{
+			"another status",
+			machine(func(m *clusterv1.Machine) { m.Status.Addresses = clusterv1.MachineAddresses{{Address: "10.0.0.1"}} }),
+			never,
+		},
 		{"the phase", machine(func(m *clusterv1.Machine) { m.Status.Phase = "Deleting" }), debounced},
 		{"the node", machine(func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }), debounced},
-		{"the version of the kubelet", machine(func(m *clusterv1.Machine) { m.Status.NodeInfo.KubeletVersion = "v1.32.0" }), debounced},
+		{
+			"the version of the kubelet",
+			machine(func(m *clusterv1.Machine) { m.Status.NodeInfo.KubeletVersion = "v1.32.0" }),
+			debounced,
+		},
 		{"a label of a machine", machine(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), debounced},
-		{"an annotation of a machine", machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")), debounced},
+		{
+			"an annotation of a machine",
+			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
+			debounced,
+		},
 		{"the spec of a machine", machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }), debounced},
 		{"the deletion of a machine", machine(capitest.Going[*clusterv1.Machine]), debounced},
 		{"a new machine", capiMachine("new", theSet()), debounced},
 		{"a machine that the set lost", machine(capitest.Unowned[*clusterv1.Machine]), atOnce},
 		{"a machine of another controller", capiMachine("other", capitest.Set("other", 1)), never},
 
-		{"the Cluster is paused", capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }), atOnce},
-		{"the Cluster's step of an upgrade", capitest.Cluster(capitest.Annotated[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1")), atOnce},
+		{
+			"the Cluster is paused",
+			capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }),
+			atOnce,
+		},
+		{
+			"the Cluster's step of an upgrade",
+			capitest.Cluster(capitest.Annotated[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1")),
+			atOnce,
+		},
 		{"the Cluster is deleted", capitest.Cluster(capitest.Going[*clusterv1.Cluster]), atOnce},
 		{"the Cluster's status", capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }), never},
 		{"another Cluster", capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }), never},
 
-		{"the revision of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }), atOnce},
-		{"maxInFlight of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(2)) }), atOnce},
-		{"the size of the deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }), atOnce},
-		{"the template of the deployment reaches the set as its own", capitest.Deployment(func(d *clusterv1.MachineDeployment) { newer(d); d.Spec.Template.Spec.Version = "v1.0.0" }), never},
+		{
+			"the revision of the deployment",
+			capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }),
+			atOnce,
+		},
+		{
+			"maxInFlight of the deployment",
+			capitest.Deployment(
+				func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(2)) },
+			),
+			atOnce,
+		},
+		{
+			"the size of the deployment",
+			capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }),
+			atOnce,
+		},
+		{
+			"the template of the deployment reaches the set as its own",
+			capitest.Deployment(func(d *clusterv1.MachineDeployment) { newer(d); d.Spec.Template.Spec.Version = "v1.0.0" }),
+			never,
+		},
 		{"another deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) {
 			d.Name, d.UID, d.Spec.Replicas = "other", "uid-other", new(int32(5))
 		}), never},
 
 		{"the template", infrastructure(func(o *unstructured.Unstructured) { newer(o) }), atOnce},
-		{"an annotation of the template", infrastructure(capitest.Annotated[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All")), atOnce},
+		{
+			"an annotation of the template",
+			infrastructure(
+				capitest.Annotated[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All"),
+			),
+			atOnce,
+		},
 		{"the owner of the template", infrastructure(capitest.Unowned[*unstructured.Unstructured]), atOnce},
-		{"another template", infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }), never},
-		{"a template in another namespace", infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }), never},
-		{"the status of the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), atOnce},
-		{"another control plane", capitest.ControlPlane(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }), never},
+		{
+			"another template",
+			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
+			never,
+		},
+		{
+			"a template in another namespace",
+			infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }),
+			never,
+		},
+		{
+			"the status of the control plane",
+			capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")),
+			atOnce,
+		},
+		{
+			"another control plane",
+			capitest.ControlPlane(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
+			never,
+		},
 	})
 }
 
@@ -265,16 +351,25 @@ func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 	} {
 		s, around := capitest.Set(name, 0, change...), capitest.Around()
 		if s.Namespace != capitest.Shop { // it has neither Cluster nor templates
-			around = capi.Around{Templates: []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}}
+			around = capi.Around{
+				Templates: []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())},
+			}
 		}
 		sets = append(sets, capiReporting(s, around))
 	}
 	orphan := func(pool string) *clusterv1.Machine {
-		return capiMachine("o", capitest.Set("a", 0), capitest.Unowned[*clusterv1.Machine], func(m *clusterv1.Machine) { m.Labels["pool"] = pool })
+		return capiMachine(
+			"o",
+			capitest.Set("a", 0),
+			capitest.Unowned[*clusterv1.Machine],
+			func(m *clusterv1.Machine) { m.Labels["pool"] = pool },
+		)
 	}
 	owned := capiMachine("o", capitest.Set("a", 0), func(m *clusterv1.Machine) { m.Labels["pool"] = "b" })
 	foreigner := orphan("a")
-	foreigner.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "MachineSet", Name: "a", UID: "uid-x", Controller: new(true)}}
+	foreigner.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "example.com/v1", Kind: "MachineSet", Name: "a", UID: "uid-x", Controller: new(true)},
+	}
 	for _, row := range []struct {
 		name string
 		o    *clusterv1.Machine
@@ -299,8 +394,8 @@ func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 	}
 }
 
-// A set with another label, or without one, is never signaled. One that was handed over is, until Millwright's finalizer is gone.
-// A set that loses its machines one after the other must notice that it does.
+// A set with another label, or without one, is never signaled. One that was handed over is, until Millwright's
+// finalizer is gone. A set that loses its machines one after the other must notice that it does.
 func TestASetHearsOfAMachineThatItLetGoOf(t *testing.T) {
 	released := capiMachine("o", capitest.Set("s", 0), capitest.Unowned[*clusterv1.Machine], func(m *clusterv1.Machine) {
 		m.Labels["pool"] = "another"
@@ -319,7 +414,8 @@ func TestSetsOfOtherFilters(t *testing.T) {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
-	theirs, none := capitest.Set("theirs", 3, label("theirs"), bare), capitest.Set("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
+	theirs := capitest.Set("theirs", 3, label("theirs"), bare)
+	none := capitest.Set("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
 	inCAPIWorld(t, capiStack(theirs, none), func(w *world) {
 		for _, s := range []*clusterv1.MachineSet{theirs, none} {
 			w.put(changed(s, func(s *clusterv1.MachineSet) { s.Generation++ }))
@@ -346,28 +442,36 @@ func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	around := capitest.Around()
 	around.Templates[1] = capitest.Gone(capitest.Infrastructure())
 	capiReporting(waiting, around)
-	inCAPIWorld(t, []runtime.Object{waiting, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.ControlPlane()}, func(w *world) {
-		w.took()
-		version := w.put(capitest.Infrastructure(capitest.Owned))
-		w.flush()
-		calls := w.took()
-		require.Len(t, calls, 1)
-		assert.Equal(t, awakeCAPI("s"), calls[0].verb+" "+calls[0].id)
-		assert.Equal(t, version, calls[0].changed.Versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
-		assert.Equal(t, "ClusterAPISet", calls[0].workflow)
-	})
+	inCAPIWorld(
+		t,
+		[]runtime.Object{waiting, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.ControlPlane()},
+		func(w *world) {
+			w.took()
+			version := w.put(capitest.Infrastructure(capitest.Owned))
+			w.flush()
+			calls := w.took()
+			require.Len(t, calls, 1)
+			assert.Equal(t, awakeCAPI("s"), calls[0].verb+" "+calls[0].id)
+			assert.Equal(t, version, calls[0].changed.Versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
+			assert.Equal(t, "ClusterAPISet", calls[0].workflow)
+		},
+	)
 }
 
 // The workflow must see what the bridge saw.
 func TestASetOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
 		versions := map[cache.Resource]string{
-			"clusters.cluster.x-k8s.io": w.put(capitest.Cluster()), "machinedeployments.cluster.x-k8s.io": w.put(capitest.Deployment()),
-			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.put(capitest.ControlPlane()), "machines.cluster.x-k8s.io": w.put(theMachine()),
+			"clusters.cluster.x-k8s.io":                          w.put(capitest.Cluster()),
+			"machinedeployments.cluster.x-k8s.io":                w.put(capitest.Deployment()),
+			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.put(capitest.ControlPlane()),
+			"machines.cluster.x-k8s.io":                          w.put(theMachine()),
 		}
 		w.pass(2 * time.Second)
 		require.Empty(t, w.asked())
-		versions["machinesets.cluster.x-k8s.io"] = w.put(theSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }))
+		versions["machinesets.cluster.x-k8s.io"] = w.put(
+			theSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
+		)
 		w.flush()
 		calls := w.took()
 		require.Len(t, calls, 1)
@@ -420,7 +524,12 @@ func hookedMachine(change ...capitest.OnMachine) *clusterv1.Machine {
 func goingAtTheHook(m *clusterv1.Machine) {
 	capitest.Going(m)
 	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: longAgo}
-	capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, clusterv1.MachineDeletingWaitingForPreDrainHookReason, "")(m)
+	capitest.SaysWhy(
+		clusterv1.MachineDeletingCondition,
+		metav1.ConditionTrue,
+		clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+		"",
+	)(m)
 }
 
 func drainOf(name string) string {
@@ -493,7 +602,11 @@ func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 func TestTheNextDrainForClusterAPIHearsOfItsTurn(t *testing.T) {
 	queued := `{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`
 	objects := capiStack(
-		hookedMachine(goingAtTheHook, func(m *clusterv1.Machine) { m.Name, m.UID = "next", "uid-next" }, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, queued)),
+		hookedMachine(
+			goingAtTheHook,
+			func(m *clusterv1.Machine) { m.Name, m.UID = "next", "uid-next" },
+			capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, queued),
+		),
 	)
 	objects[1] = hookedMachine(goingAtTheHook)
 	inCAPIWorld(t, objects, func(w *world) {
@@ -528,9 +641,18 @@ func TestRunsOfClusterAPIWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	}
 	inCAPIWorld(t, capiStack(), func(w *world) {
 		w.took()
-		w.runs = []string{gone(run.KindClusterAPISet), gone(run.KindClusterAPIDrain), garden.ID(run.KindClusterAPISet, refOf(theSet())), drainOf("m-s")}
+		w.runs = []string{
+			gone(run.KindClusterAPISet),
+			gone(run.KindClusterAPIDrain),
+			garden.ID(run.KindClusterAPISet, refOf(theSet())),
+			drainOf("m-s"),
+		}
 		w.lead()
 		w.pass(time.Second)
-		assert.Equal(t, []string{"signal " + gone(run.KindClusterAPIDrain), "signal " + gone(run.KindClusterAPISet)}, w.asked())
+		assert.Equal(
+			t,
+			[]string{"signal " + gone(run.KindClusterAPIDrain), "signal " + gone(run.KindClusterAPISet)},
+			w.asked(),
+		)
 	})
 }

@@ -34,22 +34,38 @@ func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
 	c := b.handleOwned(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, setOfClusterAPI(s))
 	if c.orphan && (c.added || c.parentNow) { // deployments that may adopt it, and the deployment that released it
 		b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
-			return d.Namespace == s.Namespace && (deployment.Selects(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
+			return d.Namespace == s.Namespace &&
+				(deployment.Selects(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
 		}, e.wake())
 	}
 }
 
-// deploymentOfClusterAPI returns the fingerprints of a deployment of Cluster API. Its sets read its size, its budget for remediations, its
-// revision, and whether Millwright drains.
+// deploymentOfClusterAPI returns the fingerprints of a deployment of Cluster API. Its sets read its size, its budget
+// for remediations, its revision, and whether Millwright drains.
 func deploymentOfClusterAPI(d *clusterv1.MachineDeployment) fingerprints {
 	return fingerprints{
-		spec:     hash(d.UID, d.Generation, deleting(d), observecache.IsOrphaning(d), notOfDeployment(d), metav1.GetControllerOf(d), has(d, clusterv1.MachineDeploymentFinalizer)),
-		children: hash(d.UID, d.Spec.Remediation, d.Spec.Replicas, d.Annotations[clusterv1.RevisionAnnotation], d.Annotations[v1alpha1.AnnotationClusterAPIDrain]),
-		guarded:  has(d, capi.Finalizer),
+		spec: hash(
+			d.UID,
+			d.Generation,
+			deleting(d),
+			observecache.IsOrphaning(d),
+			notOfDeployment(d),
+			metav1.GetControllerOf(d),
+			has(d, clusterv1.MachineDeploymentFinalizer),
+		),
+		children: hash(
+			d.UID,
+			d.Spec.Remediation,
+			d.Spec.Replicas,
+			d.Annotations[clusterv1.RevisionAnnotation],
+			d.Annotations[v1alpha1.AnnotationClusterAPIDrain],
+		),
+		guarded: has(d, capi.Finalizer),
 	}
 }
 
-// setOfClusterAPI returns the fingerprints of a set of Cluster API. Its conditions count for its deployment without their times.
+// setOfClusterAPI returns the fingerprints of a set of Cluster API. Its conditions count for its deployment without
+// their times.
 func setOfClusterAPI(s *clusterv1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
 	spec.Replicas = nil // its deployment wrote the size, or sees it in the status that follows
@@ -58,11 +74,26 @@ func setOfClusterAPI(s *clusterv1.MachineSet) fingerprints {
 		said = append(said, c.Type, c.Status, c.Reason, c.Message)
 	}
 	f := fingerprints{
-		spec:    hash(s.UID, s.Generation, deleting(s), observecache.IsOrphaning(s), foreign(s), metav1.GetControllerOf(s), has(s, clusterv1.MachineSetFinalizer)),
+		spec: hash(
+			s.UID,
+			s.Generation,
+			deleting(s),
+			observecache.IsOrphaning(s),
+			foreign(s),
+			metav1.GetControllerOf(s),
+			has(s, clusterv1.MachineSetFinalizer),
+		),
 		guarded: has(s, capi.Finalizer),
 
-		parentNow:       hash(s.UID, spec, deleting(s), notOfDeployment(s), metav1.GetControllerOf(s), s.Finalizers),
-		parentDebounced: hash(said, status.ObservedGeneration, status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.UpToDateReplicas),
+		parentNow: hash(s.UID, spec, deleting(s), notOfDeployment(s), metav1.GetControllerOf(s), s.Finalizers),
+		parentDebounced: hash(
+			said,
+			status.ObservedGeneration,
+			status.Replicas,
+			status.ReadyReplicas,
+			status.AvailableReplicas,
+			status.UpToDateReplicas,
+		),
 	}
 	if ref := metav1.GetControllerOf(s); ref != nil {
 		f.parent = controllerOf(*ref, capi.IsDeployment)
@@ -83,7 +114,8 @@ func has(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// clusterAPIDeploymentOf returns the name of the deployment that controls the set of this key, whosoever reconciles it; empty: none.
+// clusterAPIDeploymentOf returns the name of the deployment that controls the set of this key, whosoever reconciles it;
+// empty: none.
 func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	item, found, err := b.cluster.Informer(capi.SetsResource).GetStore().GetByKey(set)
 	if err != nil || !found {
@@ -113,12 +145,15 @@ var (
 
 // enqueueClusterAPIDeployments enqueues the deployments for which affected returns true.
 func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDeployment) bool, w wake) {
-	deployments := slices.DeleteFunc(b.api.Deployments(), func(d *clusterv1.MachineDeployment) bool { return !affected(d) })
+	deployments := slices.DeleteFunc(
+		b.api.Deployments(),
+		func(d *clusterv1.MachineDeployment) bool { return !affected(d) },
+	)
 	enqueueAll(b, run.KindClusterAPIDeployment, deployments, w, 0)
 }
 
-// clusterAPIDeployment returns the subject of a deployment of Cluster API, with its sets and machines. If its templates cannot be read, it
-// counts as not calm, and its workflow finds out.
+// clusterAPIDeployment returns the subject of a deployment of Cluster API, with its sets and machines. If its templates
+// cannot be read, it counts as not calm, and its workflow finds out.
 func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineDeployment) subject {
 	if !b.api.Ours(d) {
 		return describe(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
@@ -126,7 +161,11 @@ func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineD
 	now := time.Now()
 	family, err := deployment.Read(ctx, b.api, d)
 	if err != nil {
-		return describe(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)})
+		return describe(
+			capi.DeploymentsResource,
+			d,
+			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+		)
 	}
 	observed := deployment.Observed(family, now)
 	plan := rollout.Look(observed)

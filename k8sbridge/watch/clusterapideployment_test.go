@@ -28,14 +28,22 @@ func capiFleet() []runtime.Object {
 	m := capiMachine("m-s", s)
 	capiReported(d, s, m)
 	return []runtime.Object{
-		d, s, m, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(),
+		d,
+		s,
+		m,
+		capitest.Cluster(),
+		capitest.Bootstrap(capitest.Owned),
+		capitest.Infrastructure(capitest.Owned),
+		capitest.ControlPlane(),
 	}
 }
 
 // capiDeployment is a deployment of one machine that Millwright has prepared.
 func capiDeployment() *clusterv1.MachineDeployment {
 	like := capitest.Set("s", 1)
-	d := capitest.Deployment(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRolloutProgress, `{"revision":1}`))
+	d := capitest.Deployment(
+		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRolloutProgress, `{"revision":1}`),
+	)
 	d.Labels, d.Finalizers, d.OwnerReferences = like.Labels, like.Finalizers, like.OwnerReferences
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template = like.Spec.Replicas, like.Spec.Selector, like.Spec.Template
 	return d
@@ -43,16 +51,33 @@ func capiDeployment() *clusterv1.MachineDeployment {
 
 // capiSetOf is the set of the present template of a deployment.
 func capiSetOf(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
-	s := capiSet("s", capitest.OfDeployment, note(clusterv1.RevisionAnnotation, "1"), note(clusterv1.DesiredReplicasAnnotation, "1"), note(clusterv1.MaxReplicasAnnotation, "2"))
+	s := capiSet(
+		"s",
+		capitest.OfDeployment,
+		note(clusterv1.RevisionAnnotation, "1"),
+		note(clusterv1.DesiredReplicasAnnotation, "1"),
+		note(clusterv1.MaxReplicasAnnotation, "2"),
+	)
 	s.Status.ObservedGeneration = s.Generation
 	capiFamily(d, s).Follow(s, true)
 	return s
 }
 
-func capiFamily(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) deployment.Family {
+func capiFamily(
+	d *clusterv1.MachineDeployment,
+	s *clusterv1.MachineSet,
+	machines ...*clusterv1.Machine,
+) deployment.Family {
 	return deployment.Family{
-		API: capitest.Facts(capitest.Settings, cache.Preflight{}), Deployment: d, Sets: []*clusterv1.MachineSet{s}, Members: machines,
-		Cluster: capitest.Cluster(), Templates: capitest.Around().Templates,
+		API: capitest.Facts(
+			capitest.Settings,
+			cache.Preflight{},
+		),
+		Deployment: d,
+		Sets:       []*clusterv1.MachineSet{s},
+		Members:    machines,
+		Cluster:    capitest.Cluster(),
+		Templates:  capitest.Around().Templates,
 	}
 }
 
@@ -60,7 +85,13 @@ func capiFamily(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machine
 func capiReported(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
 	f := capiFamily(d, s, machines...)
 	plan := rollout.Look(deployment.Observed(f, capitest.Noon))
-	deployment.ApplyStatus(f, &d.Status, plan.Status, deployment.Explained(f, plan, capitest.Noon).Blocked(capitest.Noon), longAgo)
+	deployment.ApplyStatus(
+		f,
+		&d.Status,
+		plan.Status,
+		deployment.Explained(f, plan, capitest.Noon).Blocked(capitest.Noon),
+		longAgo,
+	)
 }
 
 func onDeploymentOfFleet(change func(*clusterv1.MachineDeployment)) runtime.Object {
@@ -89,7 +120,12 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 	notedSet := capitest.Annotated[*clusterv1.MachineSet]
 	infrastructure := ownedInfrastructure
 	orphan := func(change ...capitest.OnSet) runtime.Object {
-		return capitest.Set("orphan", 0, append([]capitest.OnSet{capitest.Unowned[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" }}, change...)...)
+		return capitest.Set(
+			"orphan",
+			0,
+			append(
+				[]capitest.OnSet{capitest.Unowned[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" }},
+				change...)...)
 	}
 	proveCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakesRow{
 		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), never},
@@ -118,44 +154,113 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 		{"another controller", of(func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}), atOnce},
-		{"its finalizer is gone", of(func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{"example.com/x"} }), atOnce},
+		{
+			"its finalizer is gone",
+			of(func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{"example.com/x"} }),
+			atOnce,
+		},
 
-		{"the template of its set", set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Template.Spec.Version = "v1.0.0" }), atOnce},
-		{"the size of its set, which it wrote", set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Replicas = new(int32(3)) }), never},
+		{
+			"the template of its set",
+			set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Template.Spec.Version = "v1.0.0" }),
+			atOnce,
+		},
+		{
+			"the size of its set, which it wrote",
+			set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Replicas = new(int32(3)) }),
+			never,
+		},
 		{"what it wrote on its set", set(notedSet(clusterv1.DesiredReplicasAnnotation, "3")), never},
-		{"which set gets its surplus, which it wrote", set(notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")), never},
+		{
+			"which set gets its surplus, which it wrote",
+			set(notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
+			never,
+		},
 		{"which machines its set counts, which it wrote", set(notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")), never},
 		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), never},
 		{"what others wrote on its set", set(notedSet("x", "y")), atOnce},
 		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
 		{"the deletion of its set", set(capitest.Going[*clusterv1.MachineSet]), atOnce},
 		{"its set has another controller", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
-		{"its set has the value of another filter", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
-		{"the counts of its set", set(func(s *clusterv1.MachineSet) { s.Status.AvailableReplicas = new(int32(0)) }), debounced},
-		{"its set has seen another generation", set(func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }), debounced},
-		{"a condition of its set", set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].Message = "because" }), debounced},
-		{"a condition of its set at another time", set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = capitest.Ago(1) }), never},
+		{
+			"its set has the value of another filter",
+			set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }),
+			atOnce,
+		},
+		{
+			"the counts of its set",
+			set(func(s *clusterv1.MachineSet) { s.Status.AvailableReplicas = new(int32(0)) }),
+			debounced,
+		},
+		{
+			"its set has seen another generation",
+			set(func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }),
+			debounced,
+		},
+		{
+			"a condition of its set",
+			set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].Message = "because" }),
+			debounced,
+		},
+		{
+			"a condition of its set at another time",
+			set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = capitest.Ago(1) }),
+			never,
+		},
 		{"a set that it may adopt", orphan(), atOnce},
-		{"a set that it has released", orphan(notedSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), atOnce},
+		{
+			"a set that it has released",
+			orphan(notedSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }),
+			atOnce,
+		},
 		{"a set that nobody adopts", orphan(func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), never},
-		{"a set of another deployment", capitest.Set("other", 0, capitest.OfDeployment, func(s *clusterv1.MachineSet) { s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "e", "uid-e" }), never},
+		{
+			"a set of another deployment",
+			capitest.Set(
+				"other",
+				0,
+				capitest.OfDeployment,
+				func(s *clusterv1.MachineSet) { s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "e", "uid-e" },
+			),
+			never,
+		},
 
 		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), atOnce},
-		{"a machine has moved to its set", machine(capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")), debounced},
+		{
+			"a machine has moved to its set",
+			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")),
+			debounced,
+		},
 		{"the deletion of a machine", machine(capitest.Going[*clusterv1.Machine]), atOnce},
 		{"a new machine", capiMachine("new", capiFleet()[1].(*clusterv1.MachineSet)), atOnce},
 		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), debounced},
 		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
-		{"the mark of the autoscaler", machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")), debounced},
+		{
+			"the mark of the autoscaler",
+			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
+			debounced,
+		},
 		{"another condition of a machine", says(clusterv1.MachineNodeReadyCondition, "False"), never},
 		{"a machine of a set without a deployment", capiMachine("other", capitest.Set("other", 1)), never},
 
-		{"the Cluster is paused", capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }), atOnce},
+		{
+			"the Cluster is paused",
+			capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }),
+			atOnce,
+		},
 		{"the Cluster's status", capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }), never},
 		{"another Cluster", capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }), never},
 		{"its template", infrastructure(func(o *unstructured.Unstructured) { newer(o) }), atOnce},
-		{"another template", infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }), never},
-		{"a template in another namespace", infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }), never},
+		{
+			"another template",
+			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
+			never,
+		},
+		{
+			"a template in another namespace",
+			infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }),
+			never,
+		},
 		{"the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), never},
 		{"a RolloutPolicy", policyIn(capitest.Shop), atOnce},
 		{"a RolloutPolicy of another namespace", policyIn("garden"), never},
@@ -173,13 +278,17 @@ func policyIn(namespace string) *v1alpha1.RolloutPolicy {
 func TestADeploymentOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
 	inCAPIWorld(t, capiFleet(), func(w *world) {
 		versions := map[cache.Resource]string{
-			capi.ClustersResource: w.put(capitest.Cluster()), capi.MachinesResource: w.put(capiFleet()[2]), capi.SetsResource: w.put(capiFleet()[1]),
+			capi.ClustersResource: w.put(capitest.Cluster()),
+			capi.MachinesResource: w.put(capiFleet()[2]),
+			capi.SetsResource:     w.put(capiFleet()[1]),
 			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.put(capitest.Infrastructure(capitest.Owned)),
 			cache.Policies: w.put(policyIn(capitest.Shop)),
 		}
 		w.pass(2 * time.Second)
 		w.took()
-		versions[capi.DeploymentsResource] = w.put(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }))
+		versions[capi.DeploymentsResource] = w.put(
+			onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }),
+		)
 		w.flush()
 		calls := w.took()
 		require.Len(t, calls, 1)
@@ -216,26 +325,44 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 	rollout := garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1)
 	rolling := func(d *clusterv1.MachineDeployment) {
-		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll","workflowID":"`+rollout+`","rolloutOf":"uid-d"}`)(d)
+		capitest.Annotated[*clusterv1.MachineDeployment](
+			v1alpha1.AnnotationOperation,
+			`{"step":"roll","workflowID":"`+rollout+`","rolloutOf":"uid-d"}`,
+		)(d)
 	}
 	inCAPIWorld(t, append([]runtime.Object{onDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *world) {
 		w.took()
-		w.put(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) }))
+		w.put(
+			onDeploymentOfFleet(
+				func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) },
+			),
+		)
 		w.flush()
 		assert.Equal(t, []string{"signal " + rollout}, w.asked())
 		w.remove(onDeploymentOfFleet(rolling))
 		w.pass(goneAfter + time.Second)
-		assert.Subset(t, w.asked(), []string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))})
+		assert.Subset(
+			t,
+			w.asked(),
+			[]string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))},
+		)
 	})
 }
 
 // A deployment that waits for its template is signaled when the template is created.
 func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
-	waiting := onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" })
+	waiting := onDeploymentOfFleet(
+		func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
+	)
 	inCAPIWorld(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *world) {
 		w.pass(3 * time.Second)
 		w.took()
-		w.put(capitest.Infrastructure(capitest.Owned, func(o *unstructured.Unstructured) { o.SetName("large"); o.SetUID("uid-large") }))
+		w.put(
+			capitest.Infrastructure(
+				capitest.Owned,
+				func(o *unstructured.Unstructured) { o.SetName("large"); o.SetUID("uid-large") },
+			),
+		)
 		w.flush()
 		assert.Contains(t, w.asked(), awakeFleet)
 	})

@@ -49,11 +49,15 @@ func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 		garden.ID(run.KindClusterAPISet, goneRef("s")), // a set of that name exists, with another UID
 		garden.ID(run.KindClusterAPIDeployment, goneRef("d")), garden.ID(run.KindClusterAPIRollout, goneRef("d"), 3),
 	}
-	exist := []string{garden.ID(run.KindClusterAPISet, refOf(theSet())), garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1)}
+	exist := []string{
+		garden.ID(run.KindClusterAPISet, refOf(theSet())),
+		garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1),
+	}
 	proveStrays(t, capiStack(), strays, exist)
 }
 
-// Another controller adds its finalizer to a set that has all its machines. The status says so: that controller changes machines, too.
+// Another controller adds its finalizer to a set that has all its machines. The status says so: that controller changes
+// machines, too.
 func TestAContestedSetSaysSo(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
 		w.put(theSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }))

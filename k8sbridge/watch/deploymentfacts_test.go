@@ -18,10 +18,19 @@ func deploymentRows() []factRow {
 	with := func(change onDeployment) func(*world) { return replace(aDeployment(), change) }
 	return []factRow{
 		{fact: "Deleting", change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
-		{name: "the garbage collector is done", fact: "Orphaning", before: objects(changed(aDeployment(), deletedOrphaning[*v1alpha1.MachineDeployment])), change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
+		{
+			name:   "the garbage collector is done",
+			fact:   "Orphaning",
+			before: objects(changed(aDeployment(), deletedOrphaning[*v1alpha1.MachineDeployment])),
+			change: with(toBeDeleted[*v1alpha1.MachineDeployment]),
+		},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
 		{fact: "Generation", change: with(func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
-		{fact: "ObservedGeneration", resync: true, change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 })},
+		{
+			fact:   "ObservedGeneration",
+			resync: true,
+			change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 }),
+		},
 		{name: "one more that runs", fact: "Machines", change: replace(machineNamed("second"))},
 		{name: "handed to another one's set", fact: "Machines", change: func(w *world) {
 			w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
@@ -32,13 +41,27 @@ func deploymentRows() []factRow {
 		{fact: "Replacing", resync: true, change: with(func(d *v1alpha1.MachineDeployment) {
 			d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
 		})},
-		{name: "the template", fact: "Rolling", change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" })},
+		{
+			name:   "the template",
+			fact:   "Rolling",
+			change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
+		},
 		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: replace(rollingDeployment(), held)},
 		{name: "resumed", fact: "Rolling", before: rollingStack(held), change: replace(rollingDeployment())},
 		{name: "the progress deadline", fact: "Recheck", before: rollingStack(), change: replace(rollingDeployment(late))},
-		{name: "paused, and the deadline stands still", fact: "Recheck", before: rollingStack(late), change: replace(rollingDeployment(late), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })},
+		{
+			name:   "paused, and the deadline stands still",
+			fact:   "Recheck",
+			before: rollingStack(late),
+			change: replace(rollingDeployment(late), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+		},
 		{name: "what it waits for", fact: "Says", before: rollingStack(), change: replace(newMachine(), joined)},
-		{name: "paused", fact: "Says", before: rollingStack(), change: replace(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true })},
+		{
+			name:   "paused",
+			fact:   "Says",
+			before: rollingStack(),
+			change: replace(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+		},
 	}
 }
 
@@ -53,31 +76,77 @@ func doRows() []factRow {
 	return []factRow{
 		named("the size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }),
 		named("the template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
-		named("to return to a former revision", func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
+		named(
+			"to return to a former revision",
+			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} },
+		),
 		named("what its set copies", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 7 }),
 		named("an annotation for its sets", annotated[*v1alpha1.MachineDeployment]("team", "shop")),
-		{name: "its revision", fact: "Next", resync: true, change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7"))},
+		{
+			name:   "its revision",
+			fact:   "Next",
+			resync: true,
+			change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
+		},
 		named("maxSurge, of which its set tells", func(d *v1alpha1.MachineDeployment) {
-			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(7))}}
+			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
+				UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(7))},
+			}
 		}),
-		{name: "what is recorded of the rollout", fact: "Next", resync: true, change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil })},
+		{
+			name:   "what is recorded of the rollout",
+			fact:   "Next",
+			resync: true,
+			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
+		},
 		named("what the autoscaler chose", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m")),
-		{name: "what it does not choose any more", fact: "Next", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"))},
-		{name: "the size of its set", fact: "Next", before: objects(machineNamed("second")), change: replace(sizedSet(2, nil, aMachine(), machineNamed("second")))},
+		{
+			name: "what it does not choose any more",
+			fact: "Next",
+			change: replace(
+				aMachine(),
+				annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"),
+				annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"),
+			),
+		},
+		{
+			name:   "the size of its set",
+			fact:   "Next",
+			before: objects(machineNamed("second")),
+			change: replace(sizedSet(2, nil, aMachine(), machineNamed("second"))),
+		},
 		set("its set is being deleted", toBeDeleted[*v1alpha1.MachineSet]),
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		set("its set has another template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }),
 		set("its set may make no machines", labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
 		{name: "its set is gone", fact: "Next", change: func(w *world) { w.remove(aSet()) }},
-		{name: "a new machine runs: an old one may go", fact: "Next", before: rollingStack(), change: replace(newMachine(), joined)},
-		{name: "a person passes a step", fact: "Next", before: gatedStack(), change: replace(gatedDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"))},
+		{
+			name:   "a new machine runs: an old one may go",
+			fact:   "Next",
+			before: rollingStack(),
+			change: replace(newMachine(), joined),
+		},
+		{
+			name:   "a person passes a step",
+			fact:   "Next",
+			before: gatedStack(),
+			change: replace(
+				gatedDeployment(),
+				annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"),
+			),
+		},
 	}
 }
 
 // sayRows clear each field of a deployment's status, or make it out of date.
 func sayRows() []factRow {
 	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factRow {
-		return factRow{name: "status, " + name, fact: "Unreported", resync: true, change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) })}
+		return factRow{
+			name:   "status, " + name,
+			fact:   "Unreported",
+			resync: true,
+			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
+		}
 	}
 	set := func(name string, change onSet) factRow {
 		return factRow{name: name, fact: "Unreported", change: replace(aSet(), change)}
@@ -89,7 +158,10 @@ func sayRows() []factRow {
 		status("unavailable", func(s *v1alpha1.MachineDeploymentStatus) { s.UnavailableReplicas = 1 }),
 		status("up to date", func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas = 0 }),
 		status("preserved", func(s *v1alpha1.MachineDeploymentStatus) { s.PreservedFailedReplicas = 1 }),
-		status("failed machines", func(s *v1alpha1.MachineDeploymentStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }),
+		status(
+			"failed machines",
+			func(s *v1alpha1.MachineDeploymentStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} },
+		),
 		status("no conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = nil }),
 		status("the message of a condition", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions[0].Message = "odd" }),
 
@@ -124,9 +196,19 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		o := deployment.Observed(family, born.Time)
 		plan := rollout.Look(o)
 		facts := deploymentFacts{
-			Deleting: o.Deleting, Orphaning: o.Orphaning, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
-			Machines: len(family.Members), Due: o.Due, Replacing: o.Replacing, RolledBackTo: o.RolledBackTo, Unreported: plan.Unreported,
-			Recheck: !plan.Decision.Recheck.IsZero(), Rolling: plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy, Says: plan.Decision.Why,
+			Deleting:           o.Deleting,
+			Orphaning:          o.Orphaning,
+			Finalizer:          o.Finalizer,
+			Generation:         o.Generation,
+			ObservedGeneration: o.ObservedGeneration,
+			Machines:           len(family.Members),
+			Due:                o.Due,
+			Replacing:          o.Replacing,
+			RolledBackTo:       o.RolledBackTo,
+			Unreported:         plan.Unreported,
+			Recheck:            !plan.Decision.Recheck.IsZero(),
+			Rolling:            plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy,
+			Says:               plan.Decision.Why,
 		}
 		if plan.Decision.Acts() {
 			facts.Next = plan.Decision.Why

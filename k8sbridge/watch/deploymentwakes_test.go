@@ -41,7 +41,8 @@ type wakesRow struct {
 	want   []string
 }
 
-// proveWakes checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends a signal.
+// proveWakes checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends a
+// signal.
 func proveWakes(t *testing.T, stack []runtime.Object, rows []wakesRow) {
 	both := []string{awake(aDeployment()), awake(otherDeployment())}
 	for _, row := range rows {
@@ -66,7 +67,9 @@ func proveWakes(t *testing.T, stack []runtime.Object, rows []wakesRow) {
 
 // setNamed is a set of the first deployment.
 func setNamed(name string, changes ...onSet) *v1alpha1.MachineSet {
-	return changed(aSet(), append([]onSet{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
+	return changed(
+		aSet(),
+		append([]onSet{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
 }
 
 func ofOther(s *v1alpha1.MachineSet) {
@@ -118,7 +121,12 @@ func TestWhoHearsOfASet(t *testing.T) {
 		{"nobody's, with labels that match: made", nil, replace(stray), []string{d}},
 		{"nobody's, with labels of nobody: made", nil, replace(stray, inNoPool), nil},
 		{"nobody's, gets labels that match", objects(changed(stray, inNoPool)), replace(stray), []string{d}},
-		{"released by it, gets other labels", objects(changed(stray, releasedByD)), replace(stray, releasedByD, inNoPool), []string{d}},
+		{
+			"released by it, gets other labels",
+			objects(changed(stray, releasedByD)),
+			replace(stray, releasedByD, inNoPool),
+			[]string{d},
+		},
 		{"of an owner of the same name that is gone", nil, replace(stray, func(s *v1alpha1.MachineSet) {
 			s.OwnerReferences = ownedBy(aDeployment(), "MachineDeployment")
 			s.OwnerReferences[0].UID = "uid-before-the-restore"
@@ -152,7 +160,9 @@ func TestBothSeeThatASetChangedItsOwner(t *testing.T) {
 
 func inPlace(d *v1alpha1.MachineDeployment) {
 	d.Spec.Strategy.Type = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
-	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: v1alpha1.OrchestrationTypeAuto}
+	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{
+		OrchestrationType: v1alpha1.OrchestrationTypeAuto,
+	}
 }
 
 // updatingNode is the node of the old machine at a step of its update.
@@ -167,16 +177,27 @@ func updatingNode(reason string, changes ...func(*corev1.Node)) *corev1.Node {
 	}}, changes...)...)
 }
 
-// While a machine is updated its deployment can only wait. It learns of the result by the machine's phase, which the machine's
-// workflow sets from its node. A failed update and a late success after it signal the deployment, too.
+// While a machine is updated its deployment can only wait. It learns of the result by the machine's phase, which the
+// machine's workflow sets from its node. A failed update and a late success after it signal the deployment, too.
 func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	d, e := awake(aDeployment()), awake(otherDeployment())
 	inStep := inPhase(v1alpha1.MachineInPlaceUpdating)
 	succeeded, failed := inPhase(v1alpha1.MachineInPlaceUpdateSuccessful), inPhase(v1alpha1.MachineInPlaceUpdateFailed)
 	updating := changed(aMachine(), inStep)
 	theirSet := setNamed("s-e", ofOther)
-	theirs := changed(machineNamed("m-e"), inStep, func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(theirSet, "MachineSet") })
-	stack := append(rollingStack(inPlace), otherDeployment(), updatingNode(v1alpha1.ReasonReadyForUpdate), updating, theirSet, theirs)
+	theirs := changed(
+		machineNamed("m-e"),
+		inStep,
+		func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(theirSet, "MachineSet") },
+	)
+	stack := append(
+		rollingStack(inPlace),
+		otherDeployment(),
+		updatingNode(v1alpha1.ReasonReadyForUpdate),
+		updating,
+		theirSet,
+		theirs,
+	)
 	proveWakes(t, stack, []wakesRow{
 		{"it succeeded", nil, replace(updating, succeeded), []string{d}},
 		{"it failed", nil, replace(updating, failed), []string{d}},
@@ -187,16 +208,24 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 			m.Status.Conditions = machine.CopiedConditions(updatingNode(v1alpha1.ReasonUpdateSuccessful, unready))
 		}), nil},
 		{"what was done last", nil, replace(updating, func(m *v1alpha1.Machine) {
-			m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationInPlaceUpdate, State: v1alpha1.MachineStateProcessing}
+			m.Status.LastOperation = v1alpha1.LastOperation{
+				Type:  v1alpha1.MachineOperationInPlaceUpdate,
+				State: v1alpha1.MachineStateProcessing,
+			}
 		}), nil},
-		{"it succeeded before", objects(changed(updating, succeeded)), replace(updating, succeeded, func(m *v1alpha1.Machine) {
-			m.Status.LastOperation.Type = v1alpha1.MachineOperationInPlaceUpdate
-		}), nil},
+		{
+			"it succeeded before",
+			objects(changed(updating, succeeded)),
+			replace(updating, succeeded, func(m *v1alpha1.Machine) {
+				m.Status.LastOperation.Type = v1alpha1.MachineOperationInPlaceUpdate
+			}),
+			nil,
+		},
 	})
 }
 
-// The agent on the node reports to the machine, and the machine's phase to the deployment, which counts no result that the
-// machine has not seen.
+// The agent on the node reports to the machine, and the machine's phase to the deployment, which counts no result that
+// the machine has not seen.
 func TestTheNodeOfAnInPlaceUpdateTellsItsMachineOnly(t *testing.T) {
 	updating := changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)

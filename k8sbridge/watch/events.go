@@ -33,7 +33,10 @@ type event struct {
 func (e event) wake() wake { return wake{versions: observecache.MinVersions{e.resource: e.version}} }
 
 // handler returns the handler of an informer's events.
-func (b *Bridge) handler(resource observecache.Resource, informer cache.SharedIndexInformer) cache.ResourceEventHandler {
+func (b *Bridge) handler(
+	resource observecache.Resource,
+	informer cache.SharedIndexInformer,
+) cache.ResourceEventHandler {
 	pass := func(item any, deleted bool, version string) {
 		if object, ok := item.(metav1.Object); ok {
 			b.metrics.events.WithLabelValues(string(resource)).Inc()
@@ -115,7 +118,10 @@ func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
 		enqueueAll(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(class).Key()), e.wake(), 0)
 		b.orphans.check(refOf(class))
 	} else if c.children {
-		working := slices.DeleteFunc(b.cluster.MachinesOfClass(refOf(class).Key()), func(m *v1alpha1.Machine) bool { return m.Status.CurrentOperation == nil })
+		working := slices.DeleteFunc(
+			b.cluster.MachinesOfClass(refOf(class).Key()),
+			func(m *v1alpha1.Machine) bool { return m.Status.CurrentOperation == nil },
+		)
 		enqueueAll(b, run.KindMachine, working, e.wake(), 0)
 	}
 	if c.added || e.deleted { // a set without a class creates no machines
@@ -133,7 +139,8 @@ func enqueueAll[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w wake, 
 // enqueueNamespace enqueues the deployments and sets of a namespace to which a RolloutPolicy may apply.
 func (b *Bridge) enqueueNamespace(namespace string, w wake) {
 	b.each(func(k key) bool {
-		if k.namespace == namespace && slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment}, k.kind) {
+		if k.namespace == namespace &&
+			slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment}, k.kind) {
 			b.enqueue(k, w, 0)
 		}
 		return true
@@ -164,10 +171,12 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	if c.orphan { // sets that may adopt it, and the set that released it
 		enqueueAll(b, run.KindMachineSet, set.SetsSelecting(b.cluster, m), e.wake(), 0)
 	}
-	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); c.deployment && found && machine.HasDeployment(set) {
+	if set, found := b.cluster.Set(m.Namespace + "/" + controller(m)); c.deployment && found &&
+		machine.HasDeployment(set) {
 		b.enqueue(key{run.KindMachineDeployment, m.Namespace, controller(set)}, e.wake(), 0)
 	}
-	if c.node && (nodeOf(m) != "" && b.cluster.NodeOf(m) != nil || b.cluster.NodeToName(m) != nil) { // earlier events of the node enqueued no machine
+	if c.node && (nodeOf(m) != "" && b.cluster.NodeOf(m) != nil || b.cluster.NodeToName(m) != nil) {
+		// earlier events of the node enqueued no machine
 		b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, e.wake(), debounce)
 	}
 	if c.drained {
@@ -178,17 +187,17 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	}
 }
 
-// wakeQueue enqueues the machines whose turn to be drained comes next. The bridge does not know how many places are free: each of
-// these machines that finds one wakes others by its event, until all places are taken.
+// wakeQueue enqueues the machines whose turn to be drained comes next. The bridge does not know how many places are
+// free: each of these machines that finds one wakes others by its event, until all places are taken.
 func (b *Bridge) wakeQueue(w wake) {
 	for _, next := range drain.NextTurns(observedrain.Turns(b.cluster), drainsWoken) {
 		b.enqueue(key{run.KindMachine, next.Namespace, next.Name}, w, 0)
 	}
 }
 
-// handleSecret enqueues what may wait for a Secret: the machines of its classes for its data, the classes for its finalizer. A
-// change of the finalizer changes no data. The minimum versions of machines do not include Secrets: a call of the cloud that fails compares the
-// Secret that it used with the API server's.
+// handleSecret enqueues what may wait for a Secret: the machines of its classes for its data, the classes for its
+// finalizer. A change of the finalizer changes no data. The minimum versions of machines do not include Secrets: a call
+// of the cloud that fails compares the Secret that it used with the API server's.
 func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 	c := b.compare(e, secretFingerprints(secret))
 	for _, class := range class.ClassesOfSecret(b.cluster, secret.Namespace, secret.Name) {
@@ -229,7 +238,8 @@ func (b *Bridge) handleOwned(e event, kind, parentKind run.Kind, now fingerprint
 	return c
 }
 
-// rolloutNamed returns the workflow ID of the rollout that a deployment names; empty: none, or the object is no deployment.
+// rolloutNamed returns the workflow ID of the rollout that a deployment names; empty: none, or the object is no
+// deployment.
 func rolloutNamed(o metav1.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.MachineDeployment:
@@ -241,7 +251,8 @@ func rolloutNamed(o metav1.Object) string {
 	}
 }
 
-// change says which fingerprints of an object differ from those seen before. For a new or deleted object all of them do.
+// change says which fingerprints of an object differ from those seen before. For a new or deleted object all of them
+// do.
 type change struct {
 	added      bool // the object is new
 	spec       bool
@@ -249,14 +260,16 @@ type change struct {
 	health     bool
 	deployment bool
 	node       bool // a machine depends on another node than before
-	orphan     bool // the object has no controller, or had none when it was deleted, and a fingerprint of its parent changed
+	// the object has no controller, or had none when it was deleted, and a fingerprint of its parent changed
+	orphan     bool
 	drained    bool // the drain of a machine has ended, or has begun after it waited for its turn
 	outOfRange bool // a machine's provider has begun to report OutOfRange
 	parentNow  bool // the parents are enqueued at once
 
 	parentDebounced bool
 	parents         []string // the present and the former controller, if a fingerprint of the parent changed
-	classes         []string // the present and the former class of a machine, if the machine is new or deleted or the class changed
+	// the present and the former class of a machine, if the machine is new or deleted or the class changed
+	classes []string
 }
 
 // compare compares an object's fingerprints with those seen last, and stores them.

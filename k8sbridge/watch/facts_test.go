@@ -26,7 +26,8 @@ func fields(t reflect.Type, prefix string) (names []string) {
 		if !f.IsExported() {
 			continue
 		}
-		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() && f.Type != reflect.TypeFor[preserve.Annotation]() {
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() &&
+			f.Type != reflect.TypeFor[preserve.Annotation]() {
 			names = append(names, fields(f.Type, prefix+f.Name+".")...)
 			continue
 		}
@@ -57,9 +58,16 @@ func replace[T runtime.Object](o T, changes ...func(T)) func(*world) {
 	return func(w *world) { w.put(changed(o, changes...)) }
 }
 
-// proveFacts checks for each fact that decides about pending work that its change signals the object's workflow: at once,
-// debounced, or by the resync.
-func proveFacts(t *testing.T, facts reflect.Type, object metav1.Object, read func(*world) any, rows []factRow, never map[string]string) {
+// proveFacts checks for each fact that decides about pending work that its change signals the object's workflow: at
+// once, debounced, or by the resync.
+func proveFacts(
+	t *testing.T,
+	facts reflect.Type,
+	object metav1.Object,
+	read func(*world) any,
+	rows []factRow,
+	never map[string]string,
+) {
 	missing := map[string]bool{}
 	for _, name := range fields(facts, "") {
 		missing[name] = never[name] == ""
@@ -84,7 +92,12 @@ func proveFacts(t *testing.T, facts reflect.Type, object metav1.Object, read fun
 				assert.NotContains(t, w.asked(), awake(object), "no row of the resync")
 				w.pass(aResync)
 				asked := w.asked()
-				assert.True(t, slices.Contains(asked, awake(object)) || slices.Contains(asked, "start "+idOf(object)), "asked for %s", asked)
+				assert.True(
+					t,
+					slices.Contains(asked, awake(object)) || slices.Contains(asked, "start "+idOf(object)),
+					"asked for %s",
+					asked,
+				)
 			})
 		})
 	}
@@ -99,7 +112,8 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		require.True(t, found)
 		return machine.Facts(m, machine.Read(w.cluster, m), time.Time{})
 	}
-	pending, unhealthy := changed(aMachine(), inPhase(v1alpha1.MachinePending)), changed(aMachine(), inPhase(v1alpha1.MachineUnknown))
+	pending := changed(aMachine(), inPhase(v1alpha1.MachinePending))
+	unhealthy := changed(aMachine(), inPhase(v1alpha1.MachineUnknown))
 	failedOne := changed(aMachine(), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	})
@@ -125,7 +139,11 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	says := func(reason, message string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-				Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: born,
+				Type:               v1alpha1.NodeInPlaceUpdate,
+				Status:             corev1.ConditionTrue,
+				Reason:             reason,
+				Message:            message,
+				LastTransitionTime: born,
 			})
 		}
 	}
@@ -134,14 +152,29 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	template := func(c *v1alpha1.NodeTemplateSpec) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec = *c }
 	}
-	tainted := changed(aMachine(), template(&v1alpha1.NodeTemplateSpec{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "only", Effect: "NoExecute"}}}}))
+	tainted := changed(
+		aMachine(),
+		template(
+			&v1alpha1.NodeTemplateSpec{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "only", Effect: "NoExecute"}}}},
+		),
+	)
 	withCapacity := changed(aClass(), func(c *v1alpha1.MachineClass) {
-		c.Generation, c.NodeTemplate = 2, &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}}
+		c.Generation = 2
+		c.NodeTemplate = &v1alpha1.NodeTemplate{
+			VirtualCapacity: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")},
+		}
 	})
-	kept := changed(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow), func(m *v1alpha1.Machine) {
-		m.Status.CurrentStatus.PreserveExpiryTime = &born
-	})
-	whenFailed := changed(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed))
+	kept := changed(
+		aMachine(),
+		annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+		func(m *v1alpha1.Machine) {
+			m.Status.CurrentStatus.PreserveExpiryTime = &born
+		},
+	)
+	whenFailed := changed(
+		aMachine(),
+		annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed),
+	)
 	ill := []runtime.Object{unhealthy, changed(aNode(), unready)}
 	rows := []factRow{
 		{fact: "Deleting", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
@@ -149,45 +182,117 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{fact: "Finalizer", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
 		{fact: "ProviderID", resync: true, change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" })},
 		{fact: "Facts.Phase", resync: true, change: replace(aMachine(), inPhase(v1alpha1.MachineCrashLoopBackOff))},
-		{fact: "Facts.NodeName", resync: true, change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "other" })},
 		{
-			name: "that of a node that is there", fact: "Facts.NodeName", before: []runtime.Object{changed(nodeNamed("n-other"), unready)},
+			fact:   "Facts.NodeName",
+			resync: true,
+			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "other" }),
+		},
+		{
+			name:   "that of a node that is there",
+			fact:   "Facts.NodeName",
+			before: []runtime.Object{changed(nodeNamed("n-other"), unready)},
 			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-other" }),
 		},
-		{fact: "NodeFound", before: []runtime.Object{nameless, ofInstance("")}, change: func(w *world) { w.put(ofInstance("virtual:///i-m")) }},
-		{name: "a node that is new", fact: "NodeFound", before: []runtime.Object{nameless}, change: func(w *world) { w.put(ofInstance("virtual:///i-m")) }},
 		{
-			name: "the machine was later", fact: "NodeFound", before: []runtime.Object{changed(nameless, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }), ofInstance("virtual:///i-m")},
+			fact:   "NodeFound",
+			before: []runtime.Object{nameless, ofInstance("")},
+			change: func(w *world) { w.put(ofInstance("virtual:///i-m")) },
+		},
+		{
+			name:   "a node that is new",
+			fact:   "NodeFound",
+			before: []runtime.Object{nameless},
+			change: func(w *world) { w.put(ofInstance("virtual:///i-m")) },
+		},
+		{
+			name: "the machine was later",
+			fact: "NodeFound",
+			before: []runtime.Object{
+				changed(nameless, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
+				ofInstance("virtual:///i-m"),
+			},
 			change: func(w *world) { w.put(nameless) },
 		},
 		{fact: "Facts.NodeDeleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
-		{fact: "Facts.NodeWaits", before: []runtime.Object{pending, changed(aNode(), held)}, change: func(w *world) { w.put(aNode()) }},
+		{
+			fact:   "Facts.NodeWaits",
+			before: []runtime.Object{pending, changed(aNode(), held)},
+			change: func(w *world) { w.put(aNode()) },
+		},
 		{fact: "Facts.Due", resync: true, before: ill, change: replace(unhealthy, func(m *v1alpha1.Machine) {
-			m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue})
+			m.Status.Conditions = append(
+				m.Status.Conditions,
+				corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue},
+			)
 			m.OwnerReferences = nil // a machine without a set: otherwise its deployment is signaled
 		})},
 		{fact: "Facts.Granted", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
 		})},
-		{fact: "Facts.Preserved", resync: true, change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &born })},
-		{fact: "Facts.Timeout", before: ill, change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour }))},
-		{fact: "Facts.NoTimeout", before: ill, change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) }))},
-		{fact: "Facts.UpdateTimeout", before: ill, change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour }))},
-		{fact: "Facts.CreateBy", before: []runtime.Object{pending}, change: replace(pending, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour }))},
-		{fact: "Facts.UpdateResult", before: []runtime.Object{changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))}, change: replace(aNode(), func(n *corev1.Node) {
-			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
-		})},
+		{
+			fact:   "Facts.Preserved",
+			resync: true,
+			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &born }),
+		},
+		{
+			fact:   "Facts.Timeout",
+			before: ill,
+			change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour })),
+		},
+		{
+			fact:   "Facts.NoTimeout",
+			before: ill,
+			change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) })),
+		},
+		{
+			fact:   "Facts.UpdateTimeout",
+			before: ill,
+			change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour })),
+		},
+		{
+			fact:   "Facts.CreateBy",
+			before: []runtime.Object{pending},
+			change: replace(pending, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour })),
+		},
+		{
+			fact:   "Facts.UpdateResult",
+			before: []runtime.Object{changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))},
+			change: replace(aNode(), func(n *corev1.Node) {
+				n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
+			}),
+		},
 		{fact: "NodeExists", change: func(w *world) { w.remove(aNode()) }},
 		{fact: "Preservation.NodeExists", change: func(w *world) { w.remove(aNode()) }},
 		{fact: "Conditions", change: replace(aNode(), unready)},
-		{fact: "Conditions", name: "another reason", before: []runtime.Object{pending, changed(aNode(), unready)}, change: replace(changed(aNode(), unready), func(n *corev1.Node) {
-			n.Status.Conditions[0].Reason = "ContainerRuntimeDown"
-		})},
-		{fact: "Bad", before: ill, change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.NodeConditions = new("MemoryPressure") }))},
-		{fact: "Uncopied", change: replace(aNode(), func(n *corev1.Node) { n.Status.Conditions[0].Message = "kubelet is posting ready status" })},
+		{
+			fact:   "Conditions",
+			name:   "another reason",
+			before: []runtime.Object{pending, changed(aNode(), unready)},
+			change: replace(changed(aNode(), unready), func(n *corev1.Node) {
+				n.Status.Conditions[0].Reason = "ContainerRuntimeDown"
+			}),
+		},
+		{
+			fact:   "Bad",
+			before: ill,
+			change: replace(
+				unhealthy,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.NodeConditions = new("MemoryPressure") }),
+			),
+		},
+		{
+			fact: "Uncopied",
+			change: replace(
+				aNode(),
+				func(n *corev1.Node) { n.Status.Conditions[0].Message = "kubelet is posting ready status" },
+			),
+		},
 		{fact: "Carries.Finalizer", change: replace(aNode(), func(n *corev1.Node) { n.Finalizers = nil })},
 		{fact: "Carries.Labels", change: replace(aNode(), func(n *corev1.Node) { n.Labels = nil })},
-		{fact: "Carries.Annotations", change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged))},
+		{
+			fact:   "Carries.Annotations",
+			change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged)),
+		},
 		{fact: "Carries.Taints", before: []runtime.Object{tainted}, change: replace(aNode(), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "other", Effect: "NoExecute"}}
 		})},
@@ -195,46 +300,131 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			n.Status.Capacity = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
 		})},
 		{fact: "Carries.Deleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
-		{fact: "Wanted.Labels", change: replace(aMachine(), template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}}))},
-		{fact: "Wanted.Annotations", change: replace(aMachine(), template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"team": "a"}}}))},
+		{
+			fact: "Wanted.Labels",
+			change: replace(
+				aMachine(),
+				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}}),
+			),
+		},
+		{
+			fact: "Wanted.Annotations",
+			change: replace(
+				aMachine(),
+				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"team": "a"}}}),
+			),
+		},
 		{fact: "Wanted.Taints", change: func(w *world) { w.put(tainted) }},
 		{fact: "Wanted.Capacity", change: func(w *world) { w.put(withCapacity) }},
 		{fact: "Update.Candidate", change: replace(aNode(), labelled(v1alpha1.LabelCandidateForUpdate))},
 		{fact: "Update.Selected", change: replace(aNode(), chosen)},
 		{fact: "Update.Result", change: replace(aNode(), updateFailed)},
-		{fact: "Update.FailedReason", before: []runtime.Object{changed(aNode(), updateFailed, says("UpdateFailed", "The agent on the node gave no reason."))}, change: replace(aNode(), updateFailed,
-			says("UpdateFailed", "The agent on the node gave no reason."), annotated[*corev1.Node](v1alpha1.AnnotationUpdateFailedReason, "disk full"))},
-		{fact: "Update.Reason", before: []runtime.Object{changed(aNode(), chosen)}, change: replace(aNode(), chosen, says("SelectedForUpdate", ""))},
-		{fact: "Update.Message", before: []runtime.Object{changed(aNode(), updateFailed, says("UpdateFailed", ""))}, change: replace(aNode(), updateFailed, says("UpdateFailed", "somebody's"))},
-		{fact: "Update.Since", before: []runtime.Object{changed(aNode(), chosen)}, change: replace(aNode(), chosen, says("SelectedForUpdate", ""))},
-		{fact: "Update.Cordoned", before: []runtime.Object{changed(aNode(), chosen, says("DrainSuccessful", ""))}, change: replace(aNode(), chosen, says("DrainSuccessful", ""), func(n *corev1.Node) {
-			n.Spec.Unschedulable = true
-		})},
-		{fact: "Preservation.OnMachine", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
-		{fact: "Preservation.OnNode", change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
-		{fact: "Preservation.Failed", resync: true, before: []runtime.Object{whenFailed}, change: replace(whenFailed, inPhase(v1alpha1.MachineFailed))},
-		{fact: "Preservation.Expiry", resync: true, before: []runtime.Object{failedOne}, change: replace(failedOne, func(m *v1alpha1.Machine) {
-			m.Status.CurrentStatus.PreserveExpiryTime = &born
-		})},
-		{fact: "Preservation.Timeout", before: []runtime.Object{kept}, change: replace(kept, spec(func(c *v1alpha1.MachineConfiguration) { c.MachinePreserveTimeout = hour }))},
-		{fact: "Preservation.ScaleDownDisabled", before: []runtime.Object{kept}, change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"))},
-		{fact: "Preservation.DisabledByUs", before: []runtime.Object{kept}, change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"))},
+		{
+			fact: "Update.FailedReason",
+			before: []runtime.Object{
+				changed(aNode(), updateFailed, says("UpdateFailed", "The agent on the node gave no reason.")),
+			},
+			change: replace(
+				aNode(),
+				updateFailed,
+				says(
+					"UpdateFailed",
+					"The agent on the node gave no reason.",
+				),
+				annotated[*corev1.Node](v1alpha1.AnnotationUpdateFailedReason, "disk full"),
+			),
+		},
+		{
+			fact:   "Update.Reason",
+			before: []runtime.Object{changed(aNode(), chosen)},
+			change: replace(aNode(), chosen, says("SelectedForUpdate", "")),
+		},
+		{
+			fact:   "Update.Message",
+			before: []runtime.Object{changed(aNode(), updateFailed, says("UpdateFailed", ""))},
+			change: replace(aNode(), updateFailed, says("UpdateFailed", "somebody's")),
+		},
+		{
+			fact:   "Update.Since",
+			before: []runtime.Object{changed(aNode(), chosen)},
+			change: replace(aNode(), chosen, says("SelectedForUpdate", "")),
+		},
+		{
+			fact:   "Update.Cordoned",
+			before: []runtime.Object{changed(aNode(), chosen, says("DrainSuccessful", ""))},
+			change: replace(aNode(), chosen, says("DrainSuccessful", ""), func(n *corev1.Node) {
+				n.Spec.Unschedulable = true
+			}),
+		},
+		{
+			fact:   "Preservation.OnMachine",
+			change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+		},
+		{
+			fact:   "Preservation.OnNode",
+			change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+		},
+		{
+			fact:   "Preservation.Failed",
+			resync: true,
+			before: []runtime.Object{whenFailed},
+			change: replace(whenFailed, inPhase(v1alpha1.MachineFailed)),
+		},
+		{
+			fact:   "Preservation.Expiry",
+			resync: true,
+			before: []runtime.Object{failedOne},
+			change: replace(failedOne, func(m *v1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &born
+			}),
+		},
+		{
+			fact:   "Preservation.Timeout",
+			before: []runtime.Object{kept},
+			change: replace(kept, spec(func(c *v1alpha1.MachineConfiguration) { c.MachinePreserveTimeout = hour })),
+		},
+		{
+			fact:   "Preservation.ScaleDownDisabled",
+			before: []runtime.Object{kept},
+			change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true")),
+		},
+		{
+			fact:   "Preservation.DisabledByUs",
+			before: []runtime.Object{kept},
+			change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true")),
+		},
 		{fact: "Preservation.Tainted", change: replace(aNode(), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect}}
 		})},
 		{fact: "Preservation.Condition", change: replace(aNode(), func(n *corev1.Node) {
-			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.NodePreserved, Status: corev1.ConditionTrue})
+			n.Status.Conditions = append(
+				n.Status.Conditions,
+				corev1.NodeCondition{Type: v1alpha1.NodePreserved, Status: corev1.ConditionTrue},
+			)
 		})},
 	}
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
 	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
-		"Facts.NoTarget": "a flag of the process", "Facts.Name": "never changes", "Facts.Created": "never changes", "Wanted.MachineName": "never changes",
-		"Facts.Alone":    "the owner of its set: only a machine that is due needs it",
-		"Facts.Instance": byPlan, "Facts.Healthy": byPlan, "Facts.Why": byPlan, "Facts.BadSince": byPlan,
-		"Facts.Now": byTime, "Preservation.Now": byTime, "Facts.Breaker": byTime,
-		"Facts.Since": record, "Facts.UnhealthySince": record, "Facts.RecoveredAt": record, "Facts.InstanceGoneAt": record, "Preservation.Drained": record,
-		"Preservation.LastApplied": record, "Stuck": "for the activity to say",
-		"Facts.NodeGone": "the activity asks the API server; the row of NodeExists wakes the machine",
-		"Emptied":        "our own record: from then on the machine hears less",
+		"Facts.NoTarget":           "a flag of the process",
+		"Facts.Name":               "never changes",
+		"Facts.Created":            "never changes",
+		"Wanted.MachineName":       "never changes",
+		"Facts.Alone":              "the owner of its set: only a machine that is due needs it",
+		"Facts.Instance":           byPlan,
+		"Facts.Healthy":            byPlan,
+		"Facts.Why":                byPlan,
+		"Facts.BadSince":           byPlan,
+		"Facts.Now":                byTime,
+		"Preservation.Now":         byTime,
+		"Facts.Breaker":            byTime,
+		"Facts.Since":              record,
+		"Facts.UnhealthySince":     record,
+		"Facts.RecoveredAt":        record,
+		"Facts.InstanceGoneAt":     record,
+		"Preservation.Drained":     record,
+		"Preservation.LastApplied": record,
+		"Stuck":                    "for the activity to say",
+		"Facts.NodeGone":           "the activity asks the API server; the row of NodeExists wakes the machine",
+		"Emptied":                  "our own record: from then on the machine hears less",
 	})
 }

@@ -20,12 +20,14 @@ import (
 	"millwright/observe/set"
 )
 
-// fingerprints of an object say which of its changes affect which workflows. Fields that only the object's own workflow writes
-// do not signal that workflow, because a run that wrote decides again by itself. They signal the controller's workflow.
+// fingerprints of an object say which of its changes affect which workflows. Fields that only the object's own workflow
+// writes do not signal that workflow, because a run that wrote decides again by itself. They signal the controller's
+// workflow.
 type fingerprints struct {
-	spec            uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
-	parentNow       uint64 // signals the controller's workflow at once: the controller; of a set all but size and progress
-	parentDebounced uint64 // signals the controller's workflow debounced: of a machine the other fields; of a set its progress
+	spec      uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
+	parentNow uint64 // signals the controller's workflow at once: the controller; of a set all but size and progress
+	// signals the controller's workflow debounced: of a machine the other fields; of a set its progress
+	parentDebounced uint64
 	children        uint64 // signals the workflows of the objects that it controls, at once
 	health          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
 	parent          string // name of the controller
@@ -35,7 +37,8 @@ type fingerprints struct {
 	guarded         bool   // our finalizer is set: its removal signals the object's workflow
 	draining        bool   // a machine's node is drained, or waits for its turn
 	queued          bool   // it waits for its turn
-	outOfRange      bool   // the provider reports OutOfRange for a machine: several instances, or none where there should be one
+	// the provider reports OutOfRange for a machine: several instances, or none where there should be one
+	outOfRange bool
 }
 
 // hash returns a number that differs when the parts differ.
@@ -47,8 +50,8 @@ func hash(parts ...any) uint64 {
 	return h.Sum64()
 }
 
-// foreign returns the labels and annotations that others write. The machine priority is left out: the default that we write
-// means the same as its absence, and drain.Priority is compared instead.
+// foreign returns the labels and annotations that others write. The machine priority is left out: the default that we
+// write means the same as its absence, and drain.Priority is compared instead.
 func foreign(o metav1.Object) [2]map[string]string {
 	var result [2]map[string]string
 	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
@@ -77,9 +80,23 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	return fingerprints{
 		spec:      hash(m.UID, spec, deleting(m), foreign(m)),
 		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
-		parentDebounced: hash(phase, operation, check, marked, deleting(m), foreign(m), labels, spec, machine.ReadySince(m),
-			drain.Priority(m), blocked, standsStill(m), machine.IsPreserved(m), m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
-			machine.HasJoined(m)),
+		parentDebounced: hash(
+			phase,
+			operation,
+			check,
+			marked,
+			deleting(m),
+			foreign(m),
+			labels,
+			spec,
+			machine.ReadySince(m),
+			drain.Priority(m),
+			blocked,
+			standsStill(m),
+			machine.IsPreserved(m),
+			m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+			machine.HasJoined(m),
+		),
 		parent:     controller(m),
 		class:      m.Spec.Class.Name,
 		node:       cmp.Or(nodeOf(m), cache.UnnamedInstanceOf(m)),
@@ -99,8 +116,8 @@ func standsStill(m *v1alpha1.Machine) string {
 	return ""
 }
 
-// nodeOf returns the name of the node that a machine depends on: none before its creation is on record, and none after its
-// drain.
+// nodeOf returns the name of the node that a machine depends on: none before its creation is on record, and none after
+// its drain.
 func nodeOf(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	created := phase != "" && phase != v1alpha1.MachineCrashLoopBackOff
@@ -113,9 +130,9 @@ func nodeOf(m *v1alpha1.Machine) string {
 // outOfRange is the provider's code that starts a sweep for orphans, as in MCM.
 const outOfRange = "OutOfRange"
 
-// readByDeployment is what a deployment reads directly from its machines, without waiting for the set's status: whether a
-// machine is Running and not being deleted, whether it waits for its replacement, the state of its in-place update, and the
-// autoscaler's mark.
+// readByDeployment is what a deployment reads directly from its machines, without waiting for the set's status: whether
+// a machine is Running and not being deleted, whether it waits for its replacement, the state of its in-place update,
+// and the autoscaler's mark.
 func readByDeployment(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	if runs := phase == v1alpha1.MachineRunning && !deleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
@@ -127,8 +144,8 @@ func readByDeployment(m *v1alpha1.Machine) string {
 	return string(phase) + m.Labels[v1alpha1.LabelUpdateResult] + m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]
 }
 
-// setFingerprints returns the fingerprints of a set. The generation covers fields of the spec that this version does not know.
-// The set's controller decides when its failed machines are replaced.
+// setFingerprints returns the fingerprints of a set. The generation covers fields of the spec that this version does
+// not know. The set's controller decides when its failed machines are replaced.
 func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
 	spec.Replicas = 0 // its deployment wrote the size, or sees it in the status that follows
@@ -136,9 +153,23 @@ func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	for _, m := range status.FailedMachines {
 		failed = append(failed, m.Name)
 	}
-	counts := []int32{status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.PreservedFailedReplicas}
+	counts := []int32{
+		status.Replicas,
+		status.FullyLabeledReplicas,
+		status.ReadyReplicas,
+		status.AvailableReplicas,
+		status.PreservedFailedReplicas,
+	}
 	return fingerprints{
-		spec:            hash(s.UID, s.Spec, s.Generation, deleting(s), cache.IsOrphaning(s), foreign(s), metav1.GetControllerOf(s)),
+		spec: hash(
+			s.UID,
+			s.Spec,
+			s.Generation,
+			deleting(s),
+			cache.IsOrphaning(s),
+			foreign(s),
+			metav1.GetControllerOf(s),
+		),
 		parentNow:       hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, set.Blocked(s), foreign(s)),
 		parentDebounced: hash(counts, status.ObservedGeneration, status.ObservedReplicas, set.StandsStill(s)),
 		parent:          controller(s),
@@ -156,15 +187,20 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	}
 }
 
-// classFingerprints returns the fingerprints of a class. Whether a worker serves its provider signals its machines that are at work. Its spec signals its own workflow and those of its machines that are
-// not calm. The generation covers all of its content.
+// classFingerprints returns the fingerprints of a class. Whether a worker serves its provider signals its machines that
+// are at work. Its spec signals its own workflow and those of its machines that are not calm. The generation covers all
+// of its content.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
-	return fingerprints{spec: hash(c.UID, c.Generation, deleting(c)), children: hash(class.Unserved(c)), guarded: cache.HasFinalizer(c.Finalizers)}
+	return fingerprints{
+		spec:     hash(c.UID, c.Generation, deleting(c)),
+		children: hash(class.Unserved(c)),
+		guarded:  cache.HasFinalizer(c.Finalizers),
+	}
 }
 
-// secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data; its version says that they
-// changed. If our finalizer or the deletion timestamp changed, the version changed for that reason only; that affects the
-// classes that refer to the Secret, its parents.
+// secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data; its version says that
+// they changed. If our finalizer or the deletion timestamp changed, the version changed for that reason only; that
+// affects the classes that refer to the Secret, its parents.
 func secretFingerprints(s metav1.Object) fingerprints {
 	return fingerprints{
 		spec:            hash(s.GetUID(), s.GetResourceVersion()),
@@ -172,12 +208,22 @@ func secretFingerprints(s metav1.Object) fingerprints {
 	}
 }
 
-// nodeFingerprints covers the fields that health checks and node syncs read, without heartbeats. The fingerprint health leaves
-// out the condition that a deletion writes.
+// nodeFingerprints covers the fields that health checks and node syncs read, without heartbeats. The fingerprint health
+// leaves out the condition that a deletion writes.
 func nodeFingerprints(n *corev1.Node) fingerprints {
 	conditions := machine.CopiedConditions(n)
-	spec := hash(n.UID, conditions, n.Labels, n.Annotations, n.Finalizers, n.Spec.Taints, n.Spec.Unschedulable, n.Spec.ProviderID,
-		n.Status.Capacity, deleting(n))
+	spec := hash(
+		n.UID,
+		conditions,
+		n.Labels,
+		n.Annotations,
+		n.Finalizers,
+		n.Spec.Taints,
+		n.Spec.Unschedulable,
+		n.Spec.ProviderID,
+		n.Status.Capacity,
+		deleting(n),
+	)
 	written := func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeTerminating }
 	return fingerprints{spec: spec, health: hash(n.UID, slices.DeleteFunc(conditions, written), deleting(n))}
 }

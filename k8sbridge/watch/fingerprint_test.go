@@ -104,7 +104,11 @@ func TestMachineFingerprints(t *testing.T) {
 		}, none},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, which(machineFingerprints(aMachine()), machineFingerprints(changed(aMachine(), row.change))))
+			assert.Equal(
+				t,
+				row.want,
+				which(machineFingerprints(aMachine()), machineFingerprints(changed(aMachine(), row.change))),
+			)
 		})
 	}
 }
@@ -179,7 +183,11 @@ func TestGroupFingerprints(t *testing.T) {
 		{"a wish: a step is passed", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "1/1 ann"), []string{"spec"}},
 	} {
 		t.Run("deployment: "+row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, which(deploymentFingerprints(aDeployment()), deploymentFingerprints(changed(aDeployment(), row.change))))
+			assert.Equal(
+				t,
+				row.want,
+				which(deploymentFingerprints(aDeployment()), deploymentFingerprints(changed(aDeployment(), row.change))),
+			)
 		})
 	}
 }
@@ -219,12 +227,27 @@ func TestNodeFingerprints(t *testing.T) {
 // standing is what a report writes about a machine that stands still.
 func standing(cause string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		m.Status.CurrentOperation = &v1alpha1.Operation{Step: "sync-node", Cause: cause, BlockedBy: []string{"NodeRefused"}, Since: metav1.Unix(1_700_000_000, 0), WaitsFor: cause}
-		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineBlocked, Status: corev1.ConditionTrue, Reason: "NodeRefused", Message: cause})
+		m.Status.CurrentOperation = &v1alpha1.Operation{
+			Step:      "sync-node",
+			Cause:     cause,
+			BlockedBy: []string{"NodeRefused"},
+			Since:     metav1.Unix(1_700_000_000, 0),
+			WaitsFor:  cause,
+		}
+		m.Status.Conditions = append(
+			m.Status.Conditions,
+			corev1.NodeCondition{
+				Type:    v1alpha1.MachineBlocked,
+				Status:  corev1.ConditionTrue,
+				Reason:  "NodeRefused",
+				Message: cause,
+			},
+		)
 	}
 }
 
-// A calm set and a calm deployment are woken by a machine that stands still: their statuses have to say so, and later that it does not.
+// A calm set and a calm deployment are woken by a machine that stands still: their statuses have to say so, and later
+// that it does not.
 func TestWhatStandsStillWakesThoseAboveIt(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		w.took()
@@ -233,7 +256,10 @@ func TestWhatStandsStillWakesThoseAboveIt(t *testing.T) {
 		assert.Contains(t, w.asked(), awake(aSet()))
 		s := aSet()
 		s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
-			Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: "NodeRefused", Message: "1 of 1 machine waits",
+			Type:    v1alpha1.MachineSetBlocked,
+			Status:  v1alpha1.ConditionTrue,
+			Reason:  "NodeRefused",
+			Message: "1 of 1 machine waits",
 		})
 		w.put(s)
 		w.pass(2 * time.Second)

@@ -33,7 +33,12 @@ func TestDeletedMachine(t *testing.T) {
 		calls := w.took()
 		require.NotEmpty(t, calls)
 		c := calls[len(calls)-1]
-		assert.Equal(t, "signal "+idOf(aMachine()), c.verb+" "+c.id, "a signal does not start a run for an object that is gone")
+		assert.Equal(
+			t,
+			"signal "+idOf(aMachine()),
+			c.verb+" "+c.id,
+			"a signal does not start a run for an object that is gone",
+		)
 		assert.True(t, c.changed.Deleting)
 		assert.Equal(t, "uid-m", c.changed.UID)
 		w.pass(20 * time.Second)
@@ -88,7 +93,12 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 		w.remove(first)
 		w.put(second)
 		w.flush()
-		assert.Subset(t, w.asked(), []string{"signal " + idOf(first), awake(second)}, "the new object does not wait for the old one")
+		assert.Subset(
+			t,
+			w.asked(),
+			[]string{"signal " + idOf(first), awake(second)},
+			"the new object does not wait for the old one",
+		)
 	})
 	inWorld(t, []runtime.Object{first}, func(w *world) {
 		w.took()
@@ -102,7 +112,12 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 		w.reply(nil, 0)
 		w.took()
 		w.pass(10 * time.Second)
-		assert.Subset(t, w.asked(), []string{"signal " + idOf(first), "signal " + idOf(second), awake(third)}, "no workflow waits for a deleted object")
+		assert.Subset(
+			t,
+			w.asked(),
+			[]string{"signal " + idOf(first), "signal " + idOf(second), awake(third)},
+			"no workflow waits for a deleted object",
+		)
 	})
 }
 
@@ -118,14 +133,19 @@ func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
 			calls[c.verb+" "+c.id] = c
 		}
 		require.Contains(t, calls, "signal "+idOf(first))
-		assert.Equal(t, version, calls["signal "+idOf(first)].changed.Versions[observecache.Machines], "a cache that old still has the first")
+		assert.Equal(
+			t,
+			version,
+			calls["signal "+idOf(first)].changed.Versions[observecache.Machines],
+			"a cache that old still has the first",
+		)
 		assert.Contains(t, calls, awake(second))
 		assert.Equal(t, 1, w.seen(), "the first is forgotten")
 	})
 }
 
-// A deletion that the watch missed is reported with the object as it was before. A cache with that version does not show the
-// deletion.
+// A deletion that the watch missed is reported with the object as it was before. A cache with that version does not
+// show the deletion.
 func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		version := w.put(changed(aMachine(), inPhase(v1alpha1.MachineRunning)))
@@ -154,7 +174,8 @@ func TestDeletedSetAndDeployment(t *testing.T) {
 	})
 }
 
-// A rollout may be open although its deployment's workflow is not: only the bridge can signal it that the deployment is gone.
+// A rollout may be open although its deployment's workflow is not: only the bridge can signal it that the deployment is
+// gone.
 func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 	for name, row := range map[string]struct {
 		closed string

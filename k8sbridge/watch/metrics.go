@@ -18,16 +18,22 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		return c
 	}
 	return &Metrics{
-		events:   counter("millwright_bridge_events_total", "Events received from the API server.", "resource"),
-		signals:  counter("millwright_bridge_signals_total", "Signals sent to workflows.", "kind"),
-		calm:     counter("millwright_bridge_calm_total", "Evaluations that sent no signal: the object was calm.", "kind"),
-		failures: counter("millwright_bridge_signal_failures_total", "Signals that Temporal did not take; each is tried again.", "kind"),
+		events:  counter("millwright_bridge_events_total", "Events received from the API server.", "resource"),
+		signals: counter("millwright_bridge_signals_total", "Signals sent to workflows.", "kind"),
+		calm:    counter("millwright_bridge_calm_total", "Evaluations that sent no signal: the object was calm.", "kind"),
+		failures: counter(
+			"millwright_bridge_signal_failures_total",
+			"Signals that Temporal did not take; each is tried again.",
+			"kind",
+		),
 	}
 }
 
 // NewLeading registers the gauge of the leadership of a bridge. Call it once for each registry.
 func NewLeading(registry prometheus.Registerer) prometheus.Gauge {
-	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."})
+	leading := prometheus.NewGauge(
+		prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."},
+	)
 	registry.MustRegister(leading)
 	return leading
 }

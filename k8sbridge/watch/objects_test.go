@@ -97,7 +97,11 @@ func reporting(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.
 	return reportingBelow(bareDeployment(), s, machines...)
 }
 
-func reportingBelow(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
+func reportingBelow(
+	d *v1alpha1.MachineDeployment,
+	s *v1alpha1.MachineSet,
+	machines ...*v1alpha1.Machine,
+) *v1alpha1.MachineSet {
 	return reportingOf(s, set.Around{Members: machines, Deployment: d})
 }
 
@@ -117,7 +121,10 @@ func machineNamed(name string) *v1alpha1.Machine {
 	m.Spec = template().Spec
 	m.Spec.ProviderID = "virtual:///i-" + name
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
-	m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationCreate, State: v1alpha1.MachineStateSuccessful}
+	m.Status.LastOperation = v1alpha1.LastOperation{
+		Type:  v1alpha1.MachineOperationCreate,
+		State: v1alpha1.MachineStateSuccessful,
+	}
 	m.Status.Conditions = machine.CopiedConditions(nodeNamed("n-" + name))
 	return m
 }

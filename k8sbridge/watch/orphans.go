@@ -25,8 +25,8 @@ type Schedules interface {
 	GetHandle(ctx context.Context, id string) client.ScheduleHandle
 }
 
-// sweeps keeps a schedule for each class, by which Temporal starts sweeps for orphans. It has its own queue and one worker, so
-// that it never delays signals.
+// sweeps keeps a schedule for each class, by which Temporal starts sweeps for orphans. It has its own queue and one
+// worker, so that it never delays signals.
 type sweeps struct {
 	installation run.Installation
 	cluster      *cache.Cluster
@@ -49,8 +49,8 @@ type task struct {
 // list is the task that compares the list of all schedules with the classes.
 var list = task{}
 
-// SweepOrphans makes the bridge keep a schedule of sweeps for each class, with this interval. Zero deletes all schedules. Call
-// it before Run; without it the bridge changes no schedule.
+// SweepOrphans makes the bridge keep a schedule of sweeps for each class, with this interval. Zero deletes all
+// schedules. Call it before Run; without it the bridge changes no schedule.
 func (b *Bridge) SweepOrphans(schedules Schedules, every time.Duration) {
 	b.orphans.schedules, b.orphans.every = schedules, every
 }
@@ -103,8 +103,8 @@ func (s *sweeps) checkAll() {
 // check enqueues a check of the schedule of a class.
 func (s *sweeps) check(class cache.Ref) { s.queue.Add(task{class: class}) }
 
-// trigger starts a sweep over a class early, unless one was started early within triggerInterval: one sweep is enough for a
-// hundred machines with the same problem.
+// trigger starts a sweep over a class early, unless one was started early within triggerInterval: one sweep is enough
+// for a hundred machines with the same problem.
 func (s *sweeps) trigger(namespace, name string) {
 	if s.schedules == nil || s.every == 0 {
 		return
@@ -138,14 +138,24 @@ func (s *sweeps) do(ctx context.Context, t task) {
 		return
 	}
 	s.metrics.failures.WithLabelValues(string(run.KindOrphanCollection)).Inc()
-	s.log.Warn("a schedule is not as it should be, will try again", "namespace", t.class.Namespace, "class", t.class.Name, "early", t.start, "error", err)
+	s.log.Warn(
+		"a schedule is not as it should be, will try again",
+		"namespace",
+		t.class.Namespace,
+		"class",
+		t.class.Name,
+		"early",
+		t.start,
+		"error",
+		err,
+	)
 	if !t.start {
 		s.queue.AddAfter(t, scheduleRetry)
 	}
 }
 
-// keep creates, updates or deletes the schedule of a class. A class that is being deleted is swept as long as it has machines:
-// their instances may become orphans.
+// keep creates, updates or deletes the schedule of a class. A class that is being deleted is swept as long as it has
+// machines: their instances may become orphans.
 func (s *sweeps) keep(ctx context.Context, ref cache.Ref) error {
 	class, found := s.cluster.Class(ref.Key())
 	if !found || refOf(class) != ref || s.every == 0 || class.Provider == "" ||
@@ -158,8 +168,8 @@ func (s *sweeps) keep(ctx context.Context, ref cache.Ref) error {
 	return s.ensure(ctx, s.wanted(class))
 }
 
-// start starts a sweep now. Temporal skips it while another one runs, but not while the schedule is paused, which is checked
-// here. A schedule that does not exist yet is about to be created.
+// start starts a sweep now. Temporal skips it while another one runs, but not while the schedule is paused, which is
+// checked here. A schedule that does not exist yet is about to be created.
 func (s *sweeps) start(ctx context.Context, ref cache.Ref) error {
 	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
@@ -174,8 +184,9 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// compare deletes the schedules of classes that were deleted while no bridge ran, and enqueues a check of each class that has no schedule
-// in the list: somebody deleted it, or Temporal has lost its data. A schedule gets into the list a little after its creation.
+// compare deletes the schedules of classes that were deleted while no bridge ran, and enqueues a check of each class
+// that has no schedule in the list: somebody deleted it, or Temporal has lost its data. A schedule gets into the list a
+// little after its creation.
 func (s *sweeps) compare(ctx context.Context) error {
 	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {

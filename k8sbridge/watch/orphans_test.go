@@ -127,7 +127,9 @@ func (e *entry) Update(_ context.Context, options client.ScheduleUpdateOptions) 
 	if err := e.of.enter("update", e.id, true); err != nil {
 		return err
 	}
-	update, err := options.DoUpdate(client.ScheduleUpdateInput{Description: client.ScheduleDescription{Schedule: e.of.there[e.id]}})
+	update, err := options.DoUpdate(
+		client.ScheduleUpdateInput{Description: client.ScheduleDescription{Schedule: e.of.there[e.id]}},
+	)
 	if err != nil {
 		return err
 	}
@@ -174,7 +176,11 @@ func (f *timetable) schedule(t *testing.T, id string) (client.Schedule, orphan.I
 	defer f.mu.Unlock()
 	schedule := f.there[id]
 	var input orphan.Input
-	require.NoError(t, converter.GetDefaultDataConverter().FromPayload(schedule.Action.(*client.ScheduleWorkflowAction).Args[0].(*commonpb.Payload), &input))
+	require.NoError(
+		t,
+		converter.GetDefaultDataConverter().
+			FromPayload(schedule.Action.(*client.ScheduleWorkflowAction).Args[0].(*commonpb.Payload), &input),
+	)
 	return schedule, input
 }
 
@@ -202,9 +208,17 @@ func TestAClassGetsASchedule(t *testing.T) {
 	sweeping(t, f, calmStack(), func(w *world) {
 		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
 		schedule, input := f.schedule(t, smallSweeps)
-		assert.Equal(t, orphan.Input{Class: cache.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"}, input)
+		assert.Equal(
+			t,
+			orphan.Input{Class: cache.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"},
+			input,
+		)
 		action := schedule.Action.(*client.ScheduleWorkflowAction)
-		assert.Equal(t, []any{"OrphanCollection", "garden/machines", smallSweeps}, []any{action.Workflow, action.TaskQueue, action.ID})
+		assert.Equal(
+			t,
+			[]any{"OrphanCollection", "garden/machines", smallSweeps},
+			[]any{action.Workflow, action.TaskQueue, action.ID},
+		)
 		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), action.TypedSearchAttributes)
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
@@ -267,7 +281,9 @@ func TestAScheduleGoesWithItsClass(t *testing.T) {
 
 func TestANewLeaderDropsWhatIsLeft(t *testing.T) {
 	f := newTimetable()
-	f.there["garden/orphans/ns/small/uid-former"], f.there["somebody-elses"], f.there["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}, client.Schedule{}, client.Schedule{}
+	f.there["garden/orphans/ns/small/uid-former"] = client.Schedule{}
+	f.there["somebody-elses"] = client.Schedule{}
+	f.there["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
 	sweeping(t, f, calmStack(), func(*world) {
 		asked := f.did()
 		slices.Sort(asked)
@@ -302,7 +318,11 @@ func TestABridgeThatIsNotAskedLeavesSchedulesAlone(t *testing.T) {
 }
 
 func saysOutOfRange(m *v1alpha1.Machine) {
-	m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationCreate, State: v1alpha1.MachineStateFailed, ErrorCode: "OutOfRange"}
+	m.Status.LastOperation = v1alpha1.LastOperation{
+		Type:      v1alpha1.MachineOperationCreate,
+		State:     v1alpha1.MachineStateFailed,
+		ErrorCode: "OutOfRange",
+	}
 }
 
 func TestOutOfRangeStartsOneSweep(t *testing.T) {

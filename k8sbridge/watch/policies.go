@@ -11,10 +11,14 @@ const (
 	senders     = 32                     // concurrent signals, each to another object
 	retryFirst  = 500 * time.Millisecond // back-off after a failed signal, doubling
 	retryMost   = time.Minute
-	resyncEach  = time.Minute      // Source: docs/adr/0007-resync.md
-	pollersEach = 20 * time.Second // interval of the questions who serves a provider. Source: a missing worker is to be named within a minute
-	callsEach   = 10 * time.Second // interval of the looks for calls of a provider that have been open for long. Source: a twelfth of the shortest such time
-	drainsWoken = 5                // machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
+	resyncEach  = time.Minute // Source: docs/adr/0007-resync.md
+	// interval of the questions who serves a provider. Source: a missing worker is to be named within a minute
+	pollersEach = 20 * time.Second
+	// interval of the looks for calls of a provider that have been open for long. Source: a twelfth of the shortest such
+	// time
+	callsEach = 10 * time.Second
+	// machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
+	drainsWoken = 5
 )
 
 // DefaultOrphanPeriod is the time between two sweeps for orphans. Source: MCM's flag of the same name.
@@ -22,11 +26,13 @@ const DefaultOrphanPeriod = 15 * time.Minute
 
 // Intervals of the schedules of sweeps. Source: docs/adr/0016-orphans.md.
 const (
-	checkSchedules  = 10 * time.Minute // interval of the check of each schedule: somebody may have changed it
-	listSchedules   = time.Minute      // interval of one list of all schedules: one may have been deleted, or Temporal may have lost its data
-	scheduleRetry   = time.Minute      // after a failed request about a schedule
-	triggerInterval = time.Minute      // least time between two sweeps that are triggered early for one class
-	catchUp         = time.Minute      // a sweep that is later than this, because Temporal was unavailable, is skipped
-	jitterShare     = 10               // each begins up to a tenth of the period late, so that not all classes are swept at once
-	jitterMost      = time.Minute
+	checkSchedules = 10 * time.Minute // interval of the check of each schedule: somebody may have changed it
+	// interval of one list of all schedules: one may have been deleted, or Temporal may have lost its data
+	listSchedules   = time.Minute
+	scheduleRetry   = time.Minute // after a failed request about a schedule
+	triggerInterval = time.Minute // least time between two sweeps that are triggered early for one class
+	catchUp         = time.Minute // a sweep that is later than this, because Temporal was unavailable, is skipped
+	// each begins up to a tenth of the period late, so that not all classes are swept at once
+	jitterShare = 10
+	jitterMost  = time.Minute
 )

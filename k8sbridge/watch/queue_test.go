@@ -24,8 +24,8 @@ func inDrain(name string, queued bool) *v1alpha1.Machine {
 	})
 }
 
-// workers begins the drain of each machine that was signaled and whose turn has come, until no signal arrives any more. It returns
-// how many have begun.
+// workers begins the drain of each machine that was signaled and whose turn has come, until no signal arrives any more.
+// It returns how many have begun.
 func (w *world) workers(most int) (begun int) {
 	for signaled := true; signaled; {
 		w.pass(signalPause)
@@ -73,8 +73,8 @@ func TestPlacesThatBecomeFreeTogetherAreAllTaken(t *testing.T) {
 	})
 }
 
-// The bridge does not know the limit. When the workers have restarted with a higher one, the next resync wakes the first machines, and
-// each that begins wakes others.
+// The bridge does not know the limit. When the workers have restarted with a higher one, the next resync wakes the
+// first machines, and each that begins wakes others.
 func TestALimitThatWasRaised(t *testing.T) {
 	inWorld(t, queueOf(10, 30), func(w *world) {
 		w.took()

@@ -89,7 +89,8 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 	}
 }
 
-// Changes of its machines signal a set debounced; a deletion signals it at once, because another machine may take the place.
+// Changes of its machines signal a set debounced; a deletion signals it at once, because another machine may take the
+// place.
 func TestNewsOfMachinesAreGathered(t *testing.T) {
 	second := machineNamed("second")
 	inWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
@@ -99,7 +100,9 @@ func TestNewsOfMachinesAreGathered(t *testing.T) {
 		}
 		start, last := time.Now(), ""
 		for i := range 10 {
-			last = w.put(changed(aMachine(), inPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])))
+			last = w.put(
+				changed(aMachine(), inPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
+			)
 			w.pass(20 * time.Millisecond)
 		}
 		w.pass(5 * time.Second)
@@ -149,7 +152,10 @@ func TestOneSignalUnderWayPerObject(t *testing.T) {
 func TestSignalsInAll(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 1000 {
-		objects = append(objects, changed(machineNamed(strconv.Itoa(i)), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
+		objects = append(
+			objects,
+			changed(machineNamed(strconv.Itoa(i)), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
+		)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, objects...)
@@ -173,7 +179,14 @@ func TestSignalsInAll(t *testing.T) {
 func TestCalmObjectsDoNotStandInLine(t *testing.T) {
 	objects := []runtime.Object{aClass()}
 	for i := range 1000 {
-		objects = append(objects, changed(machineNamed(strconv.Itoa(i)), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
+		objects = append(
+			objects,
+			changed(
+				machineNamed(strconv.Itoa(i)),
+				inPhase(v1alpha1.MachineFailed),
+				func(m *v1alpha1.Machine) { m.OwnerReferences = nil },
+			),
+		)
 	}
 	inWorld(t, objects, func(w *world) {
 		assert.Empty(t, w.asked())
@@ -194,8 +207,19 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 		last := w.scale(3)
 		w.pass(16*time.Second - 200*time.Millisecond)
 		calls := w.took()
-		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond, 7500 * time.Millisecond, 15500 * time.Millisecond},
-			times(calls), "less and less often, also while the object changes")
+		assert.Equal(
+			t,
+			[]time.Duration{
+				0,
+				500 * time.Millisecond,
+				1500 * time.Millisecond,
+				3500 * time.Millisecond,
+				7500 * time.Millisecond,
+				15500 * time.Millisecond,
+			},
+			times(calls),
+			"less and less often, also while the object changes",
+		)
 		assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "with what happened meanwhile")
 		w.reply(nil, 0)
 		w.pass(20 * time.Second)

@@ -17,7 +17,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// watched returns the caches of the objects that have a workflow, by its kind. Without Cluster API there are none of its kinds.
+// watched returns the caches of the objects that have a workflow, by its kind. Without Cluster API there are none of
+// its kinds.
 func (b *Bridge) watched() map[run.Kind]cache.SharedIndexInformer {
 	informers := map[run.Kind]cache.SharedIndexInformer{}
 	for kind, resource := range map[run.Kind]observecache.Resource{
@@ -52,8 +53,9 @@ func (b *Bridge) sweep() {
 	})
 }
 
-// resync makes sure, each minute, that every object that is not calm has an open run. At first it wakes the runs whose objects
-// are gone; if that fails, again after a minute. It also wakes the machines whose turn to be drained comes next.
+// resync makes sure, each minute, that every object that is not calm has an open run. At first it wakes the runs whose
+// objects are gone; if that fails, again after a minute. It also wakes the machines whose turn to be drained comes
+// next.
 func (b *Bridge) resync(ctx context.Context) {
 	for strays := true; ; {
 		if strays {
@@ -73,16 +75,17 @@ func (b *Bridge) resync(ctx context.Context) {
 	}
 }
 
-// ensure gives an object that is not calm an open run by a plain start, which adds no event to a run that is open already. If
-// the pending work should have been done within a second, or the status does not name what blocks the object, the object is signaled instead: an open run may have missed a signal.
-// It returns false when ctx has ended.
+// ensure gives an object that is not calm an open run by a plain start, which adds no event to a run that is open
+// already. If the pending work should have been done within a second, or the status does not name what blocks the
+// object, the object is signaled instead: an open run may have missed a signal. It returns false when ctx has ended.
 func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	s, found := b.subject(ctx, k)
 	if !found || s.decision.Calm() {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.unsaid || need.Prompt() || slices.Contains(prompt, need) { // others wait for a change outside
+	if need := s.decision.Need; s.unsaid || need.Prompt() || slices.Contains(prompt, need) {
+		// others wait for a change outside
 		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil
 	}
@@ -95,13 +98,23 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 		b.answered()
 	case ctx.Err() == nil:
 		b.failed(err)
-		b.log.Warn("resync: start failed, will try again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
+		b.log.Warn(
+			"resync: start failed, will try again",
+			"kind",
+			k.kind,
+			"namespace",
+			k.namespace,
+			"name",
+			k.name,
+			"error",
+			err,
+		)
 	}
 	return ctx.Err() == nil
 }
 
-// watchCalls looks until ctx ends for calls of a provider that have been open for long, and signals their machines, whose status does not say it
-// yet. No event tells of that, and a timer in each creation would cost more.
+// watchCalls looks until ctx ends for calls of a provider that have been open for long, and signals their machines,
+// whose status does not say it yet. No event tells of that, and a timer in each creation would cost more.
 func (b *Bridge) watchCalls(ctx context.Context) {
 	for {
 		select {
@@ -113,7 +126,11 @@ func (b *Bridge) watchCalls(ctx context.Context) {
 				if o == nil || len(o.BlockedBy) > 0 {
 					continue
 				}
-				if waits := machine.Explained(m, b.cluster.ClassOf(m), time.Now()).WaitsFor(); slices.Contains(waits.Blockers, vocabulary.BlockedCall) {
+				if waits := machine.Explained(m, b.cluster.ClassOf(m), time.Now()).
+					WaitsFor(); slices.Contains(
+					waits.Blockers,
+					vocabulary.BlockedCall,
+				) {
 					b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, wake{}, 0)
 				}
 			}

@@ -36,19 +36,24 @@ func TestResync(t *testing.T) {
 		w.pass(aResync)
 		assert.Equal(t, []string{
 			awake(unhealthy), awake(aSet()), // must have been done at once: an open run may have missed the signal
-			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining), // a run must be open; a start changes nothing if one is
+			// a run must be open; a start changes nothing if one is
+			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining),
 		}, w.asked())
 	})
 }
 
-// A call of a provider that has been open for two minutes is named within ten seconds. One that is over, or that the status names already, needs
-// no signal.
+// A call of a provider that has been open for two minutes is named within ten seconds. One that is over, or that the
+// status names already, needs no signal.
 func TestAnOpenCallIsNamed(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		calling := func(since time.Duration, by ...string) func(*v1alpha1.Machine) {
 			return func(m *v1alpha1.Machine) {
 				uncreated(m)
-				m.Status.CurrentOperation = &v1alpha1.Operation{Step: vocabulary.StepCreateInstance, Since: metav1.NewTime(time.Now().Add(-since)), BlockedBy: by}
+				m.Status.CurrentOperation = &v1alpha1.Operation{
+					Step:      vocabulary.StepCreateInstance,
+					Since:     metav1.NewTime(time.Now().Add(-since)),
+					BlockedBy: by,
+				}
 			}
 		}
 		w.pass(20 * time.Second) // the second minute of the calls does not end with a resync
@@ -57,7 +62,10 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		w.put(quick)
 		w.put(changed(machineNamed("named"), calling(time.Hour, vocabulary.BlockedCall)))
 		signals := func() []string {
-			return slices.DeleteFunc(slices.Compact(w.asked()), func(asked string) bool { return !strings.HasPrefix(asked, "signal") })
+			return slices.DeleteFunc(
+				slices.Compact(w.asked()),
+				func(asked string) bool { return !strings.HasPrefix(asked, "signal") },
+			)
 		}
 		w.pass(115 * time.Second)
 		signals()
@@ -109,8 +117,16 @@ func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
 		for _, c := range w.took() {
 			gates[c.id] = c.changed.Versions
 		}
-		assert.Equal(t, cache.MinVersions{cache.Sets: set, cache.Machines: machine, cache.Deployments: deployment}, gates[idOf(aSet())])
-		assert.Equal(t, cache.MinVersions{cache.Deployments: deployment, cache.Sets: set, cache.Machines: machine}, gates[idOf(aDeployment())])
+		assert.Equal(
+			t,
+			cache.MinVersions{cache.Sets: set, cache.Machines: machine, cache.Deployments: deployment},
+			gates[idOf(aSet())],
+		)
+		assert.Equal(
+			t,
+			cache.MinVersions{cache.Deployments: deployment, cache.Sets: set, cache.Machines: machine},
+			gates[idOf(aDeployment())],
+		)
 	})
 }
 
@@ -158,7 +174,12 @@ func TestANewLeaderLooksAtEverything(t *testing.T) {
 		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has signaled")
 		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
 		w.settle()
-		assert.Equal(t, []string{awake(aMachine()), awake(aDeployment()), awake(aSet())}, w.asked(), "and the former leader signals no more")
+		assert.Equal(
+			t,
+			[]string{awake(aMachine()), awake(aDeployment()), awake(aSet())},
+			w.asked(),
+			"and the former leader signals no more",
+		)
 	})
 }
 
@@ -193,9 +214,19 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	ref := goneRef
 	strays := []string{
 		garden.ID(run.KindMachine, ref("m")), // a machine of that name exists, with another UID
-		garden.ID(run.KindMachineClass, ref("x")), garden.ID(run.KindMachineSet, ref("x")), garden.ID(run.KindRollout, ref("d"), 3),
+		garden.ID(
+			run.KindMachineClass,
+			ref("x"),
+		),
+		garden.ID(run.KindMachineSet, ref("x")),
+		garden.ID(run.KindRollout, ref("d"), 3),
 	}
-	others := []string{idOf(aMachine()), run.Installation("shoot").ID(run.KindMachine, ref("x")), garden.MarkID(), "somebody-elses"}
+	others := []string{
+		idOf(aMachine()),
+		run.Installation("shoot").ID(run.KindMachine, ref("x")),
+		garden.MarkID(),
+		"somebody-elses",
+	}
 	proveStrays(t, []runtime.Object{aMachine(), nodeNamed("n"), aDeployment()}, strays, others)
 }
 
@@ -223,7 +254,11 @@ func proveStrays(t *testing.T, objects []runtime.Object, strays, others []string
 			for _, c := range w.took() {
 				if c.verb == "signal" {
 					signaled = append(signaled, c.id)
-					assert.Equal(t, run.Changed{UID: "uid-gone", Deleting: true}, run.Changed{UID: c.changed.UID, Deleting: c.changed.Deleting})
+					assert.Equal(
+						t,
+						run.Changed{UID: "uid-gone", Deleting: true},
+						run.Changed{UID: c.changed.UID, Deleting: c.changed.Deleting},
+					)
 				}
 			}
 			slices.Sort(signaled)

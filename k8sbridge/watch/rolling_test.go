@@ -16,10 +16,19 @@ import (
 // rolloutOfD is the ID of the rollout that a deployment names in its status when one is open.
 const rolloutOfD = "rollout/ns/d/uid-d/2"
 
-// rollingStack is the calm stack during the rollout of revision 2: the new set has its machine, which is not ready yet. The
-// rollout can only wait for it.
+// rollingStack is the calm stack during the rollout of revision 2: the new set has its machine, which is not ready yet.
+// The rollout can only wait for it.
 func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
-	return []runtime.Object{rollingDeployment(changes...), aSet(), aMachine(), newSet(), newMachine(), guardedNode(), aClass(), aSecret()}
+	return []runtime.Object{
+		rollingDeployment(changes...),
+		aSet(),
+		aMachine(),
+		newSet(),
+		newMachine(),
+		guardedNode(),
+		aClass(),
+		aSecret(),
+	}
 }
 
 // rollingDeployment has the status of that rollout, after changes of its spec.
@@ -57,7 +66,9 @@ func newMachine() *v1alpha1.Machine {
 func guardedNode() *corev1.Node {
 	return changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
 		annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule, Value: "True", Effect: v1alpha1.TaintPreferNoScheduleEffect}}
+			n.Spec.Taints = []corev1.Taint{
+				{Key: v1alpha1.TaintPreferNoSchedule, Value: "True", Effect: v1alpha1.TaintPreferNoScheduleEffect},
+			}
 		})
 }
 
@@ -97,7 +108,8 @@ func emptySet() *v1alpha1.MachineSet {
 
 func held(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "2 ann: no" }
 
-// A policy that appears, changes or disappears wakes the deployments and sets of its namespace that have something to do.
+// A policy that appears, changes or disappears wakes the deployments and sets of its namespace that have something to
+// do.
 func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
 	inWorld(t, gatedStack(), func(w *world) {
 		w.took()

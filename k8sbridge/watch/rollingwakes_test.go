@@ -86,7 +86,12 @@ func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
 		w.put(changed(newMachine(), joined))
 		w.pass(2 * time.Second)
 		calls := w.ofDeployment()
-		assert.Equal(t, []string{toRollout, toRollout, toRollout}, lines(calls), "the rollout may be open: no other workflow is signaled")
+		assert.Equal(
+			t,
+			[]string{toRollout, toRollout, toRollout},
+			lines(calls),
+			"the rollout may be open: no other workflow is signaled",
+		)
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond}, times(calls))
 		w.reply(nil, 0)
 		w.pass(10 * time.Second)

@@ -26,8 +26,11 @@ func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	id := s.installation.ID(run.KindOrphanCollection, ref)
 	owner := run.Owner{Provider: class.ProviderName()}
 	return client.ScheduleOptions{
-		ID:            id,
-		Spec:          client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: s.every}}, Jitter: min(s.every/jitterShare, jitterMost)},
+		ID: id,
+		Spec: client.ScheduleSpec{
+			Intervals: []client.ScheduleIntervalSpec{{Every: s.every}},
+			Jitter:    min(s.every/jitterShare, jitterMost),
+		},
 		Overlap:       skip,
 		CatchupWindow: catchUp,
 		Action: &client.ScheduleWorkflowAction{
@@ -43,8 +46,8 @@ func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	}
 }
 
-// ensure creates a schedule, or updates interval and action of the existing one. Other fields are kept: a user may have paused
-// it.
+// ensure creates a schedule, or updates interval and action of the existing one. Other fields are kept: a user may have
+// paused it.
 func (s *sweeps) ensure(ctx context.Context, wanted client.ScheduleOptions) error {
 	handle := s.schedules.GetHandle(ctx, wanted.ID)
 	there, err := handle.Describe(ctx)
@@ -57,11 +60,14 @@ func (s *sweeps) ensure(ctx context.Context, wanted client.ScheduleOptions) erro
 	if err != nil || matches(there.Schedule, wanted) {
 		return err
 	}
-	return handle.Update(ctx, client.ScheduleUpdateOptions{DoUpdate: func(in client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
-		schedule := in.Description.Schedule
-		schedule.Spec, schedule.Action = &wanted.Spec, wanted.Action
-		return &client.ScheduleUpdate{Schedule: &schedule}, nil
-	}})
+	return handle.Update(
+		ctx,
+		client.ScheduleUpdateOptions{DoUpdate: func(in client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
+			schedule := in.Description.Schedule
+			schedule.Spec, schedule.Action = &wanted.Spec, wanted.Action
+			return &client.ScheduleUpdate{Schedule: &schedule}, nil
+		}},
+	)
 }
 
 // matches reports whether a schedule has the wanted interval and input.

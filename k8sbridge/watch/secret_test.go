@@ -98,7 +98,8 @@ func TestASecretAndItsClasses(t *testing.T) {
 			w.remove(aMachine())
 			w.pass(5 * time.Second)
 			w.took()
-			w.put(changed(aSecret(), toBeDeleted[aSecretsMetadata])) // now its workflow removes the finalizers of the Secret and the class
+			// now its workflow removes the finalizers of the Secret and the class
+			w.put(changed(aSecret(), toBeDeleted[aSecretsMetadata]))
 			w.remove(aSecret())
 			w.remove(goingClass())
 			w.pass(2 * time.Second)

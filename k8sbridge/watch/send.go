@@ -11,8 +11,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// send delivers queued wakes until the queue shuts down. The queue hands an object to one sender at a time, so that no object
-// has two signals in flight.
+// send delivers queued wakes until the queue shuts down. The queue hands an object to one sender at a time, so that no
+// object has two signals in flight.
 func (b *Bridge) send(ctx context.Context) {
 	for {
 		k, shutdown := b.queue.Get()
@@ -26,7 +26,8 @@ func (b *Bridge) send(ctx context.Context) {
 	}
 }
 
-// deliver evaluates one object. A failed signal is retried after a back-off, together with all wakes that have arrived by then.
+// deliver evaluates one object. A failed signal is retried after a back-off, together with all wakes that have arrived
+// by then.
 func (b *Bridge) deliver(ctx context.Context, k key, w wake) {
 	sent, err := b.evaluate(ctx, k, w)
 	switch {
@@ -44,8 +45,8 @@ func (b *Bridge) deliver(ctx context.Context, k key, w wake) {
 	}
 }
 
-// evaluate signals the workflow of an object that is not calm, and those of deleted objects with its name. It reports whether a
-// request was sent to Temporal.
+// evaluate signals the workflow of an object that is not calm, and those of deleted objects with its name. It reports
+// whether a request was sent to Temporal.
 func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err error) {
 	s, found := b.subject(ctx, k)
 	if tooEarly := time.Until(w.notBefore); !found && tooEarly > 0 {
@@ -81,12 +82,24 @@ func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err er
 		return true, err
 	}
 	b.metrics.signals.WithLabelValues(string(k.kind)).Inc()
-	b.log.Debug("signaled", "kind", k.kind, "namespace", k.namespace, "name", k.name, "need", s.decision.Need, "why", s.decision.Why)
+	b.log.Debug(
+		"signaled",
+		"kind",
+		k.kind,
+		"namespace",
+		k.namespace,
+		"name",
+		k.name,
+		"need",
+		s.decision.Need,
+		"why",
+		s.decision.Why,
+	)
 	return true, nil
 }
 
-// signal signals an object's workflow and starts it if it is not open. If a deployment's rollout is open, the rollout is
-// signaled instead: it writes the deployment's sets.
+// signal signals an object's workflow and starts it if it is not open. If a deployment's rollout is open, the rollout
+// is signaled instead: it writes the deployment's sets.
 func (b *Bridge) signal(ctx context.Context, k key, s subject, changed run.Changed) error {
 	if s.rollout != "" {
 		err := b.starter.SignalWorkflow(ctx, s.rollout, "", run.SignalChanged, changed)
@@ -113,7 +126,8 @@ func (b *Bridge) signalDeleted(ctx context.Context, d deleted, versions cache.Mi
 	return nil
 }
 
-// failed records that Temporal did not answer, or that it has no namespace: its data are lost, and somebody is about to bootstrap it.
+// failed records that Temporal did not answer, or that it has no namespace: its data are lost, and somebody is about to
+// bootstrap it.
 func (b *Bridge) failed(err error) {
 	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
 	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
@@ -125,7 +139,8 @@ func (b *Bridge) failed(err error) {
 	}
 }
 
-// answered records that Temporal answered. If it had not answered before, every object is evaluated and every schedule checked.
+// answered records that Temporal answered. If it had not answered before, every object is evaluated and every schedule
+// checked.
 func (b *Bridge) answered() {
 	b.mu.Lock()
 	again := b.unreachable

@@ -11,8 +11,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// AskPollers makes the bridge ask for the workers of each provider that a class names, and wake the classes whose status says something
-// else. Call it before Run. ask returns how many workers serve a provider.
+// AskPollers makes the bridge ask for the workers of each provider that a class names, and wake the classes whose
+// status says something else. Call it before Run. ask returns how many workers serve a provider.
 func (b *Bridge) AskPollers(ask func(ctx context.Context, provider string) (int, error)) {
 	b.pollers = ask
 }

@@ -59,7 +59,9 @@ func labelledSet(key, value string) onSet {
 
 // anOrphan is a machine without a controller that the set would adopt.
 func anOrphan(changes ...onMachine) *v1alpha1.Machine {
-	return changed(machineNamed("orphan"), append([]onMachine{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
+	return changed(
+		machineNamed("orphan"),
+		append([]onMachine{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
 }
 
 func inOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
@@ -79,8 +81,15 @@ func readSet(w *world) any {
 	o := set.Observed(s, set.Read(w.cluster, s), time.Now(), 0)
 	plan := scale.Look(o)
 	facts := setFacts{
-		Deleting: o.Deleting, Orphaning: o.Orphaning, Finalizer: o.Finalizer, Generation: o.Generation, ObservedGeneration: o.ObservedGeneration,
-		Wanted: o.Replicas, Members: len(o.Members), Unreported: plan.Unreported, Recheck: !plan.Decision.Recheck.IsZero(),
+		Deleting:           o.Deleting,
+		Orphaning:          o.Orphaning,
+		Finalizer:          o.Finalizer,
+		Generation:         o.Generation,
+		ObservedGeneration: o.ObservedGeneration,
+		Wanted:             o.Replicas,
+		Members:            len(o.Members),
+		Unreported:         plan.Unreported,
+		Recheck:            !plan.Decision.Recheck.IsZero(),
 	}
 	if plan.Decision.Acts() {
 		facts.Next = plan.Decision.Why
@@ -94,29 +103,58 @@ func setRows() []factRow {
 	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
 	return []factRow{
 		{fact: "Deleting", change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
-		{name: "the garbage collector is done", fact: "Orphaning", before: objects(changed(aSet(), deletedOrphaning[*v1alpha1.MachineSet])), change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
+		{
+			name:   "the garbage collector is done",
+			fact:   "Orphaning",
+			before: objects(changed(aSet(), deletedOrphaning[*v1alpha1.MachineSet])),
+			change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet]),
+		},
 		{fact: "Finalizer", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
 		{fact: "Generation", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
-		{fact: "ObservedGeneration", resync: true, change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 })},
+		{
+			fact:   "ObservedGeneration",
+			resync: true,
+			change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
+		},
 		{fact: "Wanted", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
 		{name: "one more", fact: "Members", change: replace(machineNamed("second"))},
 		{name: "gone", fact: "Members", change: func(w *world) { w.remove(aMachine()) }},
-		{name: "given away", fact: "Members", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil })},
-		{name: "its node was not ready for a moment", fact: "Recheck", before: objects(slow), change: replace(aMachine(), readyNow)},
-		{name: "one goes", fact: "Recheck", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) })},
+		{
+			name:   "given away",
+			fact:   "Members",
+			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
+		},
+		{
+			name:   "its node was not ready for a moment",
+			fact:   "Recheck",
+			before: objects(slow),
+			change: replace(aMachine(), readyNow),
+		},
+		{
+			name:   "one goes",
+			fact:   "Recheck",
+			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
+		},
 	}
 }
 
 // statusRows clear each field of a set's status, or make it out of date.
 func statusRows() []factRow {
 	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factRow {
-		return factRow{name: "status, " + name, fact: "Unreported", resync: true, change: replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) })}
+		return factRow{
+			name:   "status, " + name,
+			fact:   "Unreported",
+			resync: true,
+			change: replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
+		}
 	}
 	pending := changed(aMachine(), inPhase(v1alpha1.MachinePending))
 	ofPending := objects(pending, sizedSet(1, nil, pending))
 	crashing := func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: "ResourceExhausted"}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: "ResourceExhausted"},
+		}
 	}
 	crashed := changed(aMachine(), crashing)
 	return []factRow{
@@ -132,37 +170,106 @@ func statusRows() []factRow {
 		status("the size that was seen", func(s *v1alpha1.MachineSetStatus) { s.ObservedReplicas = 0 }),
 		status("no conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = nil }),
 		status("one more condition", func(s *v1alpha1.MachineSetStatus) {
-			s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted"})
+			s.Conditions = append(
+				s.Conditions,
+				v1alpha1.MachineSetCondition{
+					Type:   v1alpha1.MachineSetReplicaFailure,
+					Status: v1alpha1.ConditionTrue,
+					Reason: "ResourceExhausted",
+				},
+			)
 		}),
-		status("whether a condition holds", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Status = v1alpha1.ConditionFalse }),
+		status(
+			"whether a condition holds",
+			func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Status = v1alpha1.ConditionFalse },
+		),
 		status("the reason of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Reason = "Odd" }),
 		status("the message of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Message = "odd" }),
 
 		{name: "ready no more", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineUnknown))},
 		{name: "available only", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineAvailable))},
-		{name: "a label of the template", fact: "Unreported", before: objects(withSelector(aSet())), change: replace(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) })},
+		{
+			name:   "a label of the template",
+			fact:   "Unreported",
+			before: objects(withSelector(aSet())),
+			change: replace(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }),
+		},
 		{name: "no instance can be made", fact: "Unreported", change: replace(aMachine(), crashing)},
-		{name: "for another reason", fact: "Unreported", before: objects(crashed, sizedSet(1, nil, crashed)), change: replace(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" })},
-		{name: "what it waits for", fact: "Unreported", before: ofPending, change: replace(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" })},
-		{name: "it had joined", fact: "Unreported", before: ofPending, change: replace(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &born })},
-		{name: "preserved", fact: "Unreported", before: failedBefore(), change: replace(failedBefore()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
-			m.Status.CurrentStatus.PreserveExpiryTime = &born
-		})},
-		{name: "kept", fact: "Unreported", change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto))},
-		{name: "ready since a moment", fact: "Unreported", before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())), change: replace(aMachine(), func(m *v1alpha1.Machine) {
-			m.Status.Conditions[0].LastTransitionTime = metav1.Now()
-		})},
-		{name: "its deployment has another template", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" })},
-		{name: "its deployment is paused", fact: "Unreported", change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))},
-		{name: "its deployment is frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
-			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
-		})},
+		{
+			name:   "for another reason",
+			fact:   "Unreported",
+			before: objects(crashed, sizedSet(1, nil, crashed)),
+			change: replace(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" }),
+		},
+		{
+			name:   "what it waits for",
+			fact:   "Unreported",
+			before: ofPending,
+			change: replace(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" }),
+		},
+		{
+			name:   "it had joined",
+			fact:   "Unreported",
+			before: ofPending,
+			change: replace(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &born }),
+		},
+		{
+			name:   "preserved",
+			fact:   "Unreported",
+			before: failedBefore(),
+			change: replace(failedBefore()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &born
+			}),
+		},
+		{
+			name:   "kept",
+			fact:   "Unreported",
+			change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)),
+		},
+		{
+			name:   "ready since a moment",
+			fact:   "Unreported",
+			before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())),
+			change: replace(aMachine(), func(m *v1alpha1.Machine) {
+				m.Status.Conditions[0].LastTransitionTime = metav1.Now()
+			}),
+		},
+		{
+			name:   "its deployment has another template",
+			fact:   "Unreported",
+			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
+		},
+		{
+			name:   "its deployment is paused",
+			fact:   "Unreported",
+			change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, "")),
+		},
+		{
+			name: "its deployment is frozen",
+			fact: "Unreported",
+			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+				d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
+			}),
+		},
 		{name: "its class is gone", fact: "Unreported", change: func(w *world) { w.remove(aClass()) }},
-		{name: "the template names a class that does not exist", fact: "Unreported", change: replace(aSet(), func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.Class.Name = "none"
-		})},
-		{name: "the node of a failed machine asks for it", fact: "Unreported", before: failedBefore(), change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))},
-		{name: "paused", fact: "Unreported", change: replace(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))},
+		{
+			name: "the template names a class that does not exist",
+			fact: "Unreported",
+			change: replace(aSet(), func(s *v1alpha1.MachineSet) {
+				s.Spec.Template.Spec.Class.Name = "none"
+			}),
+		},
+		{
+			name:   "the node of a failed machine asks for it",
+			fact:   "Unreported",
+			before: failedBefore(),
+			change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+		},
+		{
+			name:   "paused",
+			fact:   "Unreported",
+			change: replace(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
+		},
 	}
 }
 

@@ -68,8 +68,11 @@ func TestNewMachine(t *testing.T) {
 		assert.Equal(t, c.changed.Versions, c.input.Versions, "the first decision of a new run reads no less")
 		assert.Equal(t, garden.Queue(run.QueueMachines), c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
-		assert.Equal(t, run.StartAttributes("ns", run.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
-			c.options.TypedSearchAttributes)
+		assert.Equal(
+			t,
+			run.StartAttributes("ns", run.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
+			c.options.TypedSearchAttributes,
+		)
 	})
 }
 
@@ -133,7 +136,12 @@ func TestNodeFasterThanOurWrite(t *testing.T) {
 		calls := w.took()
 		require.Len(t, calls, 1)
 		assert.Equal(t, idOf(m), calls[0].id)
-		assert.Equal(t, node, calls[0].changed.Versions[cache.Nodes], "else a worker whose nodes are late would wait for this one")
+		assert.Equal(
+			t,
+			node,
+			calls[0].changed.Versions[cache.Nodes],
+			"else a worker whose nodes are late would wait for this one",
+		)
 	})
 }
 
@@ -163,7 +171,8 @@ func TestFlappingNode(t *testing.T) {
 	}
 }
 
-// A machine that is being deleted is signaled only for the health of its node, and after its drain not for its node at all.
+// A machine that is being deleted is signaled only for the health of its node, and after its drain not for its node at
+// all.
 func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
@@ -172,7 +181,10 @@ func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
 		assert.Contains(t, w.asked(), awake(going))
 		w.put(changed(aNode(), func(n *corev1.Node) {
 			n.Spec.Unschedulable = true
-			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.NodeTerminating, Status: corev1.ConditionTrue})
+			n.Status.Conditions = append(
+				n.Status.Conditions,
+				corev1.NodeCondition{Type: v1alpha1.NodeTerminating, Status: corev1.ConditionTrue},
+			)
 		}))
 		w.pass(2 * time.Second)
 		assert.NotContains(t, w.asked(), awake(going), "our own writes")
@@ -226,12 +238,17 @@ func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
 		assert.Empty(t, w.asked(), "a Secret without a class, and a class of the same generation")
 		w.remove(class)
 		w.flush()
-		assert.Equal(t, []string{awake(gone), awake(waiting), awake(aSet())}, w.asked(), "the class is gone: the set can make no machine")
+		assert.Equal(
+			t,
+			[]string{awake(gone), awake(waiting), awake(aSet())},
+			w.asked(),
+			"the class is gone: the set can make no machine",
+		)
 	})
 }
 
-// The bridge may see a set's status later than the machines from which it was computed, and then take the set for calm. The
-// resync finds that.
+// The bridge may see a set's status later than the machines from which it was computed, and then take the set for calm.
+// The resync finds that.
 func TestStatusThatComesLate(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
 		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))

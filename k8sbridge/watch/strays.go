@@ -14,14 +14,19 @@ import (
 
 // rolloutsOf returns the kinds of rollouts by the kinds of their deployments.
 func rolloutsOf() map[run.Kind]run.Kind {
-	return map[run.Kind]run.Kind{run.KindMachineDeployment: run.KindRollout, run.KindClusterAPIDeployment: run.KindClusterAPIRollout}
+	return map[run.Kind]run.Kind{
+		run.KindMachineDeployment:    run.KindRollout,
+		run.KindClusterAPIDeployment: run.KindClusterAPIRollout,
+	}
 }
 
-// strayPage is the number of open runs in a page of Temporal's list. Source: the largest page that Temporal's server returns.
+// strayPage is the number of open runs in a page of Temporal's list. Source: the largest page that Temporal's server
+// returns.
 const strayPage = 1000
 
-// wakeStrays signals each open run whose object does not exist any more. A deletion that no leader has seen is in no cache, and a
-// run that waits without a timer would stay open for ever. The run itself finds out that its object is gone.
+// wakeStrays signals each open run whose object does not exist any more. A deletion that no leader has seen is in no
+// cache, and a run that waits without a timer would stay open for ever. The run itself finds out that its object is
+// gone.
 func (b *Bridge) wakeStrays(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
 	for kind, informer := range b.watched() {
@@ -37,7 +42,10 @@ func (b *Bridge) wakeStrays(ctx context.Context) error {
 	query := fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN ('%s')", strings.Join(kinds, "', '"))
 	var page []byte
 	for {
-		answer, err := b.starter.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPage, NextPageToken: page})
+		answer, err := b.starter.ListWorkflow(
+			ctx,
+			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPage, NextPageToken: page},
+		)
 		if err != nil {
 			return fmt.Errorf("list open runs: %w", err)
 		}

@@ -29,8 +29,8 @@ type subject struct {
 	deleting   bool
 	owner      run.Owner
 	decision   attention.Decision
-	// versions are those of all objects that the decision was made from. The workflow's decision must see at least these: the
-	// worker's caches may be behind the bridge's in a resource without an event, such as the class of a new machine.
+	// versions are those of all objects that the decision was made from. The workflow's decision must see at least these:
+	// the worker's caches may be behind the bridge's in a resource without an event, such as the class of a new machine.
 	versions cache.MinVersions
 	unsaid   bool   // the status of a machine does not name what blocks it
 	rollout  string // workflow ID of the open rollout, from the status; empty: none
@@ -116,7 +116,8 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	family := deployment.Read(b.cluster, d)
 	now := time.Now()
 	plan := rollout.Look(deployment.Observed(family, now))
-	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld) // as long as there is one, the deployment is not calm
+	// as long as there is one, the deployment is not calm
+	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld)
 	said := deployment.IsExplained(&d.Status, deployment.Explained(family, plan, hold, now).Blocked(now))
 	s := describe(cache.Deployments, d, unlessSaid(plan.Pending, said))
 	if family.Policy != nil {
@@ -127,7 +128,8 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	}
 	for _, m := range family.Members {
 		s.versions.Raise(cache.Machines, m.ResourceVersion)
-		if node := family.Node(m); node != nil && d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
+		if node := family.Node(m); node != nil &&
+			d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
 			s.versions.Raise(cache.Nodes, node.ResourceVersion) // it has the result of the in-place update
 		}
 	}
@@ -155,8 +157,8 @@ func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	return s
 }
 
-// unlessSaid returns the pending work of a set or a deployment. If there is none, and its status does not say what blocks it, that has to
-// be written.
+// unlessSaid returns the pending work of a set or a deployment. If there is none, and its status does not say what
+// blocks it, that has to be written.
 func unlessSaid(pending attention.Decision, said bool) attention.Decision {
 	if pending.Calm() && !said {
 		return attention.Decision{Need: attention.Scale, Why: "the status does not say what blocks it"}

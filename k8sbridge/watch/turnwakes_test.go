@@ -9,8 +9,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// The machine that is next in the queue of drains is signaled when a drain ends, whichever way it ends: its own objects do not
-// change then, so that otherwise nobody would tell it before the next resync.
+// The machine that is next in the queue of drains is signaled when a drain ends, whichever way it ends: its own objects
+// do not change then, so that otherwise nobody would tell it before the next resync.
 func TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine(t *testing.T) {
 	in := func(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain, queued bool) onMachine {
 		return func(m *v1alpha1.Machine) {

@@ -68,7 +68,8 @@ type temporal struct {
 
 func (f *temporal) take(ctx context.Context, c call) error {
 	c.at = time.Now()
-	c.changed.Versions, c.input.Versions = maps.Clone(c.changed.Versions), maps.Clone(c.input.Versions) // a copy of the present versions
+	// a copy of the present versions
+	c.changed.Versions, c.input.Versions = maps.Clone(c.changed.Versions), maps.Clone(c.input.Versions)
 	f.mu.Lock()
 	f.calls = append(f.calls, c)
 	f.open[c.id]++
@@ -86,20 +87,34 @@ func (f *temporal) take(ctx context.Context, c call) error {
 	return answer
 }
 
-func (f *temporal) SignalWithStartWorkflow(ctx context.Context, id, signal string, arg any, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
+func (f *temporal) SignalWithStartWorkflow(
+	ctx context.Context,
+	id, signal string,
+	arg any,
+	options client.StartWorkflowOptions,
+	workflow any,
+	args ...any,
+) (client.WorkflowRun, error) {
 	if signal != run.SignalChanged || options.ID != id {
 		return nil, errors.New("nobody would understand this")
 	}
-	return nil, f.take(ctx, call{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}})
+	return nil, f.take(
+		ctx,
+		call{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}},
+	)
 }
 
-func (f *temporal) ListWorkflow(_ context.Context, request *workflowservice.ListWorkflowExecutionsRequest) (*workflowservice.ListWorkflowExecutionsResponse, error) {
+func (f *temporal) ListWorkflow(
+	_ context.Context,
+	request *workflowservice.ListWorkflowExecutionsRequest,
+) (*workflowservice.ListWorkflowExecutionsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.answer != nil {
 		return nil, f.answer
 	}
-	runs := slices.DeleteFunc(slices.Clone(f.runs), func(id string) bool { // of the types that the query names, or of nobody knows which type
+	runs := slices.DeleteFunc(slices.Clone(f.runs), func(id string) bool {
+		// of the types that the query names, or of nobody knows which type
 		kind, _, known := run.InstallationIn(id).ParseID(id)
 		return known && !strings.Contains(request.GetQuery(), fmt.Sprintf("'%s'", kind))
 	})
@@ -124,8 +139,16 @@ func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any)
 	return err
 }
 
-func (f *temporal) ExecuteWorkflow(ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
-	return nil, f.take(ctx, call{verb: "start", id: options.ID, workflow: workflow, input: args[0].(run.Input), options: options})
+func (f *temporal) ExecuteWorkflow(
+	ctx context.Context,
+	options client.StartWorkflowOptions,
+	workflow any,
+	args ...any,
+) (client.WorkflowRun, error) {
+	return nil, f.take(
+		ctx,
+		call{verb: "start", id: options.ID, workflow: workflow, input: args[0].(run.Input), options: options},
+	)
 }
 
 // reply sets the answer to all later calls.
@@ -171,17 +194,27 @@ func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	})
 }
 
-// newWorld fills caches with objects; lead starts a bridge. A control plane among them is watched, and with a Cluster the objects of
-// Cluster API.
+// newWorld fills caches with objects; lead starts a bridge. A control plane among them is watched, and with a Cluster
+// the objects of Cluster API.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w := &world{
-		temporal: &temporal{open: map[string]int{}}, t: t, version: 100,
-		machines: fake.NewSimpleClientset(), target: kubefake.NewClientset(), meta: metadatafake.NewSimpleMetadataClient(scheme),
-		control: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"}),
+		temporal: &temporal{open: map[string]int{}},
+		t:        t,
+		version:  100,
+		machines: fake.NewSimpleClientset(),
+		target:   kubefake.NewClientset(),
+		meta:     metadatafake.NewSimpleMetadataClient(scheme),
+		control: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+			runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"},
+		),
 	}
-	withClusterAPI := slices.ContainsFunc(objects, func(o runtime.Object) bool { _, is := o.(*clusterv1.Cluster); return is })
+	withClusterAPI := slices.ContainsFunc(
+		objects,
+		func(o runtime.Object) bool { _, is := o.(*clusterv1.Cluster); return is },
+	)
 	if withClusterAPI {
 		w.provider = capitest.NewServer()
 	}
@@ -190,9 +223,14 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	}
 	cluster, err := cache.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
-	if slices.ContainsFunc(objects, func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ControlPlane" }) {
+	if slices.ContainsFunc(
+		objects,
+		func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ControlPlane" },
+	) {
 		cluster.WatchControlPlane(cache.Preflight{
-			Client: w.control, Checks: []string{preflight.All}, ControlPlane: cache.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
+			Client:       w.control,
+			Checks:       []string{preflight.All},
+			ControlPlane: cache.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
 		})
 	}
 	w.cluster = cluster

@@ -2,8 +2,8 @@ package cache
 
 import "time"
 
-// Absence is a time in which no worker of this installation was at work: none ran, or Temporal or the control cluster did not
-// answer. The times are those of the control cluster's API server.
+// Absence is a time in which no worker of this installation was at work: none ran, or Temporal or the control cluster
+// did not answer. The times are those of the control cluster's API server.
 type Absence struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`

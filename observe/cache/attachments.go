@@ -29,8 +29,8 @@ const (
 // byVolume is the index of attachments by the name of their persistent volume.
 const byVolume = "volume"
 
-// WatchDrains also caches the resources that only drains need: the target's disruption budgets and volume attachments, and
-// the drain rules. Call it once, before Start. Without a target it does nothing.
+// WatchDrains also caches the resources that only drains need: the target's disruption budgets and volume attachments,
+// and the drain rules. Call it once, before Start. Without a target it does nothing.
 func (c *Cluster) WatchDrains() error {
 	if c.target == nil {
 		return nil
@@ -41,10 +41,14 @@ func (c *Cluster) WatchDrains() error {
 	return c.watchTarget()
 }
 
-// NewTarget prepares the caches of a cluster that has nodes, and no machine objects: its disruption budgets and volume attachments. Start
-// fills them.
+// NewTarget prepares the caches of a cluster that has nodes, and no machine objects: its disruption budgets and volume
+// attachments. Start fills them.
 func NewTarget(target kubernetes.Interface) (*Cluster, error) {
-	c := &Cluster{target: target, Informers: map[Resource]cache.SharedIndexInformer{}, evictions: evictions{asking: make(chan struct{}, 1)}}
+	c := &Cluster{
+		target:    target,
+		Informers: map[Resource]cache.SharedIndexInformer{},
+		evictions: evictions{asking: make(chan struct{}, 1)},
+	}
 	return c, c.watchTarget()
 }
 
@@ -93,8 +97,8 @@ func (c *Cluster) Attached(node string) int {
 	return n
 }
 
-// KnowsAttachments reports whether the cache of volume attachments is current: its watch runs, or they are not watched at
-// all.
+// KnowsAttachments reports whether the cache of volume attachments is current: its watch runs, or they are not watched
+// at all.
 func (c *Cluster) KnowsAttachments() bool { return c.attaching == nil || c.attaching.up() }
 
 // AttachedTo returns the volumes that are attached to a node, or are being attached, sorted: the name of the persistent
@@ -108,9 +112,9 @@ func (c *Cluster) AttachedTo(node string) []string {
 	return names
 }
 
-// link records whether the watch of a cache runs. After an API server was unavailable, a cache can miss changes for up to a
-// minute, the longest pause of client-go between two attempts. The resource versions that activities wait for do not reveal
-// that, because the attachments are written by others.
+// link records whether the watch of a cache runs. After an API server was unavailable, a cache can miss changes for up
+// to a minute, the longest pause of client-go between two attempts. The resource versions that activities wait for do
+// not reveal that, because the attachments are written by others.
 type link struct {
 	mu    sync.Mutex
 	open  int       // watches that run: more than one only for a moment
@@ -168,5 +172,10 @@ func (l *link) attachments(client kubernetes.Interface, resync time.Duration) ca
 			return l.follow(w), nil
 		},
 	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lister, client), &storagev1.VolumeAttachment{}, resync, cache.Indexers{})
+	return cache.NewSharedIndexInformer(
+		cache.ToListWatcherWithWatchListSemantics(lister, client),
+		&storagev1.VolumeAttachment{},
+		resync,
+		cache.Indexers{},
+	)
 }

@@ -1,5 +1,5 @@
-// Package cache reads a control cluster and its target for the bridge and the activities: informers with indexes, and reads
-// from the API server. It changes nothing.
+// Package cache reads a control cluster and its target for the bridge and the activities: informers with indexes, and
+// reads from the API server. It changes nothing.
 package cache
 
 import (
@@ -57,8 +57,8 @@ const (
 	byCall      = "call"      // why a machine calls the cloud, and the UID of its set; see MachinesCalling
 )
 
-// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All methods are
-// safe for concurrent use. The objects that they return belong to the caches and must not be changed.
+// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All
+// methods are safe for concurrent use. The objects that they return belong to the caches and must not be changed.
 type Cluster struct {
 	client    versioned.Interface
 	target    kubernetes.Interface
@@ -104,7 +104,9 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	if target != nil {
 		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
 		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
-		err := c.Informers[Nodes].AddIndexers(cache.Indexers{byInstance: index(func(n *corev1.Node) string { return n.Spec.ProviderID })})
+		err := c.Informers[Nodes].AddIndexers(
+			cache.Indexers{byInstance: index(func(n *corev1.Node) string { return n.Spec.ProviderID })},
+		)
 		if err != nil {
 			return nil, fmt.Errorf("index nodes: %w", err)
 		}
@@ -123,15 +125,17 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
-	if err := c.Informers[Sets].AddIndexers(cache.Indexers{ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf), byClass: index(ClassOfSet)}); err != nil {
+	if err := c.Informers[Sets].AddIndexers(
+		cache.Indexers{ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf), byClass: index(ClassOfSet)},
+	); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
 	return c, nil
 }
 
-// Start fills the caches and keeps them current until ctx ends. It returns when they are filled, or with an error when ctx
-// ends first. It does not wait for the control plane, whose kind may not be installed yet, nor for the disruption budgets of a
-// target that serves none. Call it once.
+// Start fills the caches and keeps them current until ctx ends. It returns when they are filled, or with an error when
+// ctx ends first. It does not wait for the control plane, whose kind may not be installed yet, nor for the disruption
+// budgets of a target that serves none. Call it once.
 func (c *Cluster) Start(ctx context.Context) error {
 	c.Begin(ctx)
 	return c.AwaitFilled(ctx)
@@ -165,8 +169,8 @@ func (c *Cluster) AwaitFilled(ctx context.Context) error {
 	return nil
 }
 
-// awaitBudgets waits until the cache of disruption budgets is filled, or the target has said that it cannot evict: without
-// policy/v1 there are no budgets, and the cache stays empty. It returns false when ctx ends first.
+// awaitBudgets waits until the cache of disruption budgets is filled, or the target has said that it cannot evict:
+// without policy/v1 there are no budgets, and the cache stays empty. It returns false when ctx ends first.
 func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexInformer) bool {
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, budgetsWithin)
@@ -218,7 +222,8 @@ func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 	return item.(T), true
 }
 
-// Indexed returns the objects of a cache with this value in an index, in no order; none when the resource is not watched.
+// Indexed returns the objects of a cache with this value in an index, in no order; none when the resource is not
+// watched.
 func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
 	if informer == nil {
 		return nil
@@ -279,7 +284,8 @@ func ownerNameOf(o metav1.Object) string {
 
 func ownerName(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// OrphansOf is the value in the index ByOwner of the objects of a namespace that have no controller. No UID looks like it.
+// OrphansOf is the value in the index ByOwner of the objects of a namespace that have no controller. No UID looks like
+// it.
 func OrphansOf(namespace string) string { return "none in " + namespace }
 
 // strip drops the fields that no fact needs, because the caches hold thousands of objects.
@@ -293,7 +299,8 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// KindClass is the only kind of class that Millwright reads. It finds a class by its name, whatever kind a reference says.
+// KindClass is the only kind of class that Millwright reads. It finds a class by its name, whatever kind a reference
+// says.
 const KindClass = "MachineClass"
 
 // The kinds of controllers in owner references.
@@ -312,8 +319,8 @@ func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
 	return Indexed[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
 }
 
-// SecretMetadata returns a client of the metadata of a namespace's Secrets. Do not call it for a Cluster that does not watch
-// Secrets.
+// SecretMetadata returns a client of the metadata of a namespace's Secrets. Do not call it for a Cluster that does not
+// watch Secrets.
 func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
 	return c.metadata.Resource(secretsResource).Namespace(namespace)
 }
@@ -328,8 +335,8 @@ func (c *Cluster) Secret(key string) (secret *metav1.PartialObjectMetadata, foun
 	return get[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
 }
 
-// stripSecret keeps only the identity, version and finalizers of a Secret: kubectl apply leaves a copy of its data in an
-// annotation.
+// stripSecret keeps only the identity, version and finalizers of a Secret: kubectl apply leaves a copy of its data in
+// an annotation.
 func stripSecret(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ObjectMeta = metav1.ObjectMeta{

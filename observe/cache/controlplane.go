@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ControlPlaneRef names the control plane that machines join: an object that follows the contract of Cluster API's control
-// planes (spec.version, spec.replicas, status.version, and status.availableReplicas or status.readyReplicas).
+// ControlPlaneRef names the control plane that machines join: an object that follows the contract of Cluster API's
+// control planes (spec.version, spec.replicas, status.version, and status.availableReplicas or status.readyReplicas).
 type ControlPlaneRef struct {
 	Resource  schema.GroupVersionResource
 	Namespace string // empty for a cluster-scoped object
@@ -29,7 +29,10 @@ func ParseControlPlane(text string) (ControlPlaneRef, error) {
 	if (len(parts) != 4 && len(parts) != 5) || strings.Contains("/"+text+"/", "//") {
 		return ControlPlaneRef{}, fmt.Errorf("%q is not group/version/resource/namespace/name", text)
 	}
-	ref := ControlPlaneRef{Resource: schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}, Name: parts[len(parts)-1]}
+	ref := ControlPlaneRef{
+		Resource: schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]},
+		Name:     parts[len(parts)-1],
+	}
 	if len(parts) == 5 {
 		ref.Namespace = parts[3]
 	}
@@ -44,14 +47,15 @@ type Preflight struct {
 	Strict       bool
 }
 
-// WatchControlPlane caches the control plane that machines join. Call it once, before Start, which does not wait for it: a
-// resource that does not exist delays nothing.
+// WatchControlPlane caches the control plane that machines join. Call it once, before Start, which does not wait for
+// it: a resource that does not exist delays nothing.
 func (c *Cluster) WatchControlPlane(p Preflight) {
 	c.Preflight = p
 	ref := p.ControlPlane
 	c.Informers[ControlPlanes] = dynamicinformer.NewFilteredDynamicInformer(p.Client, ref.Resource, ref.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()
-	}).Informer()
+	}).
+		Informer()
 }
 
 // ControlPlane returns the control plane from the cache; nil when it does not exist, or none is configured.

@@ -18,9 +18,9 @@ type evictions struct {
 	lack   atomic.Pointer[string]
 }
 
-// NoEviction returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. Discovery is asked
-// at the first call, and its answer is kept. An error is no answer: the next call asks again. Calls at the same time wait for
-// the answer to one question.
+// NoEviction returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. Discovery
+// is asked at the first call, and its answer is kept. An error is no answer: the next call asks again. Calls at the
+// same time wait for the answer to one question.
 func (c *Cluster) NoEviction(ctx context.Context, namespace string) (why string, err error) {
 	if known := c.evictions.lack.Load(); known != nil {
 		return *known, nil
@@ -40,8 +40,8 @@ func (c *Cluster) NoEviction(ctx context.Context, namespace string) (why string,
 	return why, err
 }
 
-// askEviction asks discovery what MCM asks: whether pods have the subresource eviction, and whether the group policy is served.
-// Both must have the version of the requests of a drain.
+// askEviction asks discovery what MCM asks: whether pods have the subresource eviction, and whether the group policy is
+// served. Both must have the version of the requests of a drain.
 func askEviction(ctx context.Context, target kubernetes.Interface) (why string, err error) {
 	version := policyv1.SchemeGroupVersion
 	core, err := target.Discovery().ServerResourcesForGroupVersionWithContext(ctx, "v1")
@@ -54,7 +54,8 @@ func askEviction(ctx context.Context, target kubernetes.Interface) (why string, 
 		})
 	}
 	switch {
-	case !names("pods"): // the client returns an empty list after a 404, which whatever is between here and the API server may have sent
+	case !names("pods"):
+		// the client returns an empty list after a 404, which whatever is between here and the API server may have sent
 		return "", fmt.Errorf("discover the resources of v1: the answer does not name pods")
 	case !names("pods/eviction", version.Group, version.Version, "Eviction"):
 		return fmt.Sprintf("the API server has no subresource pods/eviction of %s", version), nil

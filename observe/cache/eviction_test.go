@@ -87,7 +87,8 @@ func TestNobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
 	})
 }
 
-// A target that cannot evict has no disruption budgets, and a worker starts all the same. That is believed of its own word only.
+// A target that cannot evict has no disruption budgets, and a worker starts all the same. That is believed of its own
+// word only.
 func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy   bool
@@ -106,7 +107,10 @@ func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 				failing.Store(true)
 				target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 					missing := !row.policy || failing.Load()
-					return missing, nil, apierrors.NewNotFound(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}, "")
+					return missing, nil, apierrors.NewNotFound(
+						schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"},
+						"",
+					)
 				})
 				target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return row.fails != nil && failing.Load(), nil, row.fails
@@ -122,7 +126,13 @@ func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				assert.Equal(t, row.begins || row.afterAll, len(ended) == 1)
 				require.NoError(t, <-ended)
-				assert.True(t, slices.ContainsFunc(target.Actions(), func(a clienttesting.Action) bool { return a.GetResource().Resource == "resource" }))
+				assert.True(
+					t,
+					slices.ContainsFunc(
+						target.Actions(),
+						func(a clienttesting.Action) bool { return a.GetResource().Resource == "resource" },
+					),
+				)
 			})
 		})
 	}
@@ -136,6 +146,10 @@ func TestAStartThatIsGivenUpNamesTheCache(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorContains(t, clusterOf(t, target).Start(ctx), "fill cache of poddisruptionbudgets: context deadline exceeded")
+		require.ErrorContains(
+			t,
+			clusterOf(t, target).Start(ctx),
+			"fill cache of poddisruptionbudgets: context deadline exceeded",
+		)
 	})
 }

@@ -44,8 +44,9 @@ func (c *Cluster) MachinesOf(ownerUID string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
 }
 
-// MachinesCalling returns the machines of a set that are at the step in which the cloud creates their instances, or deletes them, in no
-// order. It is asked for each machine that wants to call: to look at all members would cost the square of their number.
+// MachinesCalling returns the machines of a set that are at the step in which the cloud creates their instances, or
+// deletes them, in no order. It is asked for each machine that wants to call: to look at all members would cost the
+// square of their number.
 func (c *Cluster) MachinesCalling(ownerUID string, deleting bool) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byCall, callKey(ownerUID, deleting))
 }
@@ -71,7 +72,8 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
-// MachinesOfNode returns the machines whose label names this node. More than one is a mistake of a user or of the cloud.
+// MachinesOfNode returns the machines whose label names this node. More than one is a mistake of a user or of the
+// cloud.
 func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
 }
@@ -84,8 +86,8 @@ func (c *Cluster) MachinesAwaiting(providerID string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byInstance, providerID)
 }
 
-// NodeToName returns the node with a machine's provider ID, if the machine does not know the name of its node; nil for none, and for
-// several, of which the cloud must remove all but one.
+// NodeToName returns the node with a machine's provider ID, if the machine does not know the name of its node; nil for
+// none, and for several, of which the cloud must remove all but one.
 func (c *Cluster) NodeToName(m *v1alpha1.Machine) *corev1.Node {
 	id := UnnamedInstanceOf(m)
 	if id == "" || c.Informers[Nodes] == nil {
@@ -133,7 +135,10 @@ func free[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Obje
 }
 
 // LiveSetsOf reads the sets that a deployment controls from the API server, and those that it may adopt.
-func (c *Cluster) LiveSetsOf(ctx context.Context, d *v1alpha1.MachineDeployment) (owned, free []*v1alpha1.MachineSet, err error) {
+func (c *Cluster) LiveSetsOf(
+	ctx context.Context,
+	d *v1alpha1.MachineDeployment,
+) (owned, free []*v1alpha1.MachineSet, err error) {
 	list, err := c.client.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)

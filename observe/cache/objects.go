@@ -13,8 +13,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// NodeNameOf returns the name of a machine's node; empty while it has none. The label counts if it is there, also for a machine
-// of another controller or from a backup. A name of more than 63 bytes is no label value: it is in the status alone.
+// NodeNameOf returns the name of a machine's node; empty while it has none. The label counts if it is there, also for a
+// machine of another controller or from a backup. A name of more than 63 bytes is no label value: it is in the status
+// alone.
 func NodeNameOf(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Labels[v1alpha1.LabelNode], m.Status.NodeName)
 }
@@ -27,8 +28,9 @@ func UnnamedInstanceOf(m *v1alpha1.Machine) string {
 	return m.Spec.ProviderID
 }
 
-// SameInstance reports whether two provider IDs name the same instance: they are equal, or of the same cloud with the same last part.
-// MCM's drivers and cloud controller managers write other parts before it: aws:///REGION/i-1 on a Machine is aws:///ZONE/i-1 on its Node.
+// SameInstance reports whether two provider IDs name the same instance: they are equal, or of the same cloud with the
+// same last part. MCM's drivers and cloud controller managers write other parts before it: aws:///REGION/i-1 on a
+// Machine is aws:///ZONE/i-1 on its Node.
 func SameInstance(a, b string) bool {
 	cloud, pathA, isA := strings.Cut(a, "://")
 	other, pathB, isB := strings.Cut(b, "://")
@@ -54,21 +56,23 @@ func HasFinalizer(finalizers []string) bool {
 }
 
 // IsOrphaning reports whether an object is being deleted with --cascade=orphan, and the garbage collector of
-// kube-controller-manager has not yet removed the owner references of all objects that it owns: its finalizer goes last.
+// kube-controller-manager has not yet removed the owner references of all objects that it owns: its finalizer goes
+// last.
 func IsOrphaning(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 }
 
-// IsFree reports whether an owner of this kind may adopt an object: the object has no controller, or its reference names an
-// owner of the same kind and name with another UID, as after a restore. That owner is gone: names are unique, and this owner
-// has the name now. So the owner must exist.
+// IsFree reports whether an owner of this kind may adopt an object: the object has no controller, or its reference
+// names an owner of the same kind and name with another UID, as after a restore. That owner is gone: names are unique,
+// and this owner has the name now. So the owner must exist.
 func IsFree(o, owner metav1.Object, kind string) bool {
 	ref := metav1.GetControllerOf(o)
 	if ref == nil {
 		return true
 	}
 	group, _, _ := strings.Cut(ref.APIVersion, "/")
-	return group == v1alpha1.SchemeGroupVersion.Group && ref.Kind == kind && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
+	return group == v1alpha1.SchemeGroupVersion.Group && ref.Kind == kind && ref.Name == owner.GetName() &&
+		ref.UID != owner.GetUID()
 }
 
 // TimeOf returns a time; zero for nil.
@@ -79,8 +83,8 @@ func TimeOf(t *metav1.Time) time.Time {
 	return t.Time
 }
 
-// IsFrozen reports whether the label freeze keeps a set or deployment from creating machines, and no annotation has ended
-// that.
+// IsFrozen reports whether the label freeze keeps a set or deployment from creating machines, and no annotation has
+// ended that.
 func IsFrozen(o metav1.Object) bool {
 	_, ended := o.GetAnnotations()[v1alpha1.AnnotationUnfreeze]
 	return o.GetLabels()[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended

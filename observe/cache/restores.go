@@ -15,10 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Restores notices that an API server was restored to a former state. A watch that continues from a later version than the API server has
-// shows no change until the API server has reached that version, and what the restore changed it never shows. A restore interrupts each watch,
-// so it is enough to ask for the API server's version when a watch continues after an interruption. The process has to end then: its next
-// start fills the caches anew. Safe for concurrent use.
+// Restores notices that an API server was restored to a former state. A watch that continues from a later version than
+// the API server has shows no change until the API server has reached that version, and what the restore changed it
+// never shows. A restore interrupts each watch, so it is enough to ask for the API server's version when a watch
+// continues after an interruption. The process has to end then: its next start fills the caches anew. Safe for
+// concurrent use.
 type Restores struct {
 	found chan error
 
@@ -49,8 +50,9 @@ func (r *Restores) notice(resource, version string) {
 	}
 }
 
-// Watched returns a copy of a config whose clients check each watch of a whole resource that continues from a version after an interruption.
-// Such a watch opens only if the check could be made; each costs one request for one object. A nil config stays nil.
+// Watched returns a copy of a config whose clients check each watch of a whole resource that continues from a version
+// after an interruption. Such a watch opens only if the check could be made; each costs one request for one object. A
+// nil config stays nil.
 func (r *Restores) Watched(config *rest.Config) *rest.Config {
 	if config == nil {
 		return nil
@@ -96,7 +98,8 @@ func (r *Restores) end(resource string) {
 	r.ended[resource] = time.Now()
 }
 
-// renewed reports whether the watch before ended a moment ago: the API server ends each watch after some minutes, and its restart takes longer.
+// renewed reports whether the watch before ended a moment ago: the API server ends each watch after some minutes, and
+// its restart takes longer.
 func (r *Restores) renewed(resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,11 +123,13 @@ func (b watchBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// continued returns the version from which a watch of a whole resource continues; empty for another request, and for a watch that begins with
-// all objects. Watches of some objects are those of a drain: they fill no cache that outlives an interruption.
+// continued returns the version from which a watch of a whole resource continues; empty for another request, and for a
+// watch that begins with all objects. Watches of some objects are those of a drain: they fill no cache that outlives an
+// interruption.
 func continued(query url.Values) string {
 	version := query.Get("resourceVersion")
-	if query.Get("watch") == "" || query.Get("sendInitialEvents") == "true" || query.Get("fieldSelector") != "" || version == "0" {
+	if query.Get("watch") == "" || query.Get("sendInitialEvents") == "true" || query.Get("fieldSelector") != "" ||
+		version == "0" {
 		return ""
 	}
 	return version

@@ -21,8 +21,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// store is an API server in the memory of the test, so that a bubble's time passes while a watch waits. It answers lists with a version, and
-// counts them; watches stay open until they are stopped.
+// store is an API server in the memory of the test, so that a bubble's time passes while a watch waits. It answers
+// lists with a version, and counts them; watches stay open until they are stopped.
 type store struct {
 	version  atomic.Int64
 	lists    atomic.Int64
@@ -33,7 +33,11 @@ type store struct {
 
 // RoundTrip implements http.RoundTripper.
 func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r}
+	answer := &http.Response{
+		StatusCode: http.StatusOK,
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Request:    r,
+	}
 	switch {
 	case r.URL.Query().Get("watch") != "":
 		answer.Body, _ = io.Pipe()
@@ -41,7 +45,10 @@ func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
 		answer.StatusCode, answer.Status, answer.Body = http.StatusServiceUnavailable, "503 Service Unavailable", http.NoBody
 	default:
 		s.lists.Add(1)
-		list := fmt.Sprintf(`{"kind":"MachineList","apiVersion":"machine.sapcloud.io/v1alpha1","metadata":{"resourceVersion":"%d"},"items":[]}`, s.version.Load())
+		list := fmt.Sprintf(
+			`{"kind":"MachineList","apiVersion":"machine.sapcloud.io/v1alpha1","metadata":{"resourceVersion":"%d"},"items":[]}`,
+			s.version.Load(),
+		)
 		answer.Body = io.NopCloser(strings.NewReader(list))
 	}
 	return answer, nil
@@ -84,14 +91,23 @@ func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 		require.NoError(t, s.noticed(t), "nothing is older than the cache")
 		s.fails.Store(true)
 		time.Sleep(time.Second)
-		require.ErrorContains(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}), "read the version of machines: the API server answers 503", "a watch that is not checked does not open")
+		require.ErrorContains(
+			t,
+			s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}),
+			"read the version of machines: the API server answers 503",
+			"a watch that is not checked does not open",
+		)
 		s.fails.Store(false)
 		s.version.Store(99)
 		for range 2 {
 			time.Sleep(time.Second) // an interruption
 			require.NoError(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}))
 		}
-		require.EqualError(t, s.noticed(t), "the API server was restored to a former state: it is older than version 1000 in the cache of machines")
+		require.EqualError(
+			t,
+			s.noticed(t),
+			"the API server was restored to a former state: it is older than version 1000 in the cache of machines",
+		)
 	})
 }
 
@@ -101,7 +117,9 @@ func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 		s := newStore(t)
 		s.version.Store(1000)
 		open := func() watch.Interface {
-			w, err := s.client.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1000"})
+			w, err := s.client.MachineV1alpha1().
+				Machines(metav1.NamespaceAll).
+				Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1000"})
 			require.NoError(t, err)
 			return w
 		}

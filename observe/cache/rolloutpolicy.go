@@ -13,8 +13,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// PolicyOf returns the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without one, from the cache; nil when
-// none does.
+// PolicyOf returns the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without one, from the
+// cache; nil when none does.
 func (c *Cluster) PolicyOf(o metav1.Object) *v1alpha1.RolloutPolicy {
 	return FirstPolicy(Indexed[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()), o)
 }

@@ -12,13 +12,20 @@ import (
 
 func TestWhichPolicyApplies(t *testing.T) {
 	policy := func(name string, targets ...v1alpha1.RolloutPolicyTarget) *v1alpha1.RolloutPolicy {
-		return &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.RolloutPolicySpec{Targets: targets}}
+		return &v1alpha1.RolloutPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       v1alpha1.RolloutPolicySpec{Targets: targets},
+		}
 	}
 	team := func(name string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"team": name}}
 	}
-	unreadable := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Nonsense"}}}
-	pool := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "pool", Labels: map[string]string{"team": "shop"}}}
+	unreadable := &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Nonsense"}},
+	}
+	pool := &v1alpha1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool", Labels: map[string]string{"team": "shop"}},
+	}
 	for name, row := range map[string]struct {
 		policies []*v1alpha1.RolloutPolicy
 		want     string

@@ -8,8 +8,8 @@ func (c *Cluster) Watch(resource Resource, informer cache.SharedIndexInformer) {
 	c.factories = append(c.factories, runner{informer})
 }
 
-// Track adds the cache of one more resource while the others run. The caller runs the informer. Decisions wait for its versions as for
-// those of the other caches. Of two informers of one resource the first stays.
+// Track adds the cache of one more resource while the others run. The caller runs the informer. Decisions wait for its
+// versions as for those of the other caches. Of two informers of one resource the first stays.
 func (c *Cluster) Track(resource Resource, informer cache.SharedIndexInformer) {
 	c.tracked.LoadOrStore(resource, informer)
 }

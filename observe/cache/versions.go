@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// MinVersions holds, for each resource, the resource version that a cache must have reached before a decision may read it:
-// the newest of the versions that woke the workflow and that the workflow wrote. Versions compare within one resource only.
+// MinVersions holds, for each resource, the resource version that a cache must have reached before a decision may read
+// it: the newest of the versions that woke the workflow and that the workflow wrote. Versions compare within one
+// resource only.
 type MinVersions map[Resource]string
 
 // Raise keeps the newer of the recorded version and this one. An empty or malformed version changes nothing.
@@ -22,8 +23,9 @@ func (v MinVersions) Raise(resource Resource, version string) {
 	}
 }
 
-// Newer reports whether version a is newer than b. A well-formed version is newer than an empty one. A malformed version,
-// which a signal sent by hand may contain, is newer than nothing: once recorded, it would hide every later version.
+// Newer reports whether version a is newer than b. A well-formed version is newer than an empty one. A malformed
+// version, which a signal sent by hand may contain, is newer than nothing: once recorded, it would hide every later
+// version.
 func Newer(a, b string) bool {
 	if b == "" {
 		_, err := resourceversion.CompareResourceVersion(a, a)
@@ -50,12 +52,15 @@ func (c *Cluster) reached(versions MinVersions) bool {
 	return true
 }
 
-// Rewound reports whether an API server is older than these versions: it was restored to a former state. The versions will not be
-// reached for a long time, if ever. It asks the API server for each resource that a cache has not reached, but not for the control
-// plane, whose kind may not be installed.
+// Rewound reports whether an API server is older than these versions: it was restored to a former state. The versions
+// will not be reached for a long time, if ever. It asks the API server for each resource that a cache has not reached,
+// but not for the control plane, whose kind may not be installed.
 func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, error) {
 	ahead := maps.Clone(versions)
-	maps.DeleteFunc(ahead, func(resource Resource, version string) bool { return c.reached(MinVersions{resource: version}) })
+	maps.DeleteFunc(
+		ahead,
+		func(resource Resource, version string) bool { return c.reached(MinVersions{resource: version}) },
+	)
 	resource, err := c.older(ctx, ahead)
 	return resource != "", err
 }
@@ -95,5 +100,6 @@ func (c *Cluster) Applied(resource Resource) string {
 	if informer == nil {
 		return ""
 	}
-	return informer.GetStore().LastStoreSyncResourceVersion() // the informer's own LastSyncResourceVersion may be ahead of its store
+	// the informer's own LastSyncResourceVersion may be ahead of its store
+	return informer.GetStore().LastStoreSyncResourceVersion()
 }

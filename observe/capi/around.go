@@ -33,9 +33,10 @@ type Around struct {
 	Orphans      []*clusterv1.Machine // machines of its namespace without a controller, in no order
 	Cluster      *clusterv1.Cluster   // nil: it does not exist
 	Deployment   *clusterv1.MachineDeployment
-	Templates    []Foreign             // the bootstrap template, if there is one, then the infrastructure template
-	ControlPlane *Foreign              // nil: the Cluster names none
-	Receiver     *clusterv1.MachineSet // the set that an annotation names to get the surplus of this one; nil: none is named, or it does not exist
+	Templates    []Foreign // the bootstrap template, if there is one, then the infrastructure template
+	ControlPlane *Foreign  // nil: the Cluster names none
+	// the set that an annotation names to get the surplus of this one; nil: none is named, or it does not exist
+	Receiver *clusterv1.MachineSet
 }
 
 // Versions returns the versions of all objects around a set.
@@ -136,8 +137,8 @@ func (c *Cache) unknown(ctx context.Context) func(schema.GroupKind) (bool, error
 	}
 }
 
-// Read returns what is around a set from the caches. A template or control plane whose cache is not filled yet is not Read. An error
-// means that a kind is not known, because the API server does not answer.
+// Read returns what is around a set from the caches. A template or control plane whose cache is not filled yet is not
+// Read. An error means that a kind is not known, because the API server does not answer.
 func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Around, error) {
 	return around(set, reader{
 		unknown: c.unknown(ctx),
@@ -161,7 +162,10 @@ func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Around, er
 }
 
 // cached returns a reader of the objects of providers in a namespace, from their caches.
-func (c *Cache) cached(ctx context.Context, namespace string) func(clusterv1.ContractVersionedObjectReference) (Foreign, error) {
+func (c *Cache) cached(
+	ctx context.Context,
+	namespace string,
+) func(clusterv1.ContractVersionedObjectReference) (Foreign, error) {
 	return func(ref clusterv1.ContractVersionedObjectReference) (Foreign, error) {
 		o, resource, read, err := c.Foreign(ctx, namespace, ref)
 		if errors.Is(err, ErrNoKind) {
@@ -171,13 +175,15 @@ func (c *Cache) cached(ctx context.Context, namespace string) func(clusterv1.Con
 	}
 }
 
-// Templates returns the templates that the spec of a machine names, the bootstrap template first, from the caches. A template whose cache
-// is not filled yet is not Read. An error means that a kind is not known, because the API server does not answer.
+// Templates returns the templates that the spec of a machine names, the bootstrap template first, from the caches. A
+// template whose cache is not filled yet is not Read. An error means that a kind is not known, because the API server
+// does not answer.
 func (c *Cache) Templates(ctx context.Context, namespace string, spec *clusterv1.MachineSpec) ([]Foreign, error) {
 	return reader{unknown: c.unknown(ctx), foreign: c.cached(ctx, namespace)}.templates(spec)
 }
 
-// TemplatesToAct is Templates for a decision that is carried out. What the caches do not know yet is read from the API server.
+// TemplatesToAct is Templates for a decision that is carried out. What the caches do not know yet is read from the API
+// server.
 func (c *Cache) TemplatesToAct(ctx context.Context, namespace string, spec *clusterv1.MachineSpec) ([]Foreign, error) {
 	all, err := c.Templates(ctx, namespace, spec)
 	for i := range all {
@@ -257,7 +263,10 @@ func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Around
 }
 
 // live returns a reader of the objects of providers in a namespace, from the API server.
-func (c *Cache) live(ctx context.Context, namespace string) func(clusterv1.ContractVersionedObjectReference) (Foreign, error) {
+func (c *Cache) live(
+	ctx context.Context,
+	namespace string,
+) func(clusterv1.ContractVersionedObjectReference) (Foreign, error) {
 	return func(ref clusterv1.ContractVersionedObjectReference) (Foreign, error) {
 		f := Foreign{Ref: ref}
 		resource, err := c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})

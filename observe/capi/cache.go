@@ -36,14 +36,15 @@ const (
 	FieldManager = "millwright-machineset"
 	// DeploymentFieldManager is that of the MachineSets that it writes for a MachineDeployment of Cluster API.
 	DeploymentFieldManager = "millwright-machinedeployment"
-	// InPlaceFieldManager is that of the annotations of an update in place on a Machine. It differs from FieldManager, because Cluster API's core
-	// removes these annotations: what a field manager has applied goes when it applies the object without it.
+	// InPlaceFieldManager is that of the annotations of an update in place on a Machine. It differs from FieldManager,
+	// because Cluster API's core removes these annotations: what a field manager has applied goes when it applies the
+	// object without it.
 	InPlaceFieldManager = "millwright-in-place"
 )
 
-// Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment. It is not Cluster API's: that one is what Cluster API's
-// controller of the kind writes first, so an admission policy that refuses this write keeps that controller from everything else, and the
-// finalizer itself shows that nothing keeps it.
+// Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment. It is not Cluster API's: that one is what
+// Cluster API's controller of the kind writes first, so an admission policy that refuses this write keeps that
+// controller from everything else, and the finalizer itself shows that nothing keeps it.
 const Finalizer = "machine.sapcloud.io/cluster-api"
 
 // HandedOver says what is pending for a set or a deployment that has lost the label of Millwright.
@@ -51,16 +52,16 @@ const HandedOver = "it was handed over: Millwright's finalizer is left"
 
 // Settings say which objects are Millwright's.
 type Settings struct {
-	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the MachineSets and MachineDeployments that Millwright reconciles. It
-	// must not be empty.
+	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the MachineSets and MachineDeployments that
+	// Millwright reconciles. It must not be empty.
 	Filter string
-	// Upstream is the value of that label on new Machines and their clones, which Cluster API's own controllers reconcile. Empty: they get
-	// no such label from Millwright.
+	// Upstream is the value of that label on new Machines and their clones, which Cluster API's own controllers reconcile.
+	// Empty: they get no such label from Millwright.
 	Upstream string
 }
 
-// Cache holds the objects of Cluster API in the caches of a cluster. All methods are safe for concurrent use. The objects that they
-// return belong to the caches and must not be changed.
+// Cache holds the objects of Cluster API in the caches of a cluster. All methods are safe for concurrent use. The
+// objects that they return belong to the caches and must not be changed.
 type Cache struct {
 	Settings
 	Cluster *observecache.Cluster
@@ -75,10 +76,16 @@ type Cache struct {
 	workloads workloads
 }
 
-// Watch adds the objects of Cluster API to the caches of a cluster. Call it before the caches start. ctx ends the caches that are added
-// later.
+// Watch adds the objects of Cluster API to the caches of a cluster. Call it before the caches start. ctx ends the
+// caches that are added later.
 func Watch(ctx context.Context, cluster *observecache.Cluster, client *Client, settings Settings) (*Cache, error) {
-	c := &Cache{Settings: settings, Cluster: cluster, client: client, ctx: ctx, foreign: map[schema.GroupVersionResource]cache.SharedIndexInformer{}}
+	c := &Cache{
+		Settings: settings,
+		Cluster:  cluster,
+		client:   client,
+		ctx:      ctx,
+		foreign:  map[schema.GroupVersionResource]cache.SharedIndexInformer{},
+	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for resource, informer := range map[observecache.Resource]cache.SharedIndexInformer{
 		SetsResource:        informer(client.Sets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndex()),
@@ -94,7 +101,8 @@ func Watch(ctx context.Context, cluster *observecache.Cluster, client *Client, s
 	return c, nil
 }
 
-// NewReader returns a Cache without caches, for a process that reads the API server now and then. Only the methods that read live may be called.
+// NewReader returns a Cache without caches, for a process that reads the API server now and then. Only the methods that
+// read live may be called.
 func NewReader(client *Client, settings Settings) *Cache {
 	return &Cache{Settings: settings, Cluster: &observecache.Cluster{}, client: client}
 }
@@ -107,7 +115,8 @@ func informer[T, L runtime.Object](client Typed[T, L], example T, indexers cache
 	}, example, 0, indexers)
 }
 
-// strip drops what no fact needs: the managed fields, except those of Millwright, which say what it has to remove again.
+// strip drops what no fact needs: the managed fields, except those of Millwright, which say what it has to remove
+// again.
 func strip(object any) (any, error) {
 	o, err := meta.Accessor(object)
 	if err != nil {
@@ -137,7 +146,8 @@ func (c *Cache) Ours(o metav1.Object) bool {
 	return o.GetLabels()[clusterv1.WatchLabel] == c.Filter
 }
 
-// Lost reports whether a set or a deployment that is not Millwright's was: it was handed over, and Millwright's finalizer has to be removed.
+// Lost reports whether a set or a deployment that is not Millwright's was: it was handed over, and Millwright's
+// finalizer has to be removed.
 func Lost(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
 
 // Machine returns a Machine of Cluster API.
@@ -168,38 +178,61 @@ func (c *Cache) ClusterOf(set *clusterv1.MachineSet) (*clusterv1.Cluster, bool) 
 
 // MachinesOf returns the machines that a set controls, in no order.
 func (c *Cache) MachinesOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
-	return observecache.Indexed[*clusterv1.Machine](c.Cluster.Informer(MachinesResource), observecache.ByOwner, string(set.UID))
+	return observecache.Indexed[*clusterv1.Machine](
+		c.Cluster.Informer(MachinesResource),
+		observecache.ByOwner,
+		string(set.UID),
+	)
 }
 
 // FreeMachines returns the machines of a namespace that have no controller, in no order.
 func (c *Cache) FreeMachines(namespace string) []*clusterv1.Machine {
-	return observecache.Indexed[*clusterv1.Machine](c.Cluster.Informer(MachinesResource), observecache.ByOwner, observecache.OrphansOf(namespace))
+	return observecache.Indexed[*clusterv1.Machine](
+		c.Cluster.Informer(MachinesResource),
+		observecache.ByOwner,
+		observecache.OrphansOf(namespace),
+	)
 }
 
 // SetsOf returns the sets that a deployment controls, whosoever reconciles them, in no order.
 func (c *Cache) SetsOf(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-	return observecache.Indexed[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource), observecache.ByOwner, string(d.UID))
+	return observecache.Indexed[*clusterv1.MachineSet](
+		c.Cluster.Informer(SetsResource),
+		observecache.ByOwner,
+		string(d.UID),
+	)
 }
 
 // FreeSets returns the sets of a namespace that have no controller, in no order.
 func (c *Cache) FreeSets(namespace string) []*clusterv1.MachineSet {
-	return observecache.Indexed[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource), observecache.ByOwner, observecache.OrphansOf(namespace))
+	return observecache.Indexed[*clusterv1.MachineSet](
+		c.Cluster.Informer(SetsResource),
+		observecache.ByOwner,
+		observecache.OrphansOf(namespace),
+	)
 }
 
 // Deployments returns all deployments that are Millwright's, in no order.
 func (c *Cache) Deployments() []*clusterv1.MachineDeployment {
-	return slices.DeleteFunc(observecache.All[*clusterv1.MachineDeployment](c.Cluster.Informer(DeploymentsResource)), func(d *clusterv1.MachineDeployment) bool { return !c.Ours(d) })
+	return slices.DeleteFunc(
+		observecache.All[*clusterv1.MachineDeployment](c.Cluster.Informer(DeploymentsResource)),
+		func(d *clusterv1.MachineDeployment) bool { return !c.Ours(d) },
+	)
 }
 
 // Sets returns all sets that are Millwright's, in no order.
 func (c *Cache) Sets() []*clusterv1.MachineSet {
-	return slices.DeleteFunc(observecache.All[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource)), func(s *clusterv1.MachineSet) bool { return !c.Ours(s) })
+	return slices.DeleteFunc(
+		observecache.All[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource)),
+		func(s *clusterv1.MachineSet) bool { return !c.Ours(s) },
+	)
 }
 
 // Names reports whether a set, or its Cluster, names an object of a provider: a template or a control plane.
 func (c *Cache) Names(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
 	cluster, found := c.ClusterOf(set)
-	return set.Namespace == o.GetNamespace() && (found && refersTo(o)(cluster.Spec.ControlPlaneRef) || NamesTemplate(&set.Spec.Template.Spec, o))
+	return set.Namespace == o.GetNamespace() &&
+		(found && refersTo(o)(cluster.Spec.ControlPlaneRef) || NamesTemplate(&set.Spec.Template.Spec, o))
 }
 
 // NamesTemplate reports whether the spec of a machine names a template of its namespace.
@@ -247,13 +280,17 @@ func get[T any](c *Cache, resource observecache.Resource, key string) (T, bool) 
 	return item.(T), true
 }
 
-// filledWithin bounds the wait for the first filling of a cache that is added while others run. Source: the two seconds of a local
-// activity, shared by two templates and a control plane.
+// filledWithin bounds the wait for the first filling of a cache that is added while others run. Source: the two seconds
+// of a local activity, shared by two templates and a control plane.
 const filledWithin = 500 * time.Millisecond
 
-// Foreign returns an object of a provider: a template or a control plane. It is nil if it does not exist; read is false if that is not
-// known yet, because its cache is being filled. The first call for a kind adds the cache.
-func (c *Cache) Foreign(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (o *unstructured.Unstructured, resource schema.GroupVersionResource, read bool, err error) {
+// Foreign returns an object of a provider: a template or a control plane. It is nil if it does not exist; read is false
+// if that is not known yet, because its cache is being filled. The first call for a kind adds the cache.
+func (c *Cache) Foreign(
+	ctx context.Context,
+	namespace string,
+	ref clusterv1.ContractVersionedObjectReference,
+) (o *unstructured.Unstructured, resource schema.GroupVersionResource, read bool, err error) {
 	resource, err = c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return nil, resource, false, err
@@ -283,7 +320,8 @@ func (c *Cache) track(resource schema.GroupVersionResource) cache.SharedIndexInf
 	if informer, found := c.foreign[resource]; found {
 		return informer
 	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.Objects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.Objects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).
+		Informer()
 	_ = informer.SetTransform(strip) // fails only once it runs
 	c.foreign[resource] = informer
 	c.Cluster.Track(ResourceName(resource), informer)
@@ -294,8 +332,8 @@ func (c *Cache) track(resource schema.GroupVersionResource) cache.SharedIndexInf
 	return informer
 }
 
-// OnTrack calls do for each cache of a provider's resource that there is, and for each that is added later. It is called while the
-// cache is locked, and must not call Foreign.
+// OnTrack calls do for each cache of a provider's resource that there is, and for each that is added later. It is
+// called while the cache is locked, and must not call Foreign.
 func (c *Cache) OnTrack(do func(observecache.Resource, cache.SharedIndexInformer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -70,7 +70,11 @@ func TestVersionOfAContract(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, schema.GroupVersionResource{Group: kindOf().Group, Version: row.want, Resource: "examplemachinetemplates"}, resource)
+			assert.Equal(
+				t,
+				schema.GroupVersionResource{Group: kindOf().Group, Version: row.want, Resource: "examplemachinetemplates"},
+				resource,
+			)
 		})
 	}
 }
@@ -83,7 +87,12 @@ func TestKindsAreRemembered(t *testing.T) {
 		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "example.com", Kind: "Nothing"})
 		require.ErrorIs(t, err, capi.ErrNoKind)
 	}
-	assert.Len(t, server.Definitions.Actions(), 1, "one request for the kind that exists, none for the one that is not served")
+	assert.Len(
+		t,
+		server.Definitions.Actions(),
+		1,
+		"one request for the kind that exists, none for the one that is not served",
+	)
 }
 
 // An API server that does not answer says nothing about a kind: that is no missing kind, and it is not remembered.
@@ -110,7 +119,11 @@ func TestTemplatesAndClones(t *testing.T) {
 	for kind, want := range map[string]bool{"ExampleMachineTemplate": true, "ExampleMachine": false, "Template": false, "TemplateX": false, "": false} {
 		assert.Equal(t, want, capi.IsTemplate(ref(kind)), kind)
 	}
-	assert.Equal(t, schema.GroupKind{Group: "example.com", Kind: "ExampleMachine"}, capi.CloneKind(ref("ExampleMachineTemplate")))
+	assert.Equal(
+		t,
+		schema.GroupKind{Group: "example.com", Kind: "ExampleMachine"},
+		capi.CloneKind(ref("ExampleMachineTemplate")),
+	)
 }
 
 // populated is one of everything, with what belongs to others.
@@ -141,12 +154,27 @@ func TestAround(t *testing.T) {
 			assert.Equal(t, []string{"free"}, observetest.Names(a.Orphans))
 			assert.Equal(t, []string{"c", "d"}, []string{a.Cluster.Name, a.Deployment.Name})
 			require.Len(t, a.Templates, 2)
-			assert.Equal(t, []string{"join", "small", "cp"}, []string{a.Templates[0].Object.GetName(), a.Templates[1].Object.GetName(), a.ControlPlane.Object.GetName()})
-			assert.Equal(t, schema.GroupVersionResource{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta2", Resource: "examplemachinetemplates"}, a.Templates[1].Resource)
+			assert.Equal(
+				t,
+				[]string{"join", "small", "cp"},
+				[]string{a.Templates[0].Object.GetName(), a.Templates[1].Object.GetName(), a.ControlPlane.Object.GetName()},
+			)
+			assert.Equal(
+				t,
+				schema.GroupVersionResource{
+					Group:    "infrastructure.cluster.x-k8s.io",
+					Version:  "v1beta2",
+					Resource: "examplemachinetemplates",
+				},
+				a.Templates[1].Resource,
+			)
 			assert.Equal(t, cache.MinVersions{
-				"machines.cluster.x-k8s.io": "900", "clusters.cluster.x-k8s.io": "900", "machinedeployments.cluster.x-k8s.io": "900",
-				"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io": "900", "examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
-				"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": "900",
+				"machines.cluster.x-k8s.io":                               "900",
+				"clusters.cluster.x-k8s.io":                               "900",
+				"machinedeployments.cluster.x-k8s.io":                     "900",
+				"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io":       "900",
+				"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
+				"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io":      "900",
 			}, a.Versions())
 		})
 	}
@@ -177,7 +205,8 @@ func TestAroundWithoutAnything(t *testing.T) {
 	}
 }
 
-// A bootstrap provider is not needed where the data are in a Secret, and references to other objects than templates are not cloned.
+// A bootstrap provider is not needed where the data are in a Secret, and references to other objects than templates are
+// not cloned.
 func TestOnlyTemplatesAreRead(t *testing.T) {
 	c, _ := watching(t, capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
@@ -189,13 +218,25 @@ func TestOnlyTemplatesAreRead(t *testing.T) {
 	assert.Equal(t, "small", a.Templates[0].Object.GetName())
 }
 
-// A cache that is not filled yet does not say that a template is missing. A decision that is carried out asks the API server.
+// A cache that is not filled yet does not say that a template is missing. A decision that is carried out asks the API
+// server.
 func TestATemplateThatIsNotReadYet(t *testing.T) {
-	c, server := watching(t, capitest.Set("s", 1), capitest.Bootstrap(), capitest.Infrastructure(), capitest.Cluster(), capitest.ControlPlane())
+	c, server := watching(
+		t,
+		capitest.Set("s", 1),
+		capitest.Bootstrap(),
+		capitest.Infrastructure(),
+		capitest.Cluster(),
+		capitest.ControlPlane(),
+	)
 	var silent atomic.Bool // no reactor is added later: the lists that are tried again read the reactors meanwhile
-	server.Objects.PrependReactor("*", "examplemachinetemplates", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		return a.GetVerb() == "list" || a.GetVerb() == "get" && silent.Load(), nil, errors.New("connection refused")
-	})
+	server.Objects.PrependReactor(
+		"*",
+		"examplemachinetemplates",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return a.GetVerb() == "list" || a.GetVerb() == "get" && silent.Load(), nil, errors.New("connection refused")
+		},
+	)
 	s, _ := c.Set("shop/s")
 	a, err := c.Read(t.Context(), s)
 	require.NoError(t, err)
@@ -207,7 +248,10 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 	a, err = c.ReadToAct(t.Context(), s)
 	require.NoError(t, err)
 	assert.Equal(t, "small", a.Templates[1].Object.GetName())
-	require.NoError(t, server.Objects.Tracker().Delete(capitest.ResourceOf(capitest.Infrastructure()), capitest.Shop, "small"))
+	require.NoError(
+		t,
+		server.Objects.Tracker().Delete(capitest.ResourceOf(capitest.Infrastructure()), capitest.Shop, "small"),
+	)
 	a, err = c.ReadToAct(t.Context(), s)
 	require.NoError(t, err)
 	assert.True(t, a.Templates[1].Missing())
@@ -225,13 +269,25 @@ func TestTemplatesAreFollowed(t *testing.T) {
 		require.NoError(t, err)
 		c.OnTrack(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
 		slices.Sort(told)
-		assert.Equal(t, []cache.Resource{"examplemachinetemplates.infrastructure.cluster.x-k8s.io", "kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io"}, told, "those that there are")
+		assert.Equal(
+			t,
+			[]cache.Resource{
+				"examplemachinetemplates.infrastructure.cluster.x-k8s.io",
+				"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io",
+			},
+			told,
+			"those that there are",
+		)
 		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine"})
 		require.NoError(t, err)
 		assert.Len(t, told, 2, "a clone is not watched")
 
 		synctest.Wait() // the watch begins after the list
-		require.NoError(t, server.Objects.Tracker().Create(capitest.ResourceOf(capitest.Infrastructure()), capitest.Infrastructure(), capitest.Shop))
+		require.NoError(
+			t,
+			server.Objects.Tracker().
+				Create(capitest.ResourceOf(capitest.Infrastructure()), capitest.Infrastructure(), capitest.Shop),
+		)
 		synctest.Wait()
 		a, err := c.Read(t.Context(), s)
 		require.NoError(t, err)
@@ -244,8 +300,19 @@ func TestWhoseSet(t *testing.T) {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
-	c, _ := watching(t, capitest.Set("ours", 1), capitest.Set("new", 1, bare), capitest.Set("theirs", 1, label("theirs"), bare),
-		capitest.Set("none", 1, func(s *clusterv1.MachineSet) { s.Labels = nil }, bare), capitest.Set("handed-over", 1, label("theirs")))
+	c, _ := watching(
+		t,
+		capitest.Set("ours", 1),
+		capitest.Set("new", 1, bare),
+		capitest.Set("theirs", 1, label("theirs"), bare),
+		capitest.Set(
+			"none",
+			1,
+			func(s *clusterv1.MachineSet) { s.Labels = nil },
+			bare,
+		),
+		capitest.Set("handed-over", 1, label("theirs")),
+	)
 	assert.Equal(t, []string{"new", "ours"}, observetest.Names(c.Sets()))
 	for name, want := range map[string]bool{"ours": true, "new": true, "theirs": false, "none": false, "handed-over": true, "nobody": false} {
 		_, found := c.Set("shop/" + name)
@@ -317,7 +384,11 @@ func TestManagedFieldsInTheCaches(t *testing.T) {
 
 func TestOwners(t *testing.T) {
 	cluster := capi.ClusterReference(capitest.Cluster())
-	assert.Equal(t, metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "uid-c"}, cluster)
+	assert.Equal(
+		t,
+		metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "uid-c"},
+		cluster,
+	)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
 	former := cluster
 	former.APIVersion = "cluster.x-k8s.io/v1beta1"
@@ -344,9 +415,13 @@ func TestOwners(t *testing.T) {
 	assert.False(t, capi.Owned(m, "uid-x"))
 	clone := capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) })
 	assert.False(t, capi.OwnedByMachine(clone), "its set owns it")
-	clone.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))})
+	clone.SetOwnerReferences(
+		[]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))},
+	)
 	assert.True(t, capi.OwnedByMachine(clone))
-	clone.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "Machine", UID: "x"}})
+	clone.SetOwnerReferences(
+		[]metav1.OwnerReference{{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "Machine", UID: "x"}},
+	)
 	assert.False(t, capi.OwnedByMachine(clone), "a machine of another API")
 }
 

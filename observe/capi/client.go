@@ -1,4 +1,5 @@
-// Package capi reads the objects of Cluster API around a MachineSet of cluster.x-k8s.io/v1beta2, and turns them into facts for decide.
+// Package capi reads the objects of Cluster API around a MachineSet of cluster.x-k8s.io/v1beta2, and turns them into
+// facts for decide.
 package capi
 
 import (
@@ -75,23 +76,49 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}
 	codec := runtime.NewParameterCodec(scheme)
 	return &Client{
-		Sets: typedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList](core, codec, "machinesets",
-			func() *clusterv1.MachineSet { return &clusterv1.MachineSet{} }, func() *clusterv1.MachineSetList { return &clusterv1.MachineSetList{} }),
-		Machines: typedClient[*clusterv1.Machine, *clusterv1.MachineList](core, codec, "machines",
-			func() *clusterv1.Machine { return &clusterv1.Machine{} }, func() *clusterv1.MachineList { return &clusterv1.MachineList{} }),
-		Deployments: typedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList](core, codec, "machinedeployments",
-			func() *clusterv1.MachineDeployment { return &clusterv1.MachineDeployment{} }, func() *clusterv1.MachineDeploymentList { return &clusterv1.MachineDeploymentList{} }),
-		Clusters: typedClient[*clusterv1.Cluster, *clusterv1.ClusterList](core, codec, "clusters",
-			func() *clusterv1.Cluster { return &clusterv1.Cluster{} }, func() *clusterv1.ClusterList { return &clusterv1.ClusterList{} }),
-		Rules: typedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList](core, codec, "machinedrainrules",
-			func() *clusterv1.MachineDrainRule { return &clusterv1.MachineDrainRule{} }, func() *clusterv1.MachineDrainRuleList { return &clusterv1.MachineDrainRuleList{} }),
+		Sets: typedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList](
+			core,
+			codec,
+			"machinesets",
+			func() *clusterv1.MachineSet { return &clusterv1.MachineSet{} },
+			func() *clusterv1.MachineSetList { return &clusterv1.MachineSetList{} },
+		),
+		Machines: typedClient[*clusterv1.Machine, *clusterv1.MachineList](
+			core,
+			codec,
+			"machines",
+			func() *clusterv1.Machine { return &clusterv1.Machine{} },
+			func() *clusterv1.MachineList { return &clusterv1.MachineList{} },
+		),
+		Deployments: typedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList](
+			core,
+			codec,
+			"machinedeployments",
+			func() *clusterv1.MachineDeployment { return &clusterv1.MachineDeployment{} },
+			func() *clusterv1.MachineDeploymentList { return &clusterv1.MachineDeploymentList{} },
+		),
+		Clusters: typedClient[*clusterv1.Cluster, *clusterv1.ClusterList](
+			core,
+			codec,
+			"clusters",
+			func() *clusterv1.Cluster { return &clusterv1.Cluster{} },
+			func() *clusterv1.ClusterList { return &clusterv1.ClusterList{} },
+		),
+		Rules: typedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList](
+			core,
+			codec,
+			"machinedrainrules",
+			func() *clusterv1.MachineDrainRule { return &clusterv1.MachineDrainRule{} },
+			func() *clusterv1.MachineDrainRuleList { return &clusterv1.MachineDrainRuleList{} },
+		),
 		Objects:     objects,
 		Definitions: definitions,
 		Mapper:      restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
 	}, nil
 }
 
-// typedClient returns a function that makes the clients of one kind. object makes an empty object, and list an empty list.
+// typedClient returns a function that makes the clients of one kind. object makes an empty object, and list an empty
+// list.
 func typedClient[T interface {
 	runtime.Object
 	metav1.Object

@@ -17,20 +17,25 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ErrNoKind says that no CustomResourceDefinition of a kind is installed, or that it follows no contract that Millwright knows.
+// ErrNoKind says that no CustomResourceDefinition of a kind is installed, or that it follows no contract that
+// Millwright knows.
 var ErrNoKind = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
 // contracts are the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts both.
 var contracts = []string{"v1beta2", "v1beta1"}
 
-// How long an answer about a kind is used. Sources: Cluster API's own resync period; a person who installs a provider notices ten seconds
-// less than a request for every decision costs.
+// How long an answer about a kind is used. Sources: Cluster API's own resync period; a person who installs a provider
+// notices ten seconds less than a request for every decision costs.
 const (
 	definitionsFor = 10 * time.Minute
 	absentFor      = 10 * time.Second
 )
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
 // kinds remembers the resources of the kinds that references name.
 type kinds struct {
@@ -43,9 +48,9 @@ type knownKind struct {
 	until    time.Time
 }
 
-// Resource returns the resource that a reference without a version names: the newest version of the newest contract that the labels of
-// its CustomResourceDefinition list. It returns ErrNoKind if there is none. It asks the API server at most once in ten minutes about a
-// kind that exists.
+// Resource returns the resource that a reference without a version names: the newest version of the newest contract
+// that the labels of its CustomResourceDefinition list. It returns ErrNoKind if there is none. It asks the API server
+// at most once in ten minutes about a kind that exists.
 func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
 	c.kinds.mu.Lock()
 	defer c.kinds.mu.Unlock()
@@ -94,8 +99,8 @@ func (c *Cache) lookUp(ctx context.Context, kind schema.GroupKind) (none schema.
 	return resource, nil
 }
 
-// contractVersion returns the newest version that the labels of a CustomResourceDefinition list for the newest known contract; empty
-// for none.
+// contractVersion returns the newest version that the labels of a CustomResourceDefinition list for the newest known
+// contract; empty for none.
 func contractVersion(labels map[string]string) string {
 	for _, contract := range contracts {
 		if list := labels[clusterv1.GroupVersion.Group+"/"+contract]; list != "" {
@@ -118,8 +123,11 @@ func CloneKind(ref clusterv1.ContractVersionedObjectReference) schema.GroupKind 
 	return schema.GroupKind{Group: ref.APIGroup, Kind: strings.TrimSuffix(ref.Kind, templateSuffix)}
 }
 
-// templates returns the references of a machine's spec that name templates: the bootstrap template, then the infrastructure template.
+// templates returns the references of a machine's spec that name templates: the bootstrap template, then the
+// infrastructure template.
 func templates(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
-	return slices.DeleteFunc([]clusterv1.ContractVersionedObjectReference{spec.Bootstrap.ConfigRef, spec.InfrastructureRef},
-		func(ref clusterv1.ContractVersionedObjectReference) bool { return !IsTemplate(ref) })
+	return slices.DeleteFunc(
+		[]clusterv1.ContractVersionedObjectReference{spec.Bootstrap.ConfigRef, spec.InfrastructureRef},
+		func(ref clusterv1.ContractVersionedObjectReference) bool { return !IsTemplate(ref) },
+	)
 }

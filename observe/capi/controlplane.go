@@ -20,7 +20,11 @@ var paths = struct{ available [][]string }{
 
 // controlPlane returns the facts about a control plane. A field that is missing, or of another type, is not known.
 func controlPlane(o *unstructured.Unstructured, cluster *clusterv1.Cluster) *preflight.ControlPlane {
-	f := &preflight.ControlPlane{Kind: o.GetKind(), Name: o.GetNamespace() + "/" + o.GetName(), Version: text(o, "spec", "version")}
+	f := &preflight.ControlPlane{
+		Kind:    o.GetKind(),
+		Name:    o.GetNamespace() + "/" + o.GetName(),
+		Version: text(o, "spec", "version"),
+	}
 	reached := reachedVersions(o)
 	f.Provisioning = len(reached) == 0
 	for _, v := range reached {
@@ -76,8 +80,8 @@ func number(o *unstructured.Unstructured, path ...string) (n int, found bool) {
 // longestLabel is the longest value of a label. Source: Kubernetes.
 const longestLabel = 63
 
-// labelValue returns a name as the value of a label. Source of the form for a name that is too long: Cluster API, whose controllers
-// look for the same value.
+// labelValue returns a name as the value of a label. Source of the form for a name that is too long: Cluster API, whose
+// controllers look for the same value.
 func labelValue(name string) string {
 	if len(name) <= longestLabel {
 		return name

@@ -29,8 +29,8 @@ import (
 // RulesResource is the resource of Cluster API's drain rules.
 const RulesResource observecache.Resource = "machinedrainrules.cluster.x-k8s.io"
 
-// The annotations of a Machine whose node Millwright drains. With the first, Cluster API waits before its own drain; with the second, it
-// does not drain. Both have the value hookOwner.
+// The annotations of a Machine whose node Millwright drains. With the first, Cluster API waits before its own drain;
+// with the second, it does not drain. Both have the value hookOwner.
 const (
 	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
 	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation
@@ -53,8 +53,9 @@ func (c *Cache) Drains(set *clusterv1.MachineSet) bool {
 	return found && cluster.Annotations[v1alpha1.AnnotationClusterAPIDrain] == "true"
 }
 
-// MachineAnnotations returns the annotations that Millwright applies to a machine of a set: those of the template, and the hook if
-// Millwright drains the node. A machine that a person excluded from draining gets no hook. existing is nil for a new machine.
+// MachineAnnotations returns the annotations that Millwright applies to a machine of a set: those of the template, and
+// the hook if Millwright drains the node. A machine that a person excluded from draining gets no hook. existing is nil
+// for a new machine.
 func (c *Cache) MachineAnnotations(set *clusterv1.MachineSet, existing *clusterv1.Machine) map[string]string {
 	template := maps.Clone(set.Spec.Template.Annotations)
 	if !c.Drains(set) || excluded(template) || existing != nil && excluded(existing.Annotations) {
@@ -82,8 +83,8 @@ func DrainedByUs(m *clusterv1.Machine) bool {
 	return Hooked(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
 }
 
-// Unhook returns the annotations to remove from a machine, as a merge patch: the hook, and unless Millwright has drained its node, also
-// the annotation that keeps Cluster API from draining it.
+// Unhook returns the annotations to remove from a machine, as a merge patch: the hook, and unless Millwright has
+// drained its node, also the annotation that keeps Cluster API from draining it.
 func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
 	if Hooked(m) {
@@ -105,8 +106,9 @@ type record struct {
 	Last      *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
 }
 
-// AsMachine returns a machine of Cluster API in the form of a Machine of Millwright, as far as drains need it. It has no class, and its node
-// has the name that Cluster API has found. An annotation of Millwright that cannot be read counts as absent.
+// AsMachine returns a machine of Cluster API in the form of a Machine of Millwright, as far as drains need it. It has
+// no class, and its node has the name that Cluster API has found. An annotation of Millwright that cannot be read
+// counts as absent.
 func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	v := &v1alpha1.Machine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
@@ -137,12 +139,19 @@ func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 		}
 	}
 	if s.Deletion == nil && waiting(m) {
-		s.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionDrain, Since: m.Status.Deletion.WaitForPreDrainHookStartTime}
+		s.Deletion = &v1alpha1.MachineDeletion{
+			Stage: v1alpha1.MachineDeletionDrain,
+			Since: m.Status.Deletion.WaitForPreDrainHookStartTime,
+		}
 	}
 	for _, kind := range reportedConditions() {
 		if c := meta.FindStatusCondition(m.Status.Conditions, string(kind)); c != nil {
 			s.Conditions = append(s.Conditions, corev1.NodeCondition{
-				Type: kind, Status: corev1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+				Type:               kind,
+				Status:             corev1.ConditionStatus(c.Status),
+				Reason:             c.Reason,
+				Message:            c.Message,
+				LastTransitionTime: c.LastTransitionTime,
 			})
 		}
 	}
@@ -167,7 +176,8 @@ func StatusOf(v *v1alpha1.Machine) (string, error) {
 	return string(text), nil
 }
 
-// SetDrainConditions gives a machine the conditions of a machine in the form of AsMachine, and reports whether that changed any.
+// SetDrainConditions gives a machine the conditions of a machine in the form of AsMachine, and reports whether that
+// changed any.
 func SetDrainConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
 	for _, kind := range reportedConditions() {
 		c := observecache.Condition(v.Status.Conditions, kind)
@@ -176,14 +186,19 @@ func SetDrainConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool
 			continue
 		}
 		changed = meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
-			Type: string(kind), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+			Type:               string(kind),
+			Status:             metav1.ConditionStatus(c.Status),
+			Reason:             c.Reason,
+			Message:            c.Message,
+			LastTransitionTime: c.LastTransitionTime,
 		}) || changed
 	}
 	return changed
 }
 
-// waiting reports whether Cluster API has come to the pre-drain hooks of a machine. It does not pass Millwright's while the hook is there,
-// unless it would not drain. The reason of its condition Deleting says the same, except after an error.
+// waiting reports whether Cluster API has come to the pre-drain hooks of a machine. It does not pass Millwright's while
+// the hook is there, unless it would not drain. The reason of its condition Deleting says the same, except after an
+// error.
 func waiting(m *clusterv1.Machine) bool {
 	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
 }
@@ -202,7 +217,8 @@ func (c *Cache) clusterOf(m *clusterv1.Machine) *clusterv1.Cluster {
 	return cluster
 }
 
-// DrainSays returns what Cluster API says about a machine that its drain depends on: how far the deletion is, and the health of its node.
+// DrainSays returns what Cluster API says about a machine that its drain depends on: how far the deletion is, and the
+// health of its node.
 func DrainSays(m *clusterv1.Machine) []string {
 	says := []string{fmt.Sprint(waiting(m))}
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
@@ -236,7 +252,11 @@ func (c *Cache) Hook(ctx context.Context, m *clusterv1.Machine, v *v1alpha1.Mach
 }
 
 // aroundDrain reads what around a machine decides whether Cluster API would drain its node. cluster may be nil.
-func (c *Cache) aroundDrain(ctx context.Context, m *clusterv1.Machine, cluster *clusterv1.Cluster) (drain.Around, error) {
+func (c *Cache) aroundDrain(
+	ctx context.Context,
+	m *clusterv1.Machine,
+	cluster *clusterv1.Cluster,
+) (drain.Around, error) {
 	a := drain.Around{
 		Cluster: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
 		Passed: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
@@ -271,8 +291,8 @@ func (c *Cache) aroundDrain(ctx context.Context, m *clusterv1.Machine, cluster *
 	return a, nil
 }
 
-// DrainRules returns Cluster API's drain rules that select a machine. A rule that cannot be read is an error, because it may select this
-// machine.
+// DrainRules returns Cluster API's drain rules that select a machine. A rule that cannot be read is an error, because
+// it may select this machine.
 func (c *Cache) DrainRules(m *clusterv1.Machine) (observedrain.Rules, error) {
 	var found observedrain.Rules
 	informer := c.Cluster.Informer(RulesResource)
@@ -297,7 +317,8 @@ func (c *Cache) DrainRules(m *clusterv1.Machine) (observedrain.Rules, error) {
 	return observedrain.SortedRules(found), nil
 }
 
-// ruleOf reports whether a drain rule selects a machine: one of its entries matches the labels of the machine and of its Cluster.
+// ruleOf reports whether a drain rule selects a machine: one of its entries matches the labels of the machine and of
+// its Cluster.
 func (c *Cache) ruleOf(r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
 	var ofCluster labels.Set
 	if cluster := c.clusterOf(m); cluster != nil {
@@ -356,7 +377,8 @@ func (c *Cache) JoinedNodes(namespace, cluster string) (n replace.Nodes) {
 			continue
 		}
 		n.Joined++
-		if ready := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); ready != nil && ready.Status != metav1.ConditionTrue {
+		if ready := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); ready != nil &&
+			ready.Status != metav1.ConditionTrue {
 			n.Dead++
 		}
 	}

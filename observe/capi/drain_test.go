@@ -24,7 +24,12 @@ import (
 )
 
 // drainCache returns caches with these objects. Secrets are those of the management cluster.
-func drainCache(t *testing.T, secrets kubernetes.Interface, connect func(*rest.Config) (kubernetes.Interface, error), objects ...runtime.Object) *capi.Cache {
+func drainCache(
+	t *testing.T,
+	secrets kubernetes.Interface,
+	connect func(*rest.Config) (kubernetes.Interface, error),
+	objects ...runtime.Object,
+) *capi.Cache {
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 	require.NoError(t, err)
@@ -70,9 +75,19 @@ func TestWhoOptsIn(t *testing.T) {
 			_, excluded := m.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, row.want, excluded)
 			assert.Equal(t, "web", m.Annotations["team"], "those of the template stay")
-			bare := capitest.Machine("m", row.set, func(m *clusterv1.Machine) { m.Annotations = row.set.Spec.Template.Annotations })
+			bare := capitest.Machine(
+				"m",
+				row.set,
+				func(m *clusterv1.Machine) { m.Annotations = row.set.Spec.Template.Annotations },
+			)
 			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], c.Drift(bare, row.set))
-			assert.Empty(t, c.Drift(capitest.Machine("m", row.set, func(m *clusterv1.Machine) { m.Annotations = c.MachineAnnotations(row.set, nil) }), row.set))
+			assert.Empty(
+				t,
+				c.Drift(
+					capitest.Machine("m", row.set, func(m *clusterv1.Machine) { m.Annotations = c.MachineAnnotations(row.set, nil) }),
+					row.set,
+				),
+			)
 		})
 	}
 }
@@ -81,7 +96,11 @@ func TestWhoOptsIn(t *testing.T) {
 func TestAMachineThatAPersonExcluded(t *testing.T) {
 	c := drainCache(t, nil, nil, capitest.Cluster())
 	set := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](optIn, "true"))
-	m := capitest.Machine("m", capitest.Set("s", 1), capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"))
+	m := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
+	)
 	assert.Empty(t, c.Drift(m, set))
 	assert.False(t, capi.Hooked(c.Desired(set, "m", m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
@@ -97,10 +116,24 @@ func TestUnhook(t *testing.T) {
 		return map[string]any{"metadata": map[string]any{"annotations": annotations}}
 	}
 	set := capitest.Set("s", 1)
-	assert.Equal(t, gone(capi.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation), capi.Unhook(capitest.Machine("m", set, capitest.Hooked), false))
-	assert.Equal(t, gone(capi.AnnotationHook), capi.Unhook(capitest.Machine("m", set, capitest.Hooked), true), "Cluster API does not drain what is drained")
+	assert.Equal(
+		t,
+		gone(capi.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation),
+		capi.Unhook(capitest.Machine("m", set, capitest.Hooked), false),
+	)
+	assert.Equal(
+		t,
+		gone(capi.AnnotationHook),
+		capi.Unhook(capitest.Machine("m", set, capitest.Hooked), true),
+		"Cluster API does not drain what is drained",
+	)
 	assert.Nil(t, capi.Unhook(capitest.Machine("m", set), false))
-	theirs := capitest.Machine("m", set, capitest.Hooked, capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"))
+	theirs := capitest.Machine(
+		"m",
+		set,
+		capitest.Hooked,
+		capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
+	)
 	assert.Equal(t, gone(capi.AnnotationHook), capi.Unhook(theirs, false), "what a person wrote stays")
 }
 
@@ -115,12 +148,21 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	assert.True(t, observedrain.OfClusterAPI(v))
 	assert.Equal(t, "node-m", cache.NodeNameOf(v), "the node that Cluster API has found")
 	assert.Equal(t, "example:///1", v.Spec.ProviderID)
-	assert.Equal(t, map[string]string{"team": "web", v1alpha1.AnnotationHold: "ann: lunch"}, v.Annotations, "without what is Millwright's")
+	assert.Equal(
+		t,
+		map[string]string{"team": "web", v1alpha1.AnnotationHold: "ann: lunch"},
+		v.Annotations,
+		"without what is Millwright's",
+	)
 	assert.Equal(t, v1alpha1.MachineDeletionDrain, v.Status.Deletion.Stage)
 	assert.True(t, observedrain.InDrain(capi.AsMachine(capitest.Machine("m", set, capitest.AtTheHook))))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m"}}
 	ladder := observedrain.Ladder(v, nil, node, 0, capitest.Noon)
-	assert.Equal(t, drain.Ladder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"}, ladder)
+	assert.Equal(
+		t,
+		drain.Ladder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"},
+		ladder,
+	)
 	for _, seconds := range []*int32{nil, new(int32(0))} {
 		m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
 		assert.True(t, observedrain.Ladder(capi.AsMachine(m), nil, node, 0, capitest.Noon).Endless)
@@ -129,7 +171,15 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: capitest.Ago(3), Means: "Evict"}
 	v.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict-pods", Since: capitest.Ago(3)}
 	v.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationDelete, Description: "x"}
-	v.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineDrained, Status: corev1.ConditionFalse, Reason: "Blocked", Message: "by a budget", LastTransitionTime: capitest.Ago(2)}}
+	v.Status.Conditions = []corev1.NodeCondition{
+		{
+			Type:               v1alpha1.MachineDrained,
+			Status:             corev1.ConditionFalse,
+			Reason:             "Blocked",
+			Message:            "by a budget",
+			LastTransitionTime: capitest.Ago(2),
+		},
+	}
 	text, err := capi.StatusOf(v)
 	require.NoError(t, err)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = text
@@ -209,7 +259,8 @@ func TestTheHookOfAMachine(t *testing.T) {
 }
 
 func TestRulesOfClusterAPI(t *testing.T) {
-	web, other := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	other := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Near"}}}
 	rule := func(name string, change ...func(*clusterv1.MachineDrainRule)) runtime.Object {
 		r := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta(name)}
@@ -258,7 +309,10 @@ func TestRulesOfClusterAPI(t *testing.T) {
 	}
 	t.Run("behaviour and order", func(t *testing.T) {
 		rules, err := drainCache(t, nil, nil, rule("a", func(r *clusterv1.MachineDrainRule) {
-			r.Spec.Drain = clusterv1.MachineDrainRuleDrainConfig{Behavior: clusterv1.MachineDrainRuleDrainBehaviorDrain, Order: new(int32(-5))}
+			r.Spec.Drain = clusterv1.MachineDrainRuleDrainConfig{
+				Behavior: clusterv1.MachineDrainRuleDrainBehaviorDrain,
+				Order:    new(int32(-5)),
+			}
 		})).DrainRules(m)
 		require.NoError(t, err)
 		assert.Equal(t, &drain.Rule{Name: "a", Behavior: "Drain", Order: -5}, rules.Of(pod, nil))
@@ -280,9 +334,31 @@ func TestTurnsOfTheMachinesOfACluster(t *testing.T) {
 	set := capitest.Set("s", 1)
 	far := capitest.Machine("far", set, capitest.AtTheHook)
 	far.Spec.ClusterName = "other"
-	c := drainCache(t, nil, nil, capitest.Machine("a", set, capitest.AtTheHook), capitest.Machine("alive", set, capitest.Hooked), far,
-		capitest.Machine("queued", set, capitest.AtTheHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, `{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`)),
-		capitest.Machine("over", set, capitest.AtTheHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, `{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","drain":{"startedAt":"2026-01-01T11:59:00Z","result":"Drained"}}}`)),
+	c := drainCache(
+		t,
+		nil,
+		nil,
+		capitest.Machine("a", set, capitest.AtTheHook),
+		capitest.Machine("alive", set, capitest.Hooked),
+		far,
+		capitest.Machine(
+			"queued",
+			set,
+			capitest.AtTheHook,
+			capitest.Annotated[*clusterv1.Machine](
+				v1alpha1.AnnotationDrainStatus,
+				`{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`,
+			),
+		),
+		capitest.Machine(
+			"over",
+			set,
+			capitest.AtTheHook,
+			capitest.Annotated[*clusterv1.Machine](
+				v1alpha1.AnnotationDrainStatus,
+				`{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","drain":{"startedAt":"2026-01-01T11:59:00Z","result":"Drained"}}}`,
+			),
+		),
 	)
 	names := map[string]bool{}
 	for _, turn := range c.Turns("shop", "c") {

@@ -9,10 +9,12 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 )
 
-// UpdateMachineHook is the hook at which core calls a runtime extension to update a machine in place. Source: Cluster API.
+// UpdateMachineHook is the hook at which core calls a runtime extension to update a machine in place. Source: Cluster
+// API.
 const UpdateMachineHook = "UpdateMachine"
 
-// List returns the entries of an annotation that separates them by commas; none for an empty one. Source of the form: Cluster API.
+// List returns the entries of an annotation that separates them by commas; none for an empty one. Source of the form:
+// Cluster API.
 func List(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
@@ -22,7 +24,8 @@ func Acknowledges(set *clusterv1.MachineSet, machine string) bool {
 	return slices.Contains(List(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }
 
-// updating reports whether a machine is updated in place: from its move to another set until core has removed the last of both annotations.
+// updating reports whether a machine is updated in place: from its move to another set until core has removed the last
+// of both annotations.
 func updating(m *clusterv1.Machine) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
 	return marked || atHook(m)
@@ -33,8 +36,9 @@ func atHook(m *clusterv1.Machine) bool {
 	return slices.Contains(List(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
 }
 
-// UpdateDue reports whether a set has to begin the update in place of a machine: the machine was moved to it for that, core does not update it
-// yet, and the size of the set counts it. The last does not matter for a set without a deployment, whose size a person decides.
+// UpdateDue reports whether a set has to begin the update in place of a machine: the machine was moved to it for that,
+// core does not update it yet, and the size of the set counts it. The last does not matter for a set without a
+// deployment, whose size a person decides.
 func UpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
 	if !marked || atHook(m) {
@@ -45,8 +49,8 @@ func UpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	return !moved || owner == nil || !IsDeployment(*owner) || Acknowledges(set, m.Name)
 }
 
-// NoMove says why a set takes no machines of another one, which is to move its surplus there; empty: it takes them. receiver is nil if it does
-// not exist.
+// NoMove says why a set takes no machines of another one, which is to move its surplus there; empty: it takes them.
+// receiver is nil if it does not exist.
 func NoMove(set, receiver *clusterv1.MachineSet) string {
 	switch {
 	case receiver == nil:

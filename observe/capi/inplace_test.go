@@ -47,7 +47,8 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 			s := capitest.Set("s", 1, test.set...)
 			m := capitest.Machine("m", s, test.machine...)
 			assert.Equal(t, test.due, capi.UpdateDue(m, s))
-			o := capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
+			o := capitest.Facts(capitest.Settings, cache.Preflight{}).
+				Observed(s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
 			assert.Equal(t, test.due, o.Members[0].UpdateDue)
 			updating := len(test.machine) > 0
 			_, handed := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
@@ -60,7 +61,11 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 	takes := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
 	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }
-	s := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"))
+	s := capitest.Set(
+		"s",
+		1,
+		capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+	)
 	for why, receiver := range map[string]*clusterv1.MachineSet{
 		"it does not exist":   nil,
 		"it is being deleted": capitest.Set("next", 1, takes, hash, capitest.Going),
@@ -68,10 +73,12 @@ func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 		"it takes no machines of this set":                          capitest.Set("next", 1, hash),
 		"":                                                          capitest.Set("next", 1, takes, hash),
 	} {
-		o := capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
+		o := capitest.Facts(capitest.Settings, cache.Preflight{}).
+			Observed(s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
 		assert.Equal(t, []string{"next", why}, []string{o.MoveTo, o.NoMove})
 	}
-	o := capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
+	o := capitest.Facts(capitest.Settings, cache.Preflight{}).
+		Observed(capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
 	assert.Equal(t, []string{"", ""}, []string{o.MoveTo, o.NoMove})
 }
 
@@ -80,7 +87,15 @@ func TestTheReceiverIsRead(t *testing.T) {
 	to := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
 	next := capitest.Set("next", 1)
 	next.ResourceVersion = "77777"
-	c, _ := watching(t, capitest.Set("s", 1, to), next, capitest.Bootstrap(), capitest.Infrastructure(), capitest.Cluster(), capitest.ControlPlane())
+	c, _ := watching(
+		t,
+		capitest.Set("s", 1, to),
+		next,
+		capitest.Bootstrap(),
+		capitest.Infrastructure(),
+		capitest.Cluster(),
+		capitest.ControlPlane(),
+	)
 	s, _ := c.Set("shop/s")
 	cached, err := c.Read(t.Context(), s)
 	assert.NoError(t, err)

@@ -31,7 +31,8 @@ func (c *Cache) Member(m *clusterv1.Machine, set *clusterv1.MachineSet, selector
 		Priority: vocabulary.PriorityDefault,
 	}
 	// Cluster API writes the conditions of a machine before the name of its node.
-	f.Joined = m.Status.NodeRef.IsDefined() || meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
+	f.Joined = m.Status.NodeRef.IsDefined() ||
+		meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	f.Updating = updating(m)
 	_, f.Updated = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 	f.UpdateDue = UpdateDue(m, set)
@@ -73,7 +74,8 @@ func node(m *clusterv1.Machine) scale.Node {
 	}
 }
 
-// Remark returns the reason and the message of the condition OwnerRemediated of a machine; empty if it has none that is False.
+// Remark returns the reason and the message of the condition OwnerRemediated of a machine; empty if it has none that is
+// False.
 func Remark(m *clusterv1.Machine) (reason, message string) {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -101,32 +103,36 @@ func (c *Cache) MachineLabels(set *clusterv1.MachineSet) map[string]string {
 	return result
 }
 
-// Desired returns a machine as it should be. existing is the live machine, of which everything stays that does not change in place;
-// nil for a new machine without references to its clones.
+// Desired returns a machine as it should be. existing is the live machine, of which everything stays that does not
+// change in place; nil for a new machine without references to its clones.
 func (c *Cache) Desired(set *clusterv1.MachineSet, name string, existing *clusterv1.Machine) *clusterv1.Machine {
 	template := set.Spec.Template.DeepCopy()
 	m := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: set.Namespace,
-			Labels:          c.MachineLabels(set),
-			Annotations:     c.MachineAnnotations(set, existing),
-			Finalizers:      []string{clusterv1.MachineFinalizer},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, clusterv1.GroupVersion.WithKind("MachineSet"))},
+			Name:        name,
+			Namespace:   set.Namespace,
+			Labels:      c.MachineLabels(set),
+			Annotations: c.MachineAnnotations(set, existing),
+			Finalizers:  []string{clusterv1.MachineFinalizer},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(set, clusterv1.GroupVersion.WithKind("MachineSet")),
+			},
 		},
 		Spec: template.Spec,
 	}
 	m.Spec.ClusterName = set.Spec.ClusterName
 	if existing != nil {
 		m.Name, m.UID, m.Finalizers = existing.Name, existing.UID, existing.Finalizers
-		m.Spec.Bootstrap.ConfigRef, m.Spec.InfrastructureRef = existing.Spec.Bootstrap.ConfigRef, existing.Spec.InfrastructureRef
+		m.Spec.Bootstrap.ConfigRef = existing.Spec.Bootstrap.ConfigRef
+		m.Spec.InfrastructureRef = existing.Spec.InfrastructureRef
 		m.Spec.Version, m.Spec.FailureDomain = existing.Spec.Version, existing.Spec.FailureDomain
 	}
 	return m
 }
 
-// Drift says what of a machine differs from its set's template and may be changed in place; empty: nothing. Of a machine that is being
-// deleted only what its deletion needs is compared.
+// Drift says what of a machine differs from its set's template and may be changed in place; empty: nothing. Of a
+// machine that is being deleted only what its deletion needs is compared.
 func (c *Cache) Drift(m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 	have, want := &m.Spec, &set.Spec.Template.Spec
 	alive := m.DeletionTimestamp == nil
@@ -135,9 +141,18 @@ func (c *Cache) Drift(m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 		phrase.If(alive && differs(m.Labels, c.MachineLabels(set), labels), "labels"),
 		phrase.If(alive && differs(m.Annotations, c.MachineAnnotations(set, m), annotations), "annotations"),
 		phrase.If(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
-		phrase.If(!equalOr(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0), "nodeDrainTimeoutSeconds"),
-		phrase.If(!equalOr(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0), "nodeVolumeDetachTimeoutSeconds"),
-		phrase.If(!equalOr(have.Deletion.NodeDeletionTimeoutSeconds, want.Deletion.NodeDeletionTimeoutSeconds, defaultNodeDeletion), "nodeDeletionTimeoutSeconds"),
+		phrase.If(
+			!equalOr(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
+			"nodeDrainTimeoutSeconds",
+		),
+		phrase.If(
+			!equalOr(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0),
+			"nodeVolumeDetachTimeoutSeconds",
+		),
+		phrase.If(
+			!equalOr(have.Deletion.NodeDeletionTimeoutSeconds, want.Deletion.NodeDeletionTimeoutSeconds, defaultNodeDeletion),
+			"nodeDeletionTimeoutSeconds",
+		),
 		phrase.If(!equalOr(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
 		phrase.If(!equality.Semantic.DeepEqual(have.Taints, want.Taints), "taints"),
 	), ", ")
@@ -157,7 +172,8 @@ func equalOr(a, b *int32, byDefault int32) bool {
 	return *a == *b
 }
 
-// differs reports whether a map lacks something that is wanted, or still has a key that Millwright applied and that is wanted no more.
+// differs reports whether a map lacks something that is wanted, or still has a key that Millwright applied and that is
+// wanted no more.
 func differs(have, want map[string]string, applied []string) bool {
 	for key, value := range want {
 		if now, found := have[key]; !found || now != value {
@@ -191,8 +207,8 @@ func Applied(o metav1.Object, manager string) (labels, annotations []string) {
 	return labels, annotations
 }
 
-// MetadataPatch returns the merge patch that gives an object these labels and annotations, and takes away those that Millwright put on it
-// and that are wanted no more. Those of others stay, and the mark of an update in place.
+// MetadataPatch returns the merge patch that gives an object these labels and annotations, and takes away those that
+// Millwright put on it and that are wanted no more. Those of others stay, and the mark of an update in place.
 func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[string]any {
 	patch := func(want map[string]string, applied []string) map[string]any {
 		result := map[string]any{}

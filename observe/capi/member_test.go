@@ -53,7 +53,9 @@ func TestMember(t *testing.T) {
 	}
 	set := capitest.Set("s", 1)
 	plain := facts().Observed(set, capitest.Around(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
-		m.Labels, m.ResourceVersion, m.CreationTimestamp = map[string]string{clusterv1.ClusterNameLabel: "other"}, "1", metav1.Time{}
+		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "other"}
+		m.ResourceVersion = "1"
+		m.CreationTimestamp = metav1.Time{}
 	})), capitest.Noon, 0).Members[0]
 	plain.Drift, plain.Priority = "", 0
 	for _, row := range []struct {
@@ -191,7 +193,11 @@ func TestMachineLabels(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			want := map[string]string{"pool": row.set.Name, clusterv1.ClusterNameLabel: "c", clusterv1.MachineSetNameLabel: row.set.Name}
+			want := map[string]string{
+				"pool":                        row.set.Name,
+				clusterv1.ClusterNameLabel:    "c",
+				clusterv1.MachineSetNameLabel: row.set.Name,
+			}
 			maps.Copy(want, row.want)
 			before := row.set.DeepCopy()
 			assert.Equal(t, want, capitest.Facts(row.settings, cache.Preflight{}).MachineLabels(row.set))
@@ -213,8 +219,8 @@ func hashed(name string) string {
 	return facts().MachineLabels(capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
 }
 
-// The value of a label is what Cluster API's own controllers look for. Source of the value: its function format.MustFormatValue, FNV-1a
-// with 32 bits in URL-safe base64 without padding.
+// The value of a label is what Cluster API's own controllers look for. Source of the value: its function
+// format.MustFormatValue, FNV-1a with 32 bits in URL-safe base64 without padding.
 func TestLabelOfALongName(t *testing.T) {
 	assert.Equal(t, "hash_2W8PhQ_z", hashed(strings.Repeat("a", 64)))
 }
@@ -229,11 +235,21 @@ func TestDesiredMachine(t *testing.T) {
 	t.Run("a new one", func(t *testing.T) {
 		m := facts().Desired(set, "s-x", nil)
 		assert.Equal(t, metav1.ObjectMeta{
-			Name: "s-x", Namespace: capitest.Shop, Labels: facts().MachineLabels(set), Annotations: map[string]string{"team": "web"},
-			Finalizers: []string{clusterv1.MachineFinalizer},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s", Controller: new(true), BlockOwnerDeletion: new(true),
-			}},
+			Name:        "s-x",
+			Namespace:   capitest.Shop,
+			Labels:      facts().MachineLabels(set),
+			Annotations: map[string]string{"team": "web"},
+			Finalizers:  []string{clusterv1.MachineFinalizer},
+			OwnerReferences: []metav1.OwnerReference{
+				{
+					APIVersion:         "cluster.x-k8s.io/v1beta2",
+					Kind:               "MachineSet",
+					Name:               "s",
+					UID:                "uid-s",
+					Controller:         new(true),
+					BlockOwnerDeletion: new(true),
+				},
+			},
 		}, m.ObjectMeta)
 		assert.Equal(t, metav1.TypeMeta{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine"}, m.TypeMeta)
 		assert.Equal(t, "c", m.Spec.ClusterName)
@@ -267,7 +283,15 @@ func TestDesiredMachine(t *testing.T) {
 func applied(manager string, labels, annotations string) func(*clusterv1.Machine) {
 	return func(m *clusterv1.Machine) {
 		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
-		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(raw)})
+		m.ManagedFields = append(
+			m.ManagedFields,
+			metav1.ManagedFieldsEntry{
+				Manager:    manager,
+				Operation:  metav1.ManagedFieldsOperationApply,
+				FieldsType: "FieldsV1",
+				FieldsV1:   metav1.NewFieldsV1(raw),
+			},
+		)
 	}
 }
 
@@ -322,7 +346,12 @@ func TestWhatDriftsInPlace(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			set := capitest.Set("s", 1)
 			assert.Equal(t, row.alive, facts().Drift(capitest.Machine("m", set, row.change), set))
-			assert.Equal(t, row.going, facts().Drift(capitest.Machine("m", set, row.change, capitest.Going), set), "while it is being deleted")
+			assert.Equal(
+				t,
+				row.going,
+				facts().Drift(capitest.Machine("m", set, row.change, capitest.Going), set),
+				"while it is being deleted",
+			)
 		})
 	}
 }
@@ -334,23 +363,40 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
 		spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
 		spec.MinReadySeconds = new(int32(5))
-		spec.Deletion = clusterv1.MachineDeletionSpec{NodeDrainTimeoutSeconds: new(int32(1)), NodeVolumeDetachTimeoutSeconds: new(int32(2)), NodeDeletionTimeoutSeconds: new(int32(3))}
+		spec.Deletion = clusterv1.MachineDeletionSpec{
+			NodeDrainTimeoutSeconds:        new(int32(1)),
+			NodeVolumeDetachTimeoutSeconds: new(int32(2)),
+			NodeDeletionTimeoutSeconds:     new(int32(3)),
+		}
 		s.Spec.Template.Labels["x"], s.Spec.Template.Annotations["y"] = "x", "y"
 	})
 	old := capitest.Machine("m", capitest.Set("s", 1))
-	assert.Equal(t, "labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints", facts().Drift(old, set))
+	assert.Equal(
+		t,
+		"labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints",
+		facts().Drift(old, set),
+	)
 	assert.Empty(t, facts().Drift(facts().Desired(set, "m", old), set))
 	assert.Empty(t, facts().Drift(facts().Desired(set, "m", nil), set))
 }
 
 func TestMetadataPatch(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), applied(capi.FieldManager, "old", "former"), applied("other", "theirs", "foreign"))
+	m := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		applied(capi.FieldManager, "old", "former"),
+		applied("other", "theirs", "foreign"),
+	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{"old": nil, "new": "1"},
 		"annotations": map[string]any{"former": "again"},
 	}}, capi.MetadataPatch(m, map[string]string{"new": "1"}, map[string]string{"former": "again"}))
 
-	clone := capitest.Machine("m", capitest.Set("s", 1), applied(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation))
+	clone := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		applied(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation),
+	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},
 	}}, capi.MetadataPatch(clone, nil, nil), "core removes it at the end of the update in place")
@@ -372,7 +418,11 @@ func TestRemark(t *testing.T) {
 
 // Machines that are ready for less than minReadySeconds are not available, and the set looks again when they are.
 func TestAvailability(t *testing.T) {
-	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) })
+	set := capitest.Set(
+		"s",
+		1,
+		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
+	)
 	plan := scale.Look(facts().Observed(set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)

@@ -73,7 +73,11 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 	}
 	for _, m := range around.Orphans {
 		o.Orphans = append(o.Orphans, scale.Orphan{
-			Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Matches: selector.Matches(labels.Set(m.Labels)), Deleting: m.DeletionTimestamp != nil,
+			Name:     m.Name,
+			UID:      string(m.UID),
+			Version:  m.ResourceVersion,
+			Matches:  selector.Matches(labels.Set(m.Labels)),
+			Deleting: m.DeletionTimestamp != nil,
 		})
 		if m.DeletionTimestamp == nil && ReleasedBy(m, set) {
 			o.Released++
@@ -86,8 +90,8 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 // contested reports whether another controller reconciles a set of Millwright.
 func contested(set *clusterv1.MachineSet) bool { return Contested(set, clusterv1.MachineSetFinalizer) }
 
-// Contested reports whether another controller reconciles an object of Millwright: it has Millwright's finalizer and this one, which is that
-// of Cluster API for the kind.
+// Contested reports whether another controller reconciles an object of Millwright: it has Millwright's finalizer and
+// this one, which is that of Cluster API for the kind.
 func Contested(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
@@ -104,8 +108,8 @@ func Value[T any](p *T) T {
 	return *p
 }
 
-// order returns which machines are deleted first if nothing else decides. Source of the default: the document of Cluster API's
-// MachineSet, "newer first"; Cluster API's code takes Random.
+// order returns which machines are deleted first if nothing else decides. Source of the default: the document of
+// Cluster API's MachineSet, "newer first"; Cluster API's code takes Random.
 func order(set *clusterv1.MachineSet) scale.Order {
 	return scale.Order(set.Spec.Deletion.Order)
 }
@@ -143,8 +147,8 @@ func Missing(templates []Foreign) (kinds []string) {
 	return kinds
 }
 
-// remediation returns the remediation policy of a set. Source of the limits: spec.remediation.maxInFlight of its MachineDeployment,
-// rounded up; without one there is no limit.
+// remediation returns the remediation policy of a set. Source of the limits: spec.remediation.maxInFlight of its
+// MachineDeployment, rounded up; without one there is no limit.
 func remediation(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.Remediation) {
 	if d == nil {
 		return r
@@ -152,7 +156,8 @@ func remediation(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r s
 	r.Outdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.Limited = true
-		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(Value(d.Spec.Replicas)), true) // unreadable: none at a time
+		// unreadable: none at a time
+		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(Value(d.Spec.Replicas)), true)
 	}
 	return r
 }
@@ -171,7 +176,11 @@ func naming(set *clusterv1.MachineSet) ([]string, error) {
 	}
 	var name bytes.Buffer
 	err = t.Execute(&name, map[string]any{
-		"cluster": map[string]string{"name": set.Spec.ClusterName}, "machineSet": map[string]string{"name": set.Name}, "random": random,
+		"cluster": map[string]string{
+			"name": set.Spec.ClusterName,
+		},
+		"machineSet": map[string]string{"name": set.Name},
+		"random":     random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("execute: %w", err)
@@ -183,8 +192,8 @@ func naming(set *clusterv1.MachineSet) ([]string, error) {
 	return parts, nil
 }
 
-// preflight returns the facts for the checks of the control plane. Without a control plane, or with one that has no version, nothing is
-// checked.
+// preflight returns the facts for the checks of the control plane. Without a control plane, or with one that has no
+// version, nothing is checked.
 func (c *Cache) preflight(set *clusterv1.MachineSet, around Around) preflight.Observed {
 	cp := around.ControlPlane
 	if cp == nil {
@@ -196,7 +205,11 @@ func (c *Cache) preflight(set *clusterv1.MachineSet, around Around) preflight.Ob
 			Version: set.Spec.Template.Spec.Version,
 			Kubeadm: bootstrap.Kind == "KubeadmConfigTemplate" && bootstrap.APIGroup == "bootstrap.cluster.x-k8s.io",
 		},
-		Settings: preflight.Settings{Checks: c.Cluster.Preflight.Checks, Strict: c.Cluster.Preflight.Strict, Skip: skipped(set, around)},
+		Settings: preflight.Settings{
+			Checks: c.Cluster.Preflight.Checks,
+			Strict: c.Cluster.Preflight.Strict,
+			Skip:   skipped(set, around),
+		},
 	}
 	name := set.Namespace + "/" + cp.Ref.Name
 	switch {
@@ -211,7 +224,8 @@ func (c *Cache) preflight(set *clusterv1.MachineSet, around Around) preflight.Ob
 	return o
 }
 
-// skipped returns the checks that a set skips. Source: Cluster API reads the annotation of the bootstrap template if the set has none.
+// skipped returns the checks that a set skips. Source: Cluster API reads the annotation of the bootstrap template if
+// the set has none.
 func skipped(set *clusterv1.MachineSet, around Around) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef

@@ -93,7 +93,12 @@ func TestObserved(t *testing.T) {
 		{fact: "Order", set: ordered(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
 		{fact: "Order", set: ordered(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
 		{fact: "Order", set: ordered(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
-		{name: "in seconds", fact: "MinReady", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90)) }, want: 90 * time.Second},
+		{
+			name: "in seconds",
+			fact: "MinReady",
+			set:  func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90)) },
+			want: 90 * time.Second,
+		},
 		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
 		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
 			capitest.Going(s)
@@ -104,22 +109,57 @@ func TestObserved(t *testing.T) {
 			s.Finalizers = append(s.Finalizers, "foregroundDeletion")
 		}, want: false},
 		{fact: "Finalizer", want: true},
-		{name: "that of others", fact: "Finalizer", set: func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} }, want: false},
+		{
+			name: "that of others",
+			fact: "Finalizer",
+			set:  func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} },
+			want: false,
+		},
 		{fact: "Generation", want: int64(1)},
 		{fact: "ObservedGeneration", set: func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
 
 		{name: "fine", fact: "Invalid", want: ""},
 		{name: "no size", fact: "Invalid", set: noReplicas, want: "Waiting for spec.replicas set"},
-		{name: "unreadable", fact: "Invalid", set: selecting(*observetest.Unreadable()), want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
-		{name: "of other labels", fact: "Invalid", set: selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), want: invalid},
-		{name: "of a label that only machines get", fact: "Invalid", set: selecting(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}), want: ""},
+		{
+			name: "unreadable",
+			fact: "Invalid",
+			set:  selecting(*observetest.Unreadable()),
+			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
+		},
+		{
+			name: "of other labels",
+			fact: "Invalid",
+			set:  selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}),
+			want: invalid,
+		},
+		{
+			name: "of a label that only machines get",
+			fact: "Invalid",
+			set:  selecting(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}),
+			want: "",
+		},
 		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(metav1.LabelSelector{}), want: ""},
 		{name: "another controller at work", fact: "Invalid", set: func(s *clusterv1.MachineSet) {
 			s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 		}, want: "another controller reconciles this MachineSet: it has added the finalizer cluster.x-k8s.io/machineset; install the admission policy of Millwright, then remove this finalizer"},
-		{name: "another controller before Millwright", fact: "Invalid", set: func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} }, want: ""},
-		{name: "no random characters", fact: "Invalid", set: named("{{ .machineSet.name }}"), want: "spec.machineNaming.template cannot be used: it has no {{ .random }}"},
-		{name: "it cannot be parsed", fact: "Invalid", set: named("{{ .random"), want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action"},
+		{
+			name: "another controller before Millwright",
+			fact: "Invalid",
+			set:  func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} },
+			want: "",
+		},
+		{
+			name: "no random characters",
+			fact: "Invalid",
+			set:  named("{{ .machineSet.name }}"),
+			want: "spec.machineNaming.template cannot be used: it has no {{ .random }}",
+		},
+		{
+			name: "it cannot be parsed",
+			fact: "Invalid",
+			set:  named("{{ .random"),
+			want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action",
+		},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
 			noReplicas(s)
 			selecting(*observetest.Unreadable())(s)
@@ -128,41 +168,111 @@ func TestObserved(t *testing.T) {
 		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(*observetest.Unreadable()), want: false},
 
 		{name: "the default", fact: "Naming", want: []string(nil)},
-		{name: "its variables", fact: "Naming", set: named("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"), want: []string{"c-s-", ""}},
+		{
+			name: "its variables",
+			fact: "Naming",
+			set:  named("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"),
+			want: []string{"c-s-", ""},
+		},
 		{name: "in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
 		{name: "twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
 		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
 
-		{name: "of all whether they match", fact: "Orphans", around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}}},
-		{name: "and those that are being deleted", fact: "Orphans", around: orphan(nil, capitest.Going), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}}},
-		{name: "not one that is being deleted, nor one of another set", fact: "Released", around: orphan(wanted, released("uid-s"), capitest.Going), want: 0},
+		{
+			name:   "of all whether they match",
+			fact:   "Orphans",
+			around: orphan(wanted),
+			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}},
+		},
+		{
+			name:   "and those that are being deleted",
+			fact:   "Orphans",
+			around: orphan(nil, capitest.Going),
+			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}},
+		},
+		{
+			name:   "not one that is being deleted, nor one of another set",
+			fact:   "Released",
+			around: orphan(wanted, released("uid-s"), capitest.Going),
+			want:   0,
+		},
 		{name: "of another set", fact: "Released", around: orphan(wanted, released("uid-x")), want: 0},
 		{fact: "Released", around: orphan(wanted, released("uid-s")), want: 1},
-		{name: "an unreadable selector matches none", fact: "Orphans", set: selecting(*observetest.Unreadable()), around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
+		{
+			name:   "an unreadable selector matches none",
+			fact:   "Orphans",
+			set:    selecting(*observetest.Unreadable()),
+			around: orphan(wanted),
+			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
+		},
 
 		{fact: "Paused", set: note(clusterv1.PausedAnnotation, ""), want: true},
-		{name: "its Cluster", fact: "Paused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) }, want: false},
+		{
+			name:   "its Cluster",
+			fact:   "Paused",
+			around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) },
+			want:   false,
+		},
 		{fact: "ClusterPaused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) }, want: true},
-		{name: "said to be not", fact: "ClusterPaused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(false) }, want: false},
+		{
+			name:   "said to be not",
+			fact:   "ClusterPaused",
+			around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(false) },
+			want:   false,
+		},
 		{name: "no Cluster", fact: "ClusterPaused", around: withoutCluster, want: false},
 
 		{name: "nothing", fact: "Stopped", want: ""},
-		{name: "by the rollout", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "true"), want: "MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
+		{
+			name: "by the rollout",
+			fact: "Stopped",
+			set:  note(clusterv1.DisableMachineCreateAnnotation, "true"),
+			want: "MachineSet has the annotation cluster.x-k8s.io/disable-machine-create",
+		},
 		{name: "another value", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "false"), want: ""},
 		{name: "no Cluster", fact: "Stopped", around: withoutCluster, want: "Cluster c does not exist"},
-		{name: "its Cluster goes", fact: "Stopped", around: func(a *capi.Around) { capitest.Going(a.Cluster) }, want: "Cluster c is being deleted"},
-		{name: "a template was not read", fact: "Stopped", around: func(a *capi.Around) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} }, want: unread},
-		{name: "the control plane was not read", fact: "Stopped", around: func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, want: unread},
+		{
+			name:   "its Cluster goes",
+			fact:   "Stopped",
+			around: func(a *capi.Around) { capitest.Going(a.Cluster) },
+			want:   "Cluster c is being deleted",
+		},
+		{
+			name:   "a template was not read",
+			fact:   "Stopped",
+			around: func(a *capi.Around) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} },
+			want:   unread,
+		},
+		{
+			name:   "the control plane was not read",
+			fact:   "Stopped",
+			around: func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} },
+			want:   unread,
+		},
 
 		{fact: "MoveTo", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
-		{fact: "NoMove", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "it does not exist"},
+		{
+			fact: "NoMove",
+			set:  note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+			want: "it does not exist",
+		},
 
 		{name: "none", fact: "Missing", want: []string(nil)},
-		{name: "one", fact: "Missing", around: func(a *capi.Around) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: []string{"ExampleMachineTemplate"}},
+		{
+			name:   "one",
+			fact:   "Missing",
+			around: func(a *capi.Around) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) },
+			want:   []string{"ExampleMachineTemplate"},
+		},
 		{name: "both", fact: "Missing", around: func(a *capi.Around) {
 			a.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
-		{name: "not before it was looked for", fact: "Missing", around: func(a *capi.Around) { a.Templates[0].Object, a.Templates[0].Read = nil, false }, want: []string(nil)},
+		{
+			name:   "not before it was looked for",
+			fact:   "Missing",
+			around: func(a *capi.Around) { a.Templates[0].Object, a.Templates[0].Read = nil, false },
+			want:   []string(nil),
+		},
 
 		{name: "no deployment", fact: "Remediation.Limited", want: false},
 		{name: "a deployment without a limit", fact: "Remediation.Limited", around: deployment(), want: false},
@@ -170,7 +280,12 @@ func TestObserved(t *testing.T) {
 		{name: "the limit of the deployment", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromInt32(2)), want: 2},
 		{name: "rounded up", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("21%")), want: 2},
 		{name: "without a rest", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("40%")), want: 2},
-		{name: "neither number nor percentage", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("many")), want: 0},
+		{
+			name:   "neither number nor percentage",
+			fact:   "Remediation.MaxInFlight",
+			around: atMost(intstr.FromString("many")),
+			want:   0,
+		},
 		{name: "which is a limit, too", fact: "Remediation.Limited", around: atMost(intstr.FromString("many")), want: true},
 		{name: "another revision", fact: "Remediation.Outdated", set: outdated, around: deployment(), want: true},
 		{name: "no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, around: deployment(), want: true},
@@ -179,18 +294,38 @@ func TestObserved(t *testing.T) {
 
 		{name: "not written yet", fact: "Reported.Counts", want: (*scale.Counts)(nil)},
 		{fact: "Reported.Counts", set: func(s *clusterv1.MachineSet) {
-			s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = new(int32(4)), new(int32(3)), new(int32(2)), new(int32(1))
+			s.Status.Replicas = new(int32(4))
+			s.Status.ReadyReplicas = new(int32(3))
+			s.Status.AvailableReplicas = new(int32(2))
+			s.Status.UpToDateReplicas = new(int32(1))
 		}, want: &scale.Counts{Replicas: 4, Ready: 3, Available: 2, UpToDate: 1}},
-		{name: "in a fixed order, without those of others and Blocked", fact: "Reported.Conditions", set: func(s *clusterv1.MachineSet) {
-			for _, kind := range []string{"Theirs", "ScalingUp", "Blocked", "MachinesCreated"} {
-				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "R", Message: "m"})
-			}
-		}, want: []scale.Condition{{Type: "MachinesCreated", Status: scale.True, Reason: "R", Message: "m"}, {Type: "ScalingUp", Status: scale.True, Reason: "R", Message: "m"}}},
+		{
+			name: "in a fixed order, without those of others and Blocked",
+			fact: "Reported.Conditions",
+			set: func(s *clusterv1.MachineSet) {
+				for _, kind := range []string{"Theirs", "ScalingUp", "Blocked", "MachinesCreated"} {
+					s.Status.Conditions = append(
+						s.Status.Conditions,
+						metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "R", Message: "m"},
+					)
+				}
+			},
+			want: []scale.Condition{
+				{Type: "MachinesCreated", Status: scale.True, Reason: "R", Message: "m"},
+				{Type: "ScalingUp", Status: scale.True, Reason: "R", Message: "m"},
+			},
+		},
 		{name: "as many as wanted", fact: "Reported.Peak", want: 3},
-		{name: "more machines", fact: "Reported.Peak", set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, around: func(a *capi.Around) {
-			s := capitest.Set("s", 1)
-			a.Members = []*clusterv1.Machine{capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going)}
-		}, want: 1},
+		{
+			name: "more machines",
+			fact: "Reported.Peak",
+			set:  func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) },
+			around: func(a *capi.Around) {
+				s := capitest.Set("s", 1)
+				a.Members = []*clusterv1.Machine{capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going)}
+			},
+			want: 1,
+		},
 		{fact: "Reported.Seen", want: 3},
 	}
 	never := map[string]string{
@@ -238,7 +373,11 @@ func TestObserved(t *testing.T) {
 	}
 	for name, why := range never {
 		if strings.HasPrefix(why, "Cluster API") {
-			assert.Zero(t, observetest.Fact(facts().Observed(capitest.Set("s", 3), capitest.Around(), capitest.Noon, 7), name), name)
+			assert.Zero(
+				t,
+				observetest.Fact(facts().Observed(capitest.Set("s", 3), capitest.Around(), capitest.Noon, 7), name),
+				name,
+			)
 		}
 	}
 }
@@ -264,7 +403,13 @@ func TestPreflight(t *testing.T) {
 	step := func(version string) map[string]string {
 		return map[string]string{clusterv1.ClusterTopologyUpgradeStepAnnotation: version}
 	}
-	fine := preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Version: "v1.31.2", Replicas: 3, Available: 3}
+	fine := preflight.ControlPlane{
+		Kind:      "KubeadmControlPlane",
+		Name:      "shop/cp",
+		Version:   "v1.31.2",
+		Replicas:  3,
+		Available: 3,
+	}
 	but := func(change func(*preflight.ControlPlane)) *preflight.ControlPlane {
 		c := fine
 		change(&c)
@@ -319,10 +464,12 @@ func TestPreflight(t *testing.T) {
 		topology("v1.33.0", step("v1.32.0"))(&around)
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: true})
 		failures := preflight.Decide(c.Observed(capitest.Set("s", 1), around, capitest.Noon, 0).Preflight)
-		assert.Equal(t, []preflight.Failure{{
-			Check: "ControlPlaneIsStable",
-			Why:   `KubeadmControlPlane shop/cp has a pending version upgrade to v1.32.0 ("ControlPlaneIsStable" preflight check failed)`,
-		}}, failures)
+		assert.Equal(t, []preflight.Failure{
+			{
+				Check: "ControlPlaneIsStable",
+				Why:   `KubeadmControlPlane shop/cp has a pending version upgrade to v1.32.0 ("ControlPlaneIsStable" preflight check failed)`,
+			},
+		}, failures)
 	})
 }
 

@@ -13,12 +13,21 @@ import (
 
 // ClusterReference is the owner reference to a Cluster.
 func ClusterReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}
+	return metav1.OwnerReference{
+		APIVersion: clusterv1.GroupVersion.String(),
+		Kind:       "Cluster",
+		Name:       cluster.Name,
+		UID:        cluster.UID,
+	}
 }
 
-// WithOwner returns the owner references with one more, unless it is there. One with the same UID and another version is replaced.
+// WithOwner returns the owner references with one more, unless it is there. One with the same UID and another version
+// is replaced.
 func WithOwner(refs []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
-	refs = slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID && ref != owner })
+	refs = slices.DeleteFunc(
+		slices.Clone(refs),
+		func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID && ref != owner },
+	)
 	if slices.Contains(refs, owner) {
 		return refs
 	}
@@ -30,7 +39,10 @@ func SameObject(a, b *clusterv1.MachineSet) bool { return equality.Semantic.Deep
 
 // Owned reports whether an object has an owner of this UID.
 func Owned(o metav1.Object, uid string) bool {
-	return slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return string(ref.UID) == uid })
+	return slices.ContainsFunc(
+		o.GetOwnerReferences(),
+		func(ref metav1.OwnerReference) bool { return string(ref.UID) == uid },
+	)
 }
 
 // OwnedByMachine reports whether a machine of Cluster API owns an object.
@@ -46,15 +58,16 @@ func Unowned(around Around) (all []Foreign) {
 		return nil
 	}
 	for _, f := range around.Templates {
-		if f.Object != nil && (!Owned(f.Object, string(around.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != around.Cluster.Name) {
+		if f.Object != nil &&
+			(!Owned(f.Object, string(around.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != around.Cluster.Name) {
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-// Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet. Why of each is what
-// it should say.
+// Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet.
+// Why of each is what it should say.
 func Unremarked(around Around, plan scale.Plan) (machines []scale.Target, reason string) {
 	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason

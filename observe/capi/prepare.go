@@ -9,8 +9,9 @@ import (
 	"millwright/decide/scale"
 )
 
-// Prepared returns a set as it should be before its first machine: with Millwright's finalizer and the label of its Cluster. A set
-// without a MachineDeployment is also owned by the Cluster, so that the deletion of the Cluster deletes it. Nil if it is so already.
+// Prepared returns a set as it should be before its first machine: with Millwright's finalizer and the label of its
+// Cluster. A set without a MachineDeployment is also owned by the Cluster, so that the deletion of the Cluster deletes
+// it. Nil if it is so already.
 func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
 	if !slices.Contains(p.Finalizers, Finalizer) { // from now on the other one shows that another controller is at work
@@ -40,10 +41,11 @@ func Unprepared(s *clusterv1.MachineSet, around Around, observed scale.Observed)
 	return s.DeletionTimestamp == nil && !observed.Paused && !observed.ClusterPaused && Prepared(s, around.Cluster) != nil
 }
 
-// HasErrands reports whether the objects around a set may be written: not while it is paused, contested or otherwise invalid, nor while the
-// garbage collector takes its machines from it.
+// HasErrands reports whether the objects around a set may be written: not while it is paused, contested or otherwise
+// invalid, nor while the garbage collector takes its machines from it.
 func HasErrands(s *clusterv1.MachineSet, observed scale.Observed) bool {
-	return !observed.Paused && !observed.ClusterPaused && !observed.Orphaning && (observed.Invalid == "" || s.DeletionTimestamp != nil)
+	return !observed.Paused && !observed.ClusterPaused && !observed.Orphaning &&
+		(observed.Invalid == "" || s.DeletionTimestamp != nil)
 }
 
 // Outstanding says which writes a set needs besides those of its plan; empty: none.

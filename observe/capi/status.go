@@ -16,15 +16,24 @@ import (
 	"millwright/decide/scale"
 )
 
-// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Look, and Blocked. Others stay as they are.
+// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Look, and Blocked. Others
+// stay as they are.
 var written = []string{
-	vocabulary.ConditionMachinesCreated, vocabulary.ConditionMachinesReady, vocabulary.ConditionMachinesUpToDate,
-	vocabulary.ConditionScalingUp, vocabulary.ConditionScalingDown, vocabulary.ConditionRemediating, vocabulary.ConditionDeleting,
-	vocabulary.ConditionPaused, vocabulary.ConditionReplicaFailure, vocabulary.ConditionBlocked,
+	vocabulary.ConditionMachinesCreated,
+	vocabulary.ConditionMachinesReady,
+	vocabulary.ConditionMachinesUpToDate,
+	vocabulary.ConditionScalingUp,
+	vocabulary.ConditionScalingDown,
+	vocabulary.ConditionRemediating,
+	vocabulary.ConditionDeleting,
+	vocabulary.ConditionPaused,
+	vocabulary.ConditionReplicaFailure,
+	vocabulary.ConditionBlocked,
 }
 
-// reported returns the part of a set's status that scale.Look decides. Cluster API's status has no room for the largest number that was
-// ever wanted and for the last number that was acted on, so both count as reported, and no overshoot is reported.
+// reported returns the part of a set's status that scale.Look decides. Cluster API's status has no room for the largest
+// number that was ever wanted and for the last number that was acted on, so both count as reported, and no overshoot is
+// reported.
 func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 	active := 0
 	for _, m := range o.Members {
@@ -42,15 +51,24 @@ func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 	for _, kind := range written {
 		c := ConditionOf(set.Status.Conditions, kind)
 		if c.Type != "" && kind != vocabulary.ConditionBlocked {
-			s.Conditions = append(s.Conditions, scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
+			s.Conditions = append(
+				s.Conditions,
+				scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message},
+			)
 		}
 	}
 	return s
 }
 
-// ApplyStatus writes the status that scale.Look decided, and what blocks the set. The transition time of a condition changes only with
-// its status; that of Blocked says since when the oldest of its causes blocks.
-func ApplyStatus(set *clusterv1.MachineSet, around Around, want scale.Status, blocked explain.Summary, now metav1.Time) {
+// ApplyStatus writes the status that scale.Look decided, and what blocks the set. The transition time of a condition
+// changes only with its status; that of Blocked says since when the oldest of its causes blocks.
+func ApplyStatus(
+	set *clusterv1.MachineSet,
+	around Around,
+	want scale.Status,
+	blocked explain.Summary,
+	now metav1.Time,
+) {
 	s := &set.Status
 	if c := want.Counts; c != nil {
 		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
@@ -73,11 +91,22 @@ type Condition struct {
 }
 
 // SetConditions returns conditions in which those of the types in owned are replaced by what is said now.
-func SetConditions(was []metav1.Condition, owned []string, said []Condition, generation int64, now metav1.Time) []metav1.Condition {
+func SetConditions(
+	was []metav1.Condition,
+	owned []string,
+	said []Condition,
+	generation int64,
+	now metav1.Time,
+) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(was), func(c metav1.Condition) bool { return slices.Contains(owned, c.Type) })
 	for _, c := range said {
 		next := metav1.Condition{
-			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: now, ObservedGeneration: generation,
+			Type:               c.Type,
+			Status:             metav1.ConditionStatus(c.Status),
+			Reason:             c.Reason,
+			Message:            c.Message,
+			LastTransitionTime: now,
+			ObservedGeneration: generation,
 		}
 		before := ConditionOf(was, next.Type)
 		switch {
@@ -92,12 +121,17 @@ func SetConditions(was []metav1.Condition, owned []string, said []Condition, gen
 	return all
 }
 
-// inOrder are the conditions of sets and deployments in the order in which Cluster API's controllers write them, so that clusterctl prints both
-// alike. Others are between the two parts.
+// inOrder are the conditions of sets and deployments in the order in which Cluster API's controllers write them, so
+// that clusterctl prints both alike. Others are between the two parts.
 var inOrder = [2][]string{
 	{
-		vocabulary.ConditionAvailable, vocabulary.ConditionRollingOut, vocabulary.ConditionRemediating, vocabulary.ConditionScalingDown,
-		vocabulary.ConditionScalingUp, vocabulary.ConditionMachinesReady, vocabulary.ConditionMachinesUpToDate,
+		vocabulary.ConditionAvailable,
+		vocabulary.ConditionRollingOut,
+		vocabulary.ConditionRemediating,
+		vocabulary.ConditionScalingDown,
+		vocabulary.ConditionScalingUp,
+		vocabulary.ConditionMachinesReady,
+		vocabulary.ConditionMachinesUpToDate,
 	},
 	{vocabulary.ConditionPaused, vocabulary.ConditionDeleting},
 }
@@ -120,7 +154,17 @@ func SaysBlocked(blocked explain.Summary) []Condition {
 	if !blocked.Blocked() {
 		return nil
 	}
-	return []Condition{{scale.Condition{Type: vocabulary.ConditionBlocked, Status: scale.True, Reason: blocked.Reason, Message: blocked.Message}, blocked.Since}}
+	return []Condition{
+		{
+			scale.Condition{
+				Type:    vocabulary.ConditionBlocked,
+				Status:  scale.True,
+				Reason:  blocked.Reason,
+				Message: blocked.Message,
+			},
+			blocked.Since,
+		},
+	}
 }
 
 // SelectorText returns a selector as text; empty if it cannot be read, which a condition says.
@@ -143,11 +187,12 @@ func ConditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 // Said reports whether the status of a set shows what blocks it, and the versions of its machines.
 func Said(set *clusterv1.MachineSet, around Around, blocked explain.Summary) bool {
 	c := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked)
-	return c.Reason == blocked.Reason && c.Message == blocked.Message && equality.Semantic.DeepEqual(set.Status.Versions, Versions(around.Members))
+	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
+		equality.Semantic.DeepEqual(set.Status.Versions, Versions(around.Members))
 }
 
-// Versions counts the machines by their version: that of the kubelet, or before it has joined the wanted one. Machines without a version
-// are not counted.
+// Versions counts the machines by their version: that of the kubelet, or before it has joined the wanted one. Machines
+// without a version are not counted.
 func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {
@@ -166,7 +211,8 @@ func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) 
 	return result
 }
 
-// Explained returns the facts from which it is explained what blocks a set. Conditions are those that its status should have.
+// Explained returns the facts from which it is explained what blocks a set. Conditions are those that its status should
+// have.
 func Explained(set *clusterv1.MachineSet, around Around, conditions []scale.Condition, now time.Time) explain.Set {
 	s := explain.Set{
 		Namespace: set.Namespace, Name: set.Name, ClusterAPI: true,
@@ -176,11 +222,18 @@ func Explained(set *clusterv1.MachineSet, around Around, conditions []scale.Cond
 	}
 	if contested(set) { // also while it has all its machines: the other controller changes them, too
 		since := now
-		if was := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); was.Reason == vocabulary.ReasonMachineSetInvalid {
+		if was := ConditionOf(
+			set.Status.Conditions,
+			vocabulary.ConditionBlocked,
+		); was.Reason == vocabulary.ReasonMachineSetInvalid {
 			since = was.LastTransitionTime.Time
 		}
 		s.Conditions = append(s.Conditions, explain.Condition{
-			Type: vocabulary.ConditionMachinesCreated, Status: vocabulary.StatusFalse, Reason: vocabulary.ReasonMachineSetInvalid, Message: isContested, Since: since,
+			Type:    vocabulary.ConditionMachinesCreated,
+			Status:  vocabulary.StatusFalse,
+			Reason:  vocabulary.ReasonMachineSetInvalid,
+			Message: isContested,
+			Since:   since,
 		})
 		return s
 	}
@@ -201,9 +254,17 @@ func Explained(set *clusterv1.MachineSet, around Around, conditions []scale.Cond
 	return s
 }
 
-// TheirConditions returns the conditions that Cluster API's own controllers also write. They leave all others alone, so what Millwright said
-// in others about an object that was handed over would stand there for ever.
+// TheirConditions returns the conditions that Cluster API's own controllers also write. They leave all others alone, so
+// what Millwright said in others about an object that was handed over would stand there for ever.
 func TheirConditions(conditions []metav1.Condition) []metav1.Condition {
-	own := []string{vocabulary.ConditionMachinesCreated, vocabulary.ConditionProgressing, vocabulary.ConditionReplicaFailure, vocabulary.ConditionBlocked}
-	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return slices.Contains(own, c.Type) })
+	own := []string{
+		vocabulary.ConditionMachinesCreated,
+		vocabulary.ConditionProgressing,
+		vocabulary.ConditionReplicaFailure,
+		vocabulary.ConditionBlocked,
+	}
+	return slices.DeleteFunc(
+		slices.Clone(conditions),
+		func(c metav1.Condition) bool { return slices.Contains(own, c.Type) },
+	)
 }

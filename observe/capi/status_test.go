@@ -26,7 +26,14 @@ import (
 )
 
 // write writes the status of a set as the activity does, and returns the set as the API server stores it.
-func write(t *testing.T, c *capi.Cache, s *clusterv1.MachineSet, around capi.Around, now time.Time, failure scale.Failure) *clusterv1.MachineSet {
+func write(
+	t *testing.T,
+	c *capi.Cache,
+	s *clusterv1.MachineSet,
+	around capi.Around,
+	now time.Time,
+	failure scale.Failure,
+) *clusterv1.MachineSet {
 	t.Helper()
 	plan, blocked := look(c, s, around, now, failure)
 	after := s.DeepCopy()
@@ -38,7 +45,13 @@ func write(t *testing.T, c *capi.Cache, s *clusterv1.MachineSet, around capi.Aro
 	return stored
 }
 
-func look(c *capi.Cache, s *clusterv1.MachineSet, around capi.Around, now time.Time, failure scale.Failure) (scale.Plan, explain.Summary) {
+func look(
+	c *capi.Cache,
+	s *clusterv1.MachineSet,
+	around capi.Around,
+	now time.Time,
+	failure scale.Failure,
+) (scale.Plan, explain.Summary) {
 	o := c.Observed(s, around, now, 0)
 	o.LastFailure = failure
 	plan := scale.Look(o)
@@ -74,7 +87,12 @@ func (d dice) set() *clusterv1.MachineSet {
 		s.Finalizers = append(s.Finalizers, pick(d, "example.com/x", "orphan"))
 	}
 	if d.oneIn(10) {
-		s.Finalizers = pick(d, nil, []string{clusterv1.MachineSetFinalizer}, []string{clusterv1.MachineSetFinalizer, capi.Finalizer})
+		s.Finalizers = pick(
+			d,
+			nil,
+			[]string{clusterv1.MachineSetFinalizer},
+			[]string{clusterv1.MachineSetFinalizer, capi.Finalizer},
+		)
 	}
 	if d.oneIn(8) {
 		note(pick(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
@@ -89,8 +107,12 @@ func (d dice) set() *clusterv1.MachineSet {
 		} {
 			if d.oneIn(2) {
 				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
-					Type: kind, Status: pick(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown), Reason: pick(d, "R", kind, "FailedCreate"),
-					Message: pick(d, "", "once"), LastTransitionTime: capitest.Ago(d.IntN(300)), ObservedGeneration: 1,
+					Type:               kind,
+					Status:             pick(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
+					Reason:             pick(d, "R", kind, "FailedCreate"),
+					Message:            pick(d, "", "once"),
+					LastTransitionTime: capitest.Ago(d.IntN(300)),
+					ObservedGeneration: 1,
 				})
 			}
 		}
@@ -101,7 +123,12 @@ func (d dice) set() *clusterv1.MachineSet {
 
 func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 	m := capitest.Machine(fmt.Sprintf("s-%d", i), s)
-	m.CreationTimestamp = pick(d, capitest.Ago(d.IntN(3000)), metav1.NewTime(capitest.Noon.Add(-time.Duration(d.IntN(20))*time.Second)), metav1.Time{})
+	m.CreationTimestamp = pick(
+		d,
+		capitest.Ago(d.IntN(3000)),
+		metav1.NewTime(capitest.Noon.Add(-time.Duration(d.IntN(20))*time.Second)),
+		metav1.Time{},
+	)
 	for _, kind := range []string{
 		clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition, clusterv1.MachineNodeHealthyCondition,
 		clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition,
@@ -111,7 +138,12 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 		case 0:
 			capitest.Without(kind)(m)
 		case 1:
-			capitest.SaysWhy(kind, pick(d, metav1.ConditionFalse, metav1.ConditionUnknown), "R", pick(d, "", "a reason", "* one\n* two", "an old kubelet "))(m)
+			capitest.SaysWhy(
+				kind,
+				pick(d, metav1.ConditionFalse, metav1.ConditionUnknown),
+				"R",
+				pick(d, "", "a reason", "* one\n* two", "an old kubelet "),
+			)(m)
 			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(d.IntN(100))
 		}
 	}
@@ -120,9 +152,13 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 	}
 	if d.oneIn(4) {
 		m.DeletionTimestamp = new(capitest.Ago(d.IntN(40)))
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, pick(d, metav1.ConditionTrue, metav1.ConditionFalse), pick(d,
-			clusterv1.MachineDeletingDrainingNodeReason, clusterv1.MachineDeletingWaitingForPreDrainHookReason,
-			clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, clusterv1.MachineDeletingInternalErrorReason), "why")(m)
+		capitest.SaysWhy(clusterv1.MachineDeletingCondition, pick(d, metav1.ConditionTrue, metav1.ConditionFalse), pick(
+			d,
+			clusterv1.MachineDeletingDrainingNodeReason,
+			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+			clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
+			clusterv1.MachineDeletingInternalErrorReason,
+		), "why")(m)
 		if d.oneIn(2) {
 			annotated(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(d.IntN(10))}
@@ -132,7 +168,15 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 		m.Labels["pool"] = "other"
 	}
 	if d.oneIn(5) {
-		annotated(pick(d, clusterv1.DeleteMachineAnnotation, clusterv1.UpdateInProgressAnnotation, clusterv1.PendingAcknowledgeMoveAnnotation, clusterv1.RemediateMachineAnnotation))(m)
+		annotated(
+			pick(
+				d,
+				clusterv1.DeleteMachineAnnotation,
+				clusterv1.UpdateInProgressAnnotation,
+				clusterv1.PendingAcknowledgeMoveAnnotation,
+				clusterv1.RemediateMachineAnnotation,
+			),
+		)(m)
 	}
 	m.Spec.Version = pick(d, "v1.31.2", "v1.30.0", "")
 	return m
@@ -146,8 +190,14 @@ func (d dice) around(s *clusterv1.MachineSet) capi.Around {
 	if d.oneIn(4) {
 		a.Orphans = []*clusterv1.Machine{capitest.Machine("o", s, capitest.Unowned[*clusterv1.Machine])}
 	}
-	a.ControlPlane = pick(d, a.ControlPlane, nil, new(capitest.Gone(capitest.ControlPlane())), &capi.Foreign{Ref: capitest.Reference(capitest.ControlPlane())},
-		new(capitest.Found(capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")))))
+	a.ControlPlane = pick(
+		d,
+		a.ControlPlane,
+		nil,
+		new(capitest.Gone(capitest.ControlPlane())),
+		&capi.Foreign{Ref: capitest.Reference(capitest.ControlPlane())},
+		new(capitest.Found(capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")))),
+	)
 	switch d.IntN(8) {
 	case 0:
 		a.Cluster, a.ControlPlane = nil, nil
@@ -165,14 +215,20 @@ func (d dice) around(s *clusterv1.MachineSet) capi.Around {
 	}
 	if d.oneIn(2) {
 		a.Deployment = capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
-		a.Deployment.Spec.Remediation.MaxInFlight = pick(d, nil, new(intstr.FromInt32(1)), new(intstr.FromString("20%")), new(intstr.FromString("x")))
+		a.Deployment.Spec.Remediation.MaxInFlight = pick(
+			d,
+			nil,
+			new(intstr.FromInt32(1)),
+			new(intstr.FromString("20%")),
+			new(intstr.FromString("x")),
+		)
 		note(clusterv1.RevisionAnnotation, pick(d, "0", "1"))(s)
 	}
 	return a
 }
 
-// A status that was just written is not reported again: else a set would write its status for ever. It stays so while nothing but the
-// clock changes, until the time at which the set must be looked at again.
+// A status that was just written is not reported again: else a set would write its status for ever. It stays so while
+// nothing but the clock changes, until the time at which the set must be looked at again.
 func TestAStatusIsWrittenOnce(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(decidetest.Seeds(1000)) {
@@ -181,11 +237,19 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		s := d.set()
 		around := d.around(s)
 		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
-		failure := pick(d, scale.Failure{}, scale.Failure{}, scale.Failure{}, scale.Failure{Message: "quota exceeded"}, scale.Failure{Deleting: true, Message: "no"})
+		failure := pick(
+			d,
+			scale.Failure{},
+			scale.Failure{},
+			scale.Failure{},
+			scale.Failure{Message: "quota exceeded"},
+			scale.Failure{Deleting: true, Message: "no"},
+		)
 		after := write(t, c, s, around, now, failure)
 
 		plan, blocked := look(c, after, around, now, failure)
-		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) || !assert.True(t, capi.Said(after, around, blocked), "seed %d: what blocks it would be written again", seed) {
+		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) ||
+			!assert.True(t, capi.Said(after, around, blocked), "seed %d: what blocks it would be written again", seed) {
 			want := plan.Status
 			t.Logf("stored: %+v", after.Status)
 			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
@@ -261,13 +325,23 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 		return func(m *clusterv1.Machine) { m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: v} }
 	}
 	around := capitest.Around(
-		capitest.Machine("a", s, kubelet("v1.31.2")), capitest.Machine("b", s, kubelet("v1.30.9")), capitest.Machine("c", s, kubelet("v1.31.2")),
+		capitest.Machine(
+			"a",
+			s,
+			kubelet("v1.31.2"),
+		),
+		capitest.Machine("b", s, kubelet("v1.30.9")),
+		capitest.Machine("c", s, kubelet("v1.31.2")),
 		capitest.Machine("d", s, bare), // has not joined: the wanted version
 		capitest.Machine("e", s, kubelet("")),
 		capitest.Machine("f", s, bare, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
 	)
 	after := write(t, facts(), s, around, capitest.Noon, scale.Failure{})
-	assert.Equal(t, []clusterv1.StatusVersion{{Version: "v1.30.9", Replicas: 1}, {Version: "v1.31.2", Replicas: 4}}, after.Status.Versions)
+	assert.Equal(
+		t,
+		[]clusterv1.StatusVersion{{Version: "v1.30.9", Replicas: 1}, {Version: "v1.31.2", Replicas: 4}},
+		after.Status.Versions,
+	)
 	_, blocked := look(facts(), after, around, capitest.Noon, scale.Failure{})
 	assert.True(t, capi.Said(after, around, blocked))
 	around.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
@@ -286,9 +360,23 @@ func find(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
 func TestConditionsOfASet(t *testing.T) {
 	s := capitest.Set("s", 2)
 	s.Generation = 4
-	foreign := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "R", Message: "m", LastTransitionTime: capitest.Ago(99), ObservedGeneration: 1}
+	foreign := metav1.Condition{
+		Type:               "example.com/Theirs",
+		Status:             metav1.ConditionTrue,
+		Reason:             "R",
+		Message:            "m",
+		LastTransitionTime: capitest.Ago(99),
+		ObservedGeneration: 1,
+	}
 	s.Status.Conditions = []metav1.Condition{
-		{Type: "ScalingUp", Status: metav1.ConditionTrue, Reason: "Once", Message: "once", LastTransitionTime: capitest.Ago(50), ObservedGeneration: 3},
+		{
+			Type:               "ScalingUp",
+			Status:             metav1.ConditionTrue,
+			Reason:             "Once",
+			Message:            "once",
+			LastTransitionTime: capitest.Ago(50),
+			ObservedGeneration: 3,
+		},
 		foreign,
 		{Type: "MachinesReady", Status: metav1.ConditionFalse, Reason: "NotReady", LastTransitionTime: capitest.Ago(50)},
 		{Type: "ReplicaFailure", Status: metav1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: capitest.Ago(50)},
@@ -298,20 +386,31 @@ func TestConditionsOfASet(t *testing.T) {
 	assert.Equal(t, foreign.Message, find(t, after, foreign.Type).Message)
 	assert.Equal(t, int64(1), find(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
 	up := find(t, after, "ScalingUp")
-	assert.Equal(t, []any{metav1.ConditionTrue, "ScalingUp", "Scaling up from 1 to 2 replicas", int64(4)}, []any{up.Status, up.Reason, up.Message, up.ObservedGeneration})
+	assert.Equal(
+		t,
+		[]any{metav1.ConditionTrue, "ScalingUp", "Scaling up from 1 to 2 replicas", int64(4)},
+		[]any{up.Status, up.Reason, up.Message, up.ObservedGeneration},
+	)
 	assert.True(t, up.LastTransitionTime.Equal(new(capitest.Ago(50))), "the status is as before, so its time stays")
 	ready := find(t, after, "MachinesReady")
 	assert.Equal(t, metav1.ConditionTrue, ready.Status)
 	assert.True(t, ready.LastTransitionTime.Equal(new(capitest.Ago(0))), "the status changed now")
 	for _, kind := range []string{"ReplicaFailure", "Blocked"} {
-		assert.False(t, slices.ContainsFunc(after.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind }), "%s is present only while it is True", kind)
+		assert.False(
+			t,
+			slices.ContainsFunc(after.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind }),
+			"%s is present only while it is True",
+			kind,
+		)
 	}
 	for _, kind := range []string{"MachinesCreated", "MachinesUpToDate", "ScalingDown", "Remediating", "Deleting", "Paused"} {
 		find(t, after, kind)
 	}
 	assert.Equal(t, int64(4), after.Status.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=s", after.Status.Selector)
-	s.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}}
+	s.Spec.Selector = metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}},
+	}
 	assert.Empty(t, write(t, facts(), s, capitest.Around(), capitest.Noon, scale.Failure{}).Status.Selector)
 }
 
@@ -333,25 +432,46 @@ func TestBlockedSays(t *testing.T) {
 	other.Message += ", and more"
 	assert.False(t, capi.Said(after, around, other), "another message")
 
-	s.Status.Conditions = []metav1.Condition{{Type: "MachinesCreated", Status: metav1.ConditionFalse, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)}}
+	s.Status.Conditions = []metav1.Condition{
+		{
+			Type:               "MachinesCreated",
+			Status:             metav1.ConditionFalse,
+			Reason:             "TemplateNotFound",
+			LastTransitionTime: capitest.Ago(50),
+		},
+	}
 	since := find(t, write(t, facts(), s, around, capitest.Noon, scale.Failure{}), "Blocked").LastTransitionTime
 	assert.True(t, since.Equal(new(capitest.Ago(50))), "it is blocked since no machine could be created")
 
 	_, blocked = look(facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
-	assert.False(t, capi.Said(after, capitest.Around(), blocked), "nothing blocks it any more, and its status says so still")
+	assert.False(
+		t,
+		capi.Said(after, capitest.Around(), blocked),
+		"nothing blocks it any more, and its status says so still",
+	)
 	free := write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
-	assert.False(t, slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }))
+	assert.False(
+		t,
+		slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }),
+	)
 }
 
 // The set was blocked before, by something else.
 func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
 	s := capitest.Set("s", 2)
 	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
-	s.Status.Conditions = []metav1.Condition{{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)}}
+	s.Status.Conditions = []metav1.Condition{
+		{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)},
+	}
 	after := write(t, facts(), s, capitest.Around(), capitest.Noon, scale.Failure{})
 	c := find(t, after, "Blocked")
 	assert.Equal(t, "MachineSetInvalid", c.Reason)
-	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))), "another controller came now: %s", c.LastTransitionTime)
+	assert.True(
+		t,
+		c.LastTransitionTime.Equal(new(capitest.Ago(0))),
+		"another controller came now: %s",
+		c.LastTransitionTime,
+	)
 	later := find(t, write(t, facts(), after, capitest.Around(), capitest.Noon.Add(time.Hour), scale.Failure{}), "Blocked")
 	assert.True(t, later.LastTransitionTime.Equal(&c.LastTransitionTime), "it is the same one")
 }

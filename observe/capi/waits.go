@@ -19,8 +19,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// ExplainedMachine returns the facts from which it is explained what a machine waits for. Its conditions name the stage; their messages are
-// only shown.
+// ExplainedMachine returns the facts from which it is explained what a machine waits for. Its conditions name the
+// stage; their messages are only shown.
 func ExplainedMachine(m *clusterv1.Machine, now time.Time) explain.UpstreamMachine {
 	f := explain.UpstreamMachine{Namespace: m.Namespace, Name: m.Name, Now: now}
 	_, paused := m.Annotations[clusterv1.PausedAnnotation]
@@ -74,7 +74,11 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	case clusterv1.MachineDeletingDrainingNodeReason:
 		f.Since, f.Deadline = bounded(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
 	case clusterv1.MachineDeletingWaitingForVolumeDetachReason:
-		f.Since, f.Deadline = bounded(f.Since, started.WaitForNodeVolumeDetachStartTime, deletion.NodeVolumeDetachTimeoutSeconds)
+		f.Since, f.Deadline = bounded(
+			f.Since,
+			started.WaitForNodeVolumeDetachStartTime,
+			deletion.NodeVolumeDetachTimeoutSeconds,
+		)
 	case clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason:
 		f.Object = objectOf(m.Spec.InfrastructureRef)
 	case clusterv1.MachineDeletingWaitingForBootstrapDeletionReason:
@@ -82,7 +86,8 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	}
 }
 
-// hooked sets the facts about a machine that annotations with a prefix keep. If none is left, Cluster API has not looked since.
+// hooked sets the facts about a machine that annotations with a prefix keep. If none is left, Cluster API has not
+// looked since.
 func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(key, prefix) && key != AnnotationHook {
@@ -98,8 +103,8 @@ func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	}
 }
 
-// bounded returns when a stage began, otherwise when the deletion did, and when it ends; zero: never. Source: Cluster API waits forever if
-// the number is absent or 0.
+// bounded returns when a stage began, otherwise when the deletion did, and when it ends; zero: never. Source: Cluster
+// API waits forever if the number is absent or 0.
 func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end
@@ -110,8 +115,8 @@ func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end 
 	return began.Time, end
 }
 
-// comes sets the facts about a machine that is not being deleted: what it lacks until its node has joined, and what it has lost since. A
-// condition that is absent says nothing.
+// comes sets the facts about a machine that is not being deleted: what it lacks until its node has joined, and what it
+// has lost since. A condition that is absent says nothing.
 func comes(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
@@ -150,9 +155,15 @@ func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
 	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
 }
 
-// Pending returns the pending work of a set: what its plan needs, then its other writes, then the wait for a machine that stands still, or will
-// count so when time passes.
-func Pending(set *clusterv1.MachineSet, around Around, observed scale.Observed, plan scale.Plan, explained explain.Set) attention.Decision {
+// Pending returns the pending work of a set: what its plan needs, then its other writes, then the wait for a machine
+// that stands still, or will count so when time passes.
+func Pending(
+	set *clusterv1.MachineSet,
+	around Around,
+	observed scale.Observed,
+	plan scale.Plan,
+	explained explain.Set,
+) attention.Decision {
 	if !plan.Pending.Calm() {
 		return plan.Pending
 	}
@@ -167,14 +178,21 @@ func Recheck(plan scale.Plan, explained explain.Set) time.Time {
 	return explained.Turns(plan.Decision.Recheck)
 }
 
-// MachineOperation returns what a machine waits for in the form of a current operation, which its status has no field for; nil: it is calm.
+// MachineOperation returns what a machine waits for in the form of a current operation, which its status has no field
+// for; nil: it is calm.
 func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	facts := ExplainedMachine(m, now)
 	w := facts.WaitsFor()
 	if w.Cause == "" {
 		return nil
 	}
-	o := &v1alpha1.Operation{Step: facts.Step(), Since: metav1.NewTime(w.Since), BlockedBy: w.Blockers, Cause: w.Cause, WaitsFor: w.Sentence(now)}
+	o := &v1alpha1.Operation{
+		Step:      facts.Step(),
+		Since:     metav1.NewTime(w.Since),
+		BlockedBy: w.Blockers,
+		Cause:     w.Cause,
+		WaitsFor:  w.Sentence(now),
+	}
 	if !w.At.IsZero() {
 		o.Deadline = new(metav1.NewTime(w.At))
 	}
@@ -189,13 +207,17 @@ var setSteps = []struct{ condition, step string }{
 	{vocabulary.ConditionScalingUp, vocabulary.StepCreateMachines},
 }
 
-// Operation returns what the conditions of a set say about its work in the form of a current operation, which its status has no field for; nil:
-// it has none.
+// Operation returns what the conditions of a set say about its work in the form of a current operation, which its
+// status has no field for; nil: it has none.
 func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
 	for _, of := range setSteps {
 		if c := ConditionOf(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
-			o = &v1alpha1.Operation{Step: of.step, Since: c.LastTransitionTime, WaitsFor: strings.Join(strings.Fields(c.Message), " ")}
+			o = &v1alpha1.Operation{
+				Step:     of.step,
+				Since:    c.LastTransitionTime,
+				WaitsFor: strings.Join(strings.Fields(c.Message), " "),
+			}
 		}
 	}
 	if c := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {

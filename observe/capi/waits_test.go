@@ -28,7 +28,10 @@ func leaving(reason, message string, change ...capitest.OnMachine) []capitest.On
 // coming makes a machine one that was made so many minutes before noon and has no node yet.
 func coming(minutes int, change ...capitest.OnMachine) []capitest.OnMachine {
 	return append([]capitest.OnMachine{func(m *clusterv1.Machine) {
-		m.CreationTimestamp, m.Status.NodeRef, m.Status.NodeInfo, m.Status.Conditions = capitest.Ago(minutes), clusterv1.MachineNodeReference{}, nil, nil
+		m.CreationTimestamp = capitest.Ago(minutes)
+		m.Status.NodeRef = clusterv1.MachineNodeReference{}
+		m.Status.NodeInfo = nil
+		m.Status.Conditions = nil
 	}}, change...)
 }
 
@@ -56,10 +59,13 @@ func TestExplainedMachine(t *testing.T) {
 	ago := func(minutes int) time.Time { return capitest.Ago(minutes).Time }
 	started := func(d clusterv1.MachineDeletionStatus, drain, detach *int32) capitest.OnMachine {
 		return func(m *clusterv1.Machine) {
-			m.Status.Deletion, m.Spec.Deletion.NodeDrainTimeoutSeconds, m.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = &d, drain, detach
+			m.Status.Deletion = &d
+			m.Spec.Deletion.NodeDrainTimeoutSeconds = drain
+			m.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = detach
 		}
 	}
-	drained, detached := clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}, clusterv1.MachineDeletionStatus{WaitForNodeVolumeDetachStartTime: capitest.Ago(3)}
+	drained := clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}
+	detached := clusterv1.MachineDeletionStatus{WaitForNodeVolumeDetachStartTime: capitest.Ago(3)}
 	for name, row := range map[string]struct {
 		machine []capitest.OnMachine
 		want    explain.UpstreamMachine
@@ -171,7 +177,11 @@ func TestExplainedMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.want.Namespace, row.want.Name, row.want.Now = capitest.Shop, "m", capitest.Noon
-			assert.Equal(t, row.want, capi.ExplainedMachine(capitest.Machine("m", capitest.Set("s", 1), row.machine...), capitest.Noon))
+			assert.Equal(
+				t,
+				row.want,
+				capi.ExplainedMachine(capitest.Machine("m", capitest.Set("s", 1), row.machine...), capitest.Noon),
+			)
 		})
 	}
 }
@@ -197,11 +207,19 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	s = write(t, facts(), s, around, due, scale.Failure{})
 	c := find(t, s, "Blocked")
 	assert.Equal(t, "InfrastructureNotReady", c.Reason)
-	assert.Equal(t, "1 of 2 machines waits for its instance (since 11:57:00 UTC): the infrastructure is not ready: no room; "+
-		"`kubectl describe examplemachine.infrastructure.cluster.x-k8s.io -n shop m`", c.Message)
+	assert.Equal(
+		t,
+		"1 of 2 machines waits for its instance (since 11:57:00 UTC): the infrastructure is not ready: no room; "+
+			"`kubectl describe examplemachine.infrastructure.cluster.x-k8s.io -n shop m`",
+		c.Message,
+	)
 	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(3))))
 	assert.Equal(t, attention.Scale, pending(due).Need, "its run is open as long as it is blocked")
-	assert.Zero(t, capi.Recheck(plan, capi.Explained(s, around, plan.Status.Conditions, due)), "time alone changes nothing any more")
+	assert.Zero(
+		t,
+		capi.Recheck(plan, capi.Explained(s, around, plan.Status.Conditions, due)),
+		"time alone changes nothing any more",
+	)
 
 	around.Members[0] = capitest.Machine("m", s)
 	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
@@ -218,10 +236,15 @@ func TestMachinesOfAPausedClusterDoNotStandStill(t *testing.T) {
 	assert.NotContains(t, blocked.Blockers, "NodeDrain")
 }
 
-// A machine whose node Millwright drains waits for what its drain waits for: the record of the drain is in an annotation.
+// A machine whose node Millwright drains waits for what its drain waits for: the record of the drain is in an
+// annotation.
 func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated(capi.AnnotationHook))...)
+	m := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated(capi.AnnotationHook))...)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = `{"currentOperation":{"step":"evict-pods","cause":"PodDisruptionBudget shop/web allows none",` +
+
 		`"blockedBy":["PodDisruptionBudget shop/web"],"since":"2026-01-01T11:55:00Z"}}`
 	o := capi.MachineOperation(m, capitest.Noon)
 	require.NotNil(t, o)
@@ -235,11 +258,16 @@ func TestOperationOfASet(t *testing.T) {
 	says := func(kind, status, reason, message string, minutes int) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
-				Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message, LastTransitionTime: capitest.Ago(minutes),
+				Type:               kind,
+				Status:             metav1.ConditionStatus(status),
+				Reason:             reason,
+				Message:            message,
+				LastTransitionTime: capitest.Ago(minutes),
 			})
 		}
 	}
-	up, down := says("ScalingUp", "True", "ScalingUp", "from 1\n* to 2", 4), says("ScalingDown", "True", "ScalingDown", "from 2 to 1", 3)
+	up := says("ScalingUp", "True", "ScalingUp", "from 1\n* to 2", 4)
+	down := says("ScalingDown", "True", "ScalingDown", "from 2 to 1", 3)
 	for name, row := range map[string]struct {
 		conditions []capitest.OnSet
 		want       *v1alpha1.Operation
@@ -253,12 +281,20 @@ func TestOperationOfASet(t *testing.T) {
 	} {
 		assert.Equal(t, row.want, capi.Operation(capitest.Set("s", 2, row.conditions...)), name)
 	}
-	m := capitest.Machine("m", capitest.Set("s", 1), leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
-		m.Status.Deletion, m.Spec.Deletion.NodeDrainTimeoutSeconds = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}, new(int32(600))
-	})...)
+	m := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
+			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}
+			m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(600))
+		})...)
 	assert.Equal(t, &v1alpha1.Operation{
-		Step: "drain", Since: capitest.Ago(4), BlockedBy: []string{"NodeDrain"}, Cause: "Cluster API drains the node: pods", Deadline: new(capitest.Ago(-6)),
-		WaitsFor: "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
+		Step:      "drain",
+		Since:     capitest.Ago(4),
+		BlockedBy: []string{"NodeDrain"},
+		Cause:     "Cluster API drains the node: pods",
+		Deadline:  new(capitest.Ago(-6)),
+		WaitsFor:  "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
 	}, capi.MachineOperation(m, capitest.Noon))
 	assert.Nil(t, capi.MachineOperation(capitest.Machine("m", capitest.Set("s", 1)), capitest.Noon))
 }

@@ -21,18 +21,20 @@ import (
 
 // Drains says how the nodes of workload clusters are reached.
 type Drains struct {
-	Secrets kubernetes.Interface                                    // client of the management cluster, for the Secrets with kubeconfigs
+	// client of the management cluster, for the Secrets with kubeconfigs
+	Secrets kubernetes.Interface
 	Connect func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
 }
 
-// kubeconfigKey is the key of the kubeconfig in the Secret of a Cluster, and kubeconfigSuffix ends the name of this Secret. Source: Cluster
-// API's contract of control planes.
+// kubeconfigKey is the key of the kubeconfig in the Secret of a Cluster, and kubeconfigSuffix ends the name of this
+// Secret. Source: Cluster API's contract of control planes.
 const (
 	kubeconfigKey    = "value"
 	kubeconfigSuffix = "-kubeconfig"
 )
 
-// idleAfter is how long the caches of a workload cluster run after its last drain. Source: two drains of a rollout follow each other in less.
+// idleAfter is how long the caches of a workload cluster run after its last drain. Source: two drains of a rollout
+// follow each other in less.
 const idleAfter = 10 * time.Minute
 
 // workloads are the workload clusters whose nodes are drained.
@@ -56,7 +58,11 @@ type workload struct {
 // WatchDrains also caches Cluster API's drain rules, and lets Workload connect. Call it once, before the caches start.
 func (c *Cache) WatchDrains(drains Drains) error {
 	c.workloads = workloads{Drains: drains, open: map[string]*workload{}}
-	rules := informer(c.client.Rules(metav1.NamespaceAll), &clusterv1.MachineDrainRule{}, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	rules := informer(
+		c.client.Rules(metav1.NamespaceAll),
+		&clusterv1.MachineDrainRule{},
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	)
 	if err := rules.SetTransform(strip); err != nil {
 		return fmt.Errorf("watch %s: %w", RulesResource, err)
 	}
@@ -64,13 +70,17 @@ func (c *Cache) WatchDrains(drains Drains) error {
 	return nil
 }
 
-// ErrNoKubeconfig says that the Secret with the kubeconfig of a Cluster is missing or cannot be used. Its text has nothing of the Secret.
+// ErrNoKubeconfig says that the Secret with the kubeconfig of a Cluster is missing or cannot be used. Its text has
+// nothing of the Secret.
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
-// Workload returns the workload cluster of a Cluster. Its client is made of the Secret of the Cluster, and made again when the Secret has
-// changed. Its caches are those of NewTarget, and are not running before Begin. The caller must call release once it does not use the
-// cluster any more; some time after the last one did, the caches end.
-func (c *Cache) Workload(ctx context.Context, namespace, name string) (cluster *observecache.Cluster, release func(), err error) {
+// Workload returns the workload cluster of a Cluster. Its client is made of the Secret of the Cluster, and made again
+// when the Secret has changed. Its caches are those of NewTarget, and are not running before Begin. The caller must
+// call release once it does not use the cluster any more; some time after the last one did, the caches end.
+func (c *Cache) Workload(
+	ctx context.Context,
+	namespace, name string,
+) (cluster *observecache.Cluster, release func(), err error) {
 	secret, err := c.workloads.Secrets.CoreV1().Secrets(namespace).Get(ctx, name+kubeconfigSuffix, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -174,8 +184,8 @@ func (c *Cache) connect(kubeconfig []byte) (*workload, error) {
 	return &workload{cluster: cluster, end: end, begin: sync.OnceFunc(func() { cluster.Begin(ctx) })}, nil
 }
 
-// outside names what of a kubeconfig would make this process run a program or read a file: whoever may write a Secret must not get that.
-// It is empty if there is nothing.
+// outside names what of a kubeconfig would make this process run a program or read a file: whoever may write a Secret
+// must not get that. It is empty if there is nothing.
 func outside(config *clientcmdapi.Config) string {
 	for _, user := range config.AuthInfos {
 		switch {

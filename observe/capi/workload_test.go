@@ -43,8 +43,13 @@ func kubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config))
 
 func kubeconfigSecret(version string, value []byte) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "c-kubeconfig", UID: "uid-secret", ResourceVersion: version},
-		Data:       map[string][]byte{"value": value},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       capitest.Shop,
+			Name:            "c-kubeconfig",
+			UID:             "uid-secret",
+			ResourceVersion: version,
+		},
+		Data: map[string][]byte{"value": value},
 	}
 }
 
@@ -64,7 +69,8 @@ func (c *connections) connect(config *rest.Config) (kubernetes.Interface, error)
 
 func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T) {
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
-	secrets, made := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one"))), &connections{client: kubefake.NewClientset(budget)}
+	secrets := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one")))
+	made := &connections{client: kubefake.NewClientset(budget)}
 	c := drainCache(t, secrets, made.connect)
 	get := func() (*cache.Cluster, func()) {
 		cluster, release, err := c.Workload(t.Context(), capitest.Shop, "c")
@@ -78,7 +84,9 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 	require.NoError(t, c.Begin(t.Context(), first))
 	assert.Len(t, first.Informer(cache.Budgets).GetStore().List(), 1)
 
-	_, err := secrets.CoreV1().Secrets(capitest.Shop).Update(t.Context(), kubeconfigSecret("2", kubeconfig(t, "https://two")), metav1.UpdateOptions{})
+	_, err := secrets.CoreV1().
+		Secrets(capitest.Shop).
+		Update(t.Context(), kubeconfigSecret("2", kubeconfig(t, "https://two")), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	other, releaseOther := get()
 	assert.NotSame(t, first, other)
@@ -87,7 +95,13 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 	release()
 	release()
 	releaseSecond()
-	require.Eventually(t, first.Informer(cache.Budgets).IsStopped, 2*time.Minute, time.Millisecond, "its last user has left")
+	require.Eventually(
+		t,
+		first.Informer(cache.Budgets).IsStopped,
+		2*time.Minute,
+		time.Millisecond,
+		"its last user has left",
+	)
 	releaseOther()
 	again, releaseAgain := get()
 	defer releaseAgain()
@@ -96,7 +110,8 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 
 func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secrets, made := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one"))), &connections{client: kubefake.NewClientset()}
+		secrets := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one")))
+		made := &connections{client: kubefake.NewClientset()}
 		c := drainCache(t, secrets, made.connect)
 		cluster, release, err := c.Workload(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
@@ -125,22 +140,39 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 		value []byte
 		why   string
 	}{
-		"no value":    {nil, "it has no key value"},
-		"no YAML":     {[]byte("users: [" + token), "the value of value is no kubeconfig"},
-		"no context":  {with(func(c *clientcmdapi.Config) { c.CurrentContext = token }), "its kubeconfig has no context that can be used"},
-		"no client":   {with(user(func(u *clientcmdapi.AuthInfo) { u.Token = token + "-other" })), "its kubeconfig has certificates or keys that cannot be used"},
-		"a program":   {with(user(func(u *clientcmdapi.AuthInfo) { u.Exec = &clientcmdapi.ExecConfig{Command: token, APIVersion: "v1"} })), "its kubeconfig names a program that gives credentials, which Millwright does not use"},
-		"a provider":  {with(user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: token} })), "its kubeconfig names an authentication provider, which Millwright does not use"},
-		"a token":     {with(user(func(u *clientcmdapi.AuthInfo) { u.TokenFile = "/" + token })), "its kubeconfig names a file with credentials, which Millwright does not use"},
-		"a key":       {with(user(func(u *clientcmdapi.AuthInfo) { u.ClientKey = "/" + token })), "its kubeconfig names a file with credentials, which Millwright does not use"},
-		"a CA bundle": {with(func(c *clientcmdapi.Config) { c.Clusters["c"].CertificateAuthority = "/" + token }), "its kubeconfig names a file with certificates, which Millwright does not use"},
+		"no value":   {nil, "it has no key value"},
+		"no YAML":    {[]byte("users: [" + token), "the value of value is no kubeconfig"},
+		"no context": {with(func(c *clientcmdapi.Config) { c.CurrentContext = token }), "its kubeconfig has no context that can be used"},
+		"no client": {with(user(func(u *clientcmdapi.AuthInfo) {
+			u.Token = token +
+				"-other"
+		})), "its kubeconfig has certificates or keys that cannot be used"},
+		"a program":  {with(user(func(u *clientcmdapi.AuthInfo) { u.Exec = &clientcmdapi.ExecConfig{Command: token, APIVersion: "v1"} })), "its kubeconfig names a program that gives credentials, which Millwright does not use"},
+		"a provider": {with(user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: token} })), "its kubeconfig names an authentication provider, which Millwright does not use"},
+		"a token": {with(user(func(u *clientcmdapi.AuthInfo) {
+			u.TokenFile = "/" +
+				token
+		})), "its kubeconfig names a file with credentials, which Millwright does not use"},
+		"a key": {with(user(func(u *clientcmdapi.AuthInfo) {
+			u.ClientKey = "/" +
+				token
+		})), "its kubeconfig names a file with credentials, which Millwright does not use"},
+		"a CA bundle": {with(func(c *clientcmdapi.Config) {
+			c.Clusters["c"].CertificateAuthority = "/" +
+				token
+		}), "its kubeconfig names a file with certificates, which Millwright does not use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := &connections{client: kubefake.NewClientset()}
 			c := drainCache(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
 			_, _, err := c.Workload(t.Context(), capitest.Shop, "c")
 			require.ErrorIs(t, err, capi.ErrNoKubeconfig)
-			assert.EqualError(t, err, fmt.Sprintf("no kubeconfig can be used: Secret shop/c-kubeconfig: %s", row.why), "and nothing of its content")
+			assert.EqualError(
+				t,
+				err,
+				fmt.Sprintf("no kubeconfig can be used: Secret shop/c-kubeconfig: %s", row.why),
+				"and nothing of its content",
+			)
 		})
 	}
 	c := drainCache(t, kubefake.NewClientset(), nil)

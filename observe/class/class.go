@@ -29,7 +29,11 @@ type Neighbours struct {
 // Read returns the neighbours of a namespace from the caches. Secrets that are not watched are left out.
 func Read(c *observecache.Cluster, namespace string) Neighbours {
 	n := Neighbours{
-		Classes:  observecache.Indexed[*v1alpha1.MachineClass](c.Informer(observecache.Classes), cache.NamespaceIndex, namespace),
+		Classes: observecache.Indexed[*v1alpha1.MachineClass](
+			c.Informer(observecache.Classes),
+			cache.NamespaceIndex,
+			namespace,
+		),
 		Machines: observecache.Indexed[*v1alpha1.Machine](c.Informer(observecache.Machines), cache.NamespaceIndex, namespace),
 	}
 	if secrets := c.Informer(observecache.Secrets); secrets != nil && !c.Unguarded {
@@ -74,9 +78,11 @@ func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 	}
 }
 
-// Unserved returns what the status of a class says of a provider that no worker serves; empty: a worker serves it, or that is not known.
+// Unserved returns what the status of a class says of a provider that no worker serves; empty: a worker serves it, or
+// that is not known.
 func Unserved(class *v1alpha1.MachineClass) string {
-	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&
+		c.Status == metav1.ConditionFalse {
 		return c.Message
 	}
 	return ""
@@ -136,14 +142,14 @@ func GuardsSecret(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerSecret)
 }
 
-// inUse reports whether a class still needs its Secrets. A class that is being deleted and has no machine does not, even
-// before it is gone: otherwise two such classes with one Secret would wait for each other.
+// inUse reports whether a class still needs its Secrets. A class that is being deleted and has no machine does not,
+// even before it is gone: otherwise two such classes with one Secret would wait for each other.
 func (n Neighbours) inUse(class *v1alpha1.MachineClass) bool {
 	return class.DeletionTimestamp == nil || n.machines(class.Name) > 0
 }
 
-// machines counts the machines that refer to a class by its name, including those that are being deleted. A provider's calls find
-// the class by its name too, whatever kind the machine says.
+// machines counts the machines that refer to a class by its name, including those that are being deleted. A provider's
+// calls find the class by its name too, whatever kind the machine says.
 func (n Neighbours) machines(class string) int {
 	count := 0
 	for _, m := range n.Machines {
@@ -177,8 +183,8 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// SecretsOf returns the Secrets that a class names, each once, whether they exist or not. A reference without a namespace means that of the
-// class. One without a name is returned, too.
+// SecretsOf returns the Secrets that a class names, each once, whether they exist or not. A reference without a
+// namespace means that of the class. One without a name is returned, too.
 func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref == nil {
@@ -192,8 +198,8 @@ func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	return keys
 }
 
-// Versions returns the versions of a class and of the Secrets that it names, as the caches have them: two calls with the same text need read
-// them once. It is empty if a Secret is not in the caches.
+// Versions returns the versions of a class and of the Secrets that it names, as the caches have them: two calls with
+// the same text need read them once. It is empty if a Secret is not in the caches.
 func Versions(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
 	versions := VersionOf(class)
 	for _, key := range SecretsOf(class) {

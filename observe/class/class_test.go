@@ -23,7 +23,10 @@ import (
 
 // secret is the metadata of a Secret, with our finalizer if guarded.
 func secret(name string, change ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
-	s := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: observetest.Meta(name)}
+	s := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: observetest.Meta(name),
+	}
 	for _, f := range change {
 		f(s)
 	}
@@ -55,7 +58,11 @@ func ofClass(kind, name string) func(*v1alpha1.Machine) {
 }
 
 // startWithSecrets is start with a cache of Secrets' metadata.
-func startWithSecrets(t *testing.T, secrets []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *metadatafake.FakeMetadataClient) {
+func startWithSecrets(
+	t *testing.T,
+	secrets []runtime.Object,
+	objects ...runtime.Object,
+) (*cache.Cluster, *metadatafake.FakeMetadataClient) {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
@@ -150,7 +157,16 @@ func TestNeighbours(t *testing.T) {
 	}
 	small, m, keys := observetest.Class("small"), observetest.Machine("m"), secret("keys")
 	small.ResourceVersion, m.ResourceVersion, keys.ResourceVersion = "7", "9", "8"
-	cluster, client := startWithSecrets(t, []runtime.Object{keys, foreignSecret}, small, foreignClass, observetest.Class("large"), m, observetest.Machine("n"), foreignMachine)
+	cluster, client := startWithSecrets(
+		t,
+		[]runtime.Object{keys, foreignSecret},
+		small,
+		foreignClass,
+		observetest.Class("large"),
+		m,
+		observetest.Machine("n"),
+		foreignMachine,
+	)
 	live, err := class.ReadLive(t.Context(), cluster, "shop")
 	require.NoError(t, err)
 	for way, n := range map[string]class.Neighbours{"cached": class.Read(cluster, "shop"), "live": live} {
@@ -185,7 +201,9 @@ func TestNeighboursWithoutSecrets(t *testing.T) {
 func TestNothingOfASecretIsKept(t *testing.T) {
 	s := secret("keys", guarded, goingSecret)
 	s.ResourceVersion, s.Labels = "7", map[string]string{"a": "b"}
-	s.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`}
+	s.Annotations = map[string]string{
+		"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`,
+	}
 	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	cluster, _ := startWithSecrets(t, []runtime.Object{s})
 	kept := class.Read(cluster, "shop").Secrets
@@ -198,9 +216,23 @@ func TestNothingOfASecretIsKept(t *testing.T) {
 }
 
 func TestClassesOfSecret(t *testing.T) {
-	cluster, _ := observetest.Start(t, nil,
-		observetest.Class("none"), observetest.Class("user-data", naming("shop", "keys")), observetest.Class("both", naming("shop", "keys"), withCredentials("shop", "keys")),
-		observetest.Class("credentials", withCredentials("shop", "keys")), observetest.Class("other", naming("shop", "other")),
-		observetest.Class("other-namespace", naming("other", "keys")), observetest.Class("no-namespace", naming("", "keys")))
-	assert.Equal(t, []string{"both", "credentials", "no-namespace", "user-data"}, observetest.Names(class.ClassesOfSecret(cluster, "shop", "keys")))
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		observetest.Class("none"),
+		observetest.Class("user-data", naming("shop", "keys")),
+		observetest.Class("both", naming("shop", "keys"), withCredentials("shop", "keys")),
+		observetest.Class(
+			"credentials",
+			withCredentials("shop", "keys"),
+		),
+		observetest.Class("other", naming("shop", "other")),
+		observetest.Class("other-namespace", naming("other", "keys")),
+		observetest.Class("no-namespace", naming("", "keys")),
+	)
+	assert.Equal(
+		t,
+		[]string{"both", "credentials", "no-namespace", "user-data"},
+		observetest.Names(class.ClassesOfSecret(cluster, "shop", "keys")),
+	)
 }

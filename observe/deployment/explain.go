@@ -14,8 +14,9 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Explained returns the facts from which it is explained what blocks a deployment, its sets and its machines. The plan has the conditions
-// that its status should have. Hold says why failed machines are not replaced now; empty: they are, or there are none.
+// Explained returns the facts from which it is explained what blocks a deployment, its sets and its machines. The plan
+// has the conditions that its status should have. Hold says why failed machines are not replaced now; empty: they are,
+// or there are none.
 func Explained(f Family, plan rollout.Plan, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
@@ -27,11 +28,15 @@ func Explained(f Family, plan rollout.Plan, hold string, now time.Time) explain.
 		e.Step, e.Until = p.Reached(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
-		since := c.Updated // of Progressing: it changes with the reason, and the transition time does not if both reasons have one status
+		// of Progressing: it changes with the reason, and the transition time does not if both reasons have one status
+		since := c.Updated
 		if since.IsZero() {
 			since = sinceOf(d, c.Type, c.Status, now)
 		}
-		e.Conditions = append(e.Conditions, explain.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: since})
+		e.Conditions = append(
+			e.Conditions,
+			explain.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: since},
+		)
 	}
 	sets := slices.SortedFunc(slices.Values(f.Sets), func(a, b *v1alpha1.MachineSet) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // the newest first
@@ -82,11 +87,17 @@ func IsExplained(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary) b
 // ApplyBlocked puts what blocks a deployment into the conditions of its status, or takes it out.
 func ApplyBlocked(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary, now metav1.Time) {
 	if !blocked.Blocked() {
-		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1alpha1.MachineDeploymentCondition) bool { return c.Type == v1alpha1.MachineDeploymentBlocked })
+		s.Conditions = slices.DeleteFunc(
+			s.Conditions,
+			func(c v1alpha1.MachineDeploymentCondition) bool { return c.Type == v1alpha1.MachineDeploymentBlocked },
+		)
 		return
 	}
 	s.Conditions = SetCondition(s.Conditions, v1alpha1.MachineDeploymentCondition{
-		Type: v1alpha1.MachineDeploymentBlocked, Status: v1alpha1.ConditionTrue, Reason: blocked.Reason, Message: blocked.Message,
+		Type:    v1alpha1.MachineDeploymentBlocked,
+		Status:  v1alpha1.ConditionTrue,
+		Reason:  blocked.Reason,
+		Message: blocked.Message,
 	}, now)
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == v1alpha1.MachineDeploymentBlocked {

@@ -29,13 +29,25 @@ func TestSinceWhenARolloutStandsStill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 			d.Spec.Replicas = 4
-			d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{
-				Type: v1alpha1.MachineDeploymentProgressing, Status: "Unknown", Reason: row.was, LastTransitionTime: metav1.NewTime(step), LastUpdateTime: metav1.NewTime(step),
-			}}
+			d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{
+				{
+					Type:               v1alpha1.MachineDeploymentProgressing,
+					Status:             "Unknown",
+					Reason:             row.was,
+					LastTransitionTime: metav1.NewTime(step),
+					LastUpdateTime:     metav1.NewTime(step),
+				},
+			}
 			var plan rollout.Plan
-			plan.Status.Conditions = []rollout.Condition{{
-				Type: vocabulary.ConditionProgressing, Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: "held by ann (bad)", Updated: row.updated,
-			}}
+			plan.Status.Conditions = []rollout.Condition{
+				{
+					Type:    vocabulary.ConditionProgressing,
+					Status:  "Unknown",
+					Reason:  vocabulary.ReasonRolloutHeld,
+					Message: "held by ann (bad)",
+					Updated: row.updated,
+				},
+			}
 			blocked := deployment.Explained(deployment.Family{Deployment: d}, plan, "", now).Blocked(now)
 			assert.Equal(t, "Hold", blocked.Reason)
 			assert.Equal(t, row.want, blocked.Since)

@@ -26,7 +26,17 @@ func TestLookups(t *testing.T) {
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // not as controller
 	elsewhere := observetest.Machine("elsewhere", observetest.Of(s))
 	elsewhere.Spec.Class.Name = "large"
-	cluster, _ := observetest.Start(t, []runtime.Object{observetest.Node()}, s, d, class, loose, elsewhere, observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")), observetest.Machine("b", observetest.Of(s)))
+	cluster, _ := observetest.Start(
+		t,
+		[]runtime.Object{observetest.Node()},
+		s,
+		d,
+		class,
+		loose,
+		elsewhere,
+		observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")),
+		observetest.Machine("b", observetest.Of(s)),
+	)
 
 	for key, found := range map[string]bool{"shop/a": true, "shop/x": false, "other/a": false} {
 		_, ok := cluster.Machine(key)
@@ -67,10 +77,23 @@ func TestStartFailsWhenItsContextEndsFirst(t *testing.T) {
 func TestLiveSetsOf(t *testing.T) {
 	d := observetest.Deployment("d")
 	owned := func(name string, owner metav1.Object) *v1alpha1.MachineSet {
-		return observetest.Set(name, func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(owner, "MachineDeployment") })
+		return observetest.Set(
+			name,
+			func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(owner, "MachineDeployment") },
+		)
 	}
-	cluster, _ := observetest.Start(t, nil, d, owned("mine", d), owned("foreign", observetest.Deployment("other")), observetest.Set("orphan"),
-		owned("restored", observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) { d.UID = "uid-before-the-restore" })))
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		d,
+		owned("mine", d),
+		owned("foreign", observetest.Deployment("other")),
+		observetest.Set("orphan"),
+		owned(
+			"restored",
+			observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) { d.UID = "uid-before-the-restore" }),
+		),
+	)
 	sets, free, err := cluster.LiveSetsOf(t.Context(), d)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"mine"}, observetest.Names(sets))
@@ -90,8 +113,19 @@ func TestOverlappingDeployments(t *testing.T) {
 	elsewhere := selecting("elsewhere", "web")
 	elsewhere.Namespace = "other"
 	broken := observetest.Deployment("broken")
-	broken.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
-	cluster, _ := observetest.Start(t, nil, d, everything, elsewhere, broken, selecting("apart", "api"), selecting("twin", "web"),
-		selecting("going", "web", func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }))
+	broken.Spec.Selector = &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}},
+	}
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		d,
+		everything,
+		elsewhere,
+		broken,
+		selecting("apart", "api"),
+		selecting("twin", "web"),
+		selecting("going", "web", func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }),
+	)
 	assert.Equal(t, []string{"twin"}, deployment.OverlappingDeployments(cluster, d))
 }

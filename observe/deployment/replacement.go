@@ -14,19 +14,23 @@ import (
 	"millwright/observe/machine"
 )
 
-// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector matches
-// none.
+// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector
+// matches none.
 func Selects(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))
 }
 
-// DeploymentsSelecting returns the deployments of a set's namespace whose selector matches its labels, and the deployment that
-// released it, in no order.
+// DeploymentsSelecting returns the deployments of a set's namespace whose selector matches its labels, and the
+// deployment that released it, in no order.
 func DeploymentsSelecting(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
-	return slices.DeleteFunc(cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)), func(d *v1alpha1.MachineDeployment) bool {
-		return d.Namespace != set.Namespace || !Selects(d, set) && set.Annotations[v1alpha1.AnnotationReleasedBy] != string(d.UID)
-	})
+	return slices.DeleteFunc(
+		cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)),
+		func(d *v1alpha1.MachineDeployment) bool {
+			return d.Namespace != set.Namespace ||
+				!Selects(d, set) && set.Annotations[v1alpha1.AnnotationReleasedBy] != string(d.UID)
+		},
+	)
 }
 
 // OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
@@ -46,10 +50,19 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 	return names
 }
 
-// ReplaceObserved returns the facts from which the replacements of a deployment are decided. Members are the machines of its
-// sets.
-func ReplaceObserved(c *cache.Cluster, d *v1alpha1.MachineDeployment, members []*v1alpha1.Machine, now time.Time) replace.Observed {
-	o := replace.Observed{Budget: Number(c.PolicyOf(d).PolicySpec().EffectiveMaxReplacements()), Nodes: machine.JoinedNodes(c, d.Namespace, now), Now: now}
+// ReplaceObserved returns the facts from which the replacements of a deployment are decided. Members are the machines
+// of its sets.
+func ReplaceObserved(
+	c *cache.Cluster,
+	d *v1alpha1.MachineDeployment,
+	members []*v1alpha1.Machine,
+	now time.Time,
+) replace.Observed {
+	o := replace.Observed{
+		Budget: Number(c.PolicyOf(d).PolicySpec().EffectiveMaxReplacements()),
+		Nodes:  machine.JoinedNodes(c, d.Namespace, now),
+		Now:    now,
+	}
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
@@ -85,7 +98,8 @@ func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 	if f.Failed { // without the condition, the phase counts
 		f.Due, f.DueSince, f.Reason = true, m.Status.CurrentStatus.LastUpdateTime.Time, string(phase)
 	}
-	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil && c.Status == corev1.ConditionTrue {
+	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil &&
+		c.Status == corev1.ConditionTrue {
 		f.Due, f.DueSince, f.Reason = true, c.LastTransitionTime.Time, c.Reason
 	}
 	return f

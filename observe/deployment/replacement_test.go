@@ -18,7 +18,9 @@ import (
 
 func TestWhoWaitsToBeReplaced(t *testing.T) {
 	recovered := func(m *v1alpha1.Machine) {
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered"}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered"},
+		}
 	}
 	otherCondition := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{observetest.Condition("Ready", "True")}
@@ -47,7 +49,10 @@ func TestWhoWaitsToBeReplaced(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.due, machine.IsDue(row.machine))
 			assert.Equal(t, row.waiting, machine.IsWaiting(row.machine))
-			waiting := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Members: []*v1alpha1.Machine{row.machine}}, observetest.Noon).Due == 1
+			waiting := deployment.Observed(
+				deployment.Family{Deployment: observetest.Deployment("d"), Members: []*v1alpha1.Machine{row.machine}},
+				observetest.Noon,
+			).Due == 1
 			assert.Equal(t, row.waiting, waiting)
 		})
 	}
@@ -56,14 +61,24 @@ func TestWhoWaitsToBeReplaced(t *testing.T) {
 }
 
 func TestReplaceObserved(t *testing.T) {
-	inZone := observetest.Class("small", func(c *v1alpha1.MachineClass) { c.NodeTemplate = &v1alpha1.NodeTemplate{Zone: "a"} })
+	inZone := observetest.Class(
+		"small",
+		func(c *v1alpha1.MachineClass) { c.NodeTemplate = &v1alpha1.NodeTemplate{Zone: "a"} },
+	)
 	running := observetest.Machine("running", observetest.Phase(v1alpha1.MachineRunning))
 	cluster, _ := observetest.Start(t, []runtime.Object{observetest.Node()}, inZone, running)
 	d := observetest.Deployment("d")
 	d.Spec.Replicas = 7
 	granted := observetest.Ago(3)
-	d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-x", Name: "x", FailureDomain: "b", Reason: "NodeDeleted", GrantedAt: granted}}
-	o := deployment.ReplaceObserved(cluster, d, []*v1alpha1.Machine{running, observetest.Machine("going", observetest.GoingMachine)}, observetest.Noon)
+	d.Status.Replacements = []v1alpha1.MachineReplacement{
+		{UID: "uid-x", Name: "x", FailureDomain: "b", Reason: "NodeDeleted", GrantedAt: granted},
+	}
+	o := deployment.ReplaceObserved(
+		cluster,
+		d,
+		[]*v1alpha1.Machine{running, observetest.Machine("going", observetest.GoingMachine)},
+		observetest.Noon,
+	)
 	assert.Equal(t, replace.Observed{
 		Machines: []replace.Machine{
 			{Name: "running", UID: "uid-running", Domain: "a", Joined: true},
@@ -76,18 +91,29 @@ func TestReplaceObserved(t *testing.T) {
 		Now:     observetest.Noon,
 	}, o)
 	d.Spec.Replicas = 0
-	assert.Zero(t, deployment.ReplaceObserved(cluster, d, []*v1alpha1.Machine{running}, observetest.Noon).Missing, "one too many is not one missing")
+	assert.Zero(
+		t,
+		deployment.ReplaceObserved(cluster, d, []*v1alpha1.Machine{running}, observetest.Noon).Missing,
+		"one too many is not one missing",
+	)
 }
 
 func TestMachinesToReplace(t *testing.T) {
 	dueSince := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
 			observetest.Condition("Ready", "Unknown"),
-			{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout", LastTransitionTime: observetest.Ago(5)},
+			{
+				Type:               v1alpha1.MachineReplacementDue,
+				Status:             "True",
+				Reason:             "HealthTimeout",
+				LastTransitionTime: observetest.Ago(5),
+			},
 		}
 	}
 	wasDue := func(m *v1alpha1.Machine) {
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered", LastTransitionTime: observetest.Ago(5)}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered", LastTransitionTime: observetest.Ago(5)},
+		}
 	}
 	joinedOnce := func(m *v1alpha1.Machine) {
 		m.Status.JoinedAt = new(observetest.Ago(9))
@@ -113,9 +139,15 @@ func TestMachinesToReplace(t *testing.T) {
 		{"failed, by another controller", observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed)), replace.Machine{Failed: true, Due: true, DueSince: observetest.Ago(30).Time, Reason: "Failed"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.machine.CreationTimestamp, row.machine.Status.CurrentStatus.LastUpdateTime = observetest.Ago(60), observetest.Ago(30)
+			row.machine.CreationTimestamp = observetest.Ago(60)
+			row.machine.Status.CurrentStatus.LastUpdateTime = observetest.Ago(30)
 			row.want.Name, row.want.UID, row.want.Created = "m", "uid-m", observetest.Ago(60).Time
-			got := deployment.ReplaceObserved(cluster, observetest.Deployment("d"), []*v1alpha1.Machine{row.machine}, observetest.Noon).Machines
+			got := deployment.ReplaceObserved(
+				cluster,
+				observetest.Deployment("d"),
+				[]*v1alpha1.Machine{row.machine},
+				observetest.Noon,
+			).Machines
 			assert.Equal(t, []replace.Machine{row.want}, got)
 		})
 	}

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and decided at
-// that time. The step at which the rollout waits is known only when no other work comes first.
+// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and
+// decided at that time. The step at which the rollout waits is known only when no other work comes first.
 func Request(d *v1alpha1.MachineDeployment, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	f := RequestAbout(d, o, next)
 	f.RestartedAt = d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt]

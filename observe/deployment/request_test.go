@@ -20,7 +20,12 @@ import (
 )
 
 // revised is a set of a deployment with a revision and Running machines.
-func revised(d *v1alpha1.MachineDeployment, name, revision string, machines int32, change ...func(*v1alpha1.MachineSet)) (*v1alpha1.MachineSet, []*v1alpha1.Machine) {
+func revised(
+	d *v1alpha1.MachineDeployment,
+	name, revision string,
+	machines int32,
+	change ...func(*v1alpha1.MachineSet),
+) (*v1alpha1.MachineSet, []*v1alpha1.Machine) {
 	s := observetest.Set(name, append([]func(*v1alpha1.MachineSet){func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment")
 		s.Annotations = map[string]string{v1alpha1.AnnotationRevision: revision}
@@ -28,9 +33,12 @@ func revised(d *v1alpha1.MachineDeployment, name, revision string, machines int3
 	}}, change...)...)
 	var members []*v1alpha1.Machine
 	for i := range machines {
-		members = append(members, observetest.Machine(name+"-"+string('a'+i), observetest.Phase(v1alpha1.MachineRunning), func(m *v1alpha1.Machine) {
-			m.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
-		}))
+		members = append(
+			members,
+			observetest.Machine(name+"-"+string('a'+i), observetest.Phase(v1alpha1.MachineRunning), func(m *v1alpha1.Machine) {
+				m.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
+			}),
+		)
 	}
 	return s, members
 }

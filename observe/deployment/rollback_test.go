@@ -25,8 +25,11 @@ func TestReturnTo(t *testing.T) {
 		}
 	})
 	kept := map[string]string{
-		v1alpha1.AnnotationRevision: "4", v1alpha1.AnnotationTriggerDeletion: "m", v1alpha1.AnnotationRolloutHold: "4 ann: bad",
-		v1alpha1.AnnotationLastScalerChange: "2026-03-01T00:00:00Z", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+		v1alpha1.AnnotationRevision:                        "4",
+		v1alpha1.AnnotationTriggerDeletion:                 "m",
+		v1alpha1.AnnotationRolloutHold:                     "4 ann: bad",
+		v1alpha1.AnnotationLastScalerChange:                "2026-03-01T00:00:00Z",
+		"kubectl.kubernetes.io/last-applied-configuration": "{}",
 	}
 	d := observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Labels = map[string]string{"app": "web", "tier": "front"}

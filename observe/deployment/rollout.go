@@ -32,7 +32,8 @@ type Family struct {
 	Read       string                 // the machines are at least as new as this resource version; empty: not known
 	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
-	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about classes.
+	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about
+	// classes.
 	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
 	// Guard: rollouts keep the cluster autoscaler from scaling down nodes.
 	Guard  bool
@@ -52,8 +53,17 @@ func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 		return c.NodeOf(m)
 	}
 	return Family{
-		Deployment: d, Sets: sets, Orphans: c.FreeSets(d), Members: c.MembersOf(sets), Read: read, Node: node, ClassOf: c.ClassOf, Guard: !c.Unguided,
-		AsMCM: c.AsMCM, Policy: c.PolicyOf(d), Absences: c.Absences(),
+		Deployment: d,
+		Sets:       sets,
+		Orphans:    c.FreeSets(d),
+		Members:    c.MembersOf(sets),
+		Read:       read,
+		Node:       node,
+		ClassOf:    c.ClassOf,
+		Guard:      !c.Unguided,
+		AsMCM:      c.AsMCM,
+		Policy:     c.PolicyOf(d),
+		Absences:   c.Absences(),
 	}
 }
 
@@ -105,7 +115,11 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	}
 	for _, s := range f.Orphans {
 		o.Orphans = append(o.Orphans, rollout.Orphan{
-			Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Matches: Selects(d, s), Deleting: s.DeletionTimestamp != nil,
+			Name:     s.Name,
+			UID:      string(s.UID),
+			Version:  s.ResourceVersion,
+			Matches:  Selects(d, s),
+			Deleting: s.DeletionTimestamp != nil,
 			Released: s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID),
 		})
 	}
@@ -117,8 +131,9 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	return o
 }
 
-// RecordedSteps returns the steps that the rollout to a revision began with and keeps; nil when none are recorded, because the
-// record is of another revision or of a version of Millwright that recorded no steps. A rollout without steps has an empty list.
+// RecordedSteps returns the steps that the rollout to a revision began with and keeps; nil when none are recorded,
+// because the record is of another revision or of a version of Millwright that recorded no steps. A rollout without
+// steps has an empty list.
 func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.RolloutStep {
 	if r == nil || r.Revision != revision {
 		return nil
@@ -131,11 +146,16 @@ func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	if r == nil {
 		return rollout.Progress{}
 	}
-	return rollout.Progress{Revision: r.Revision, Step: int(r.Step), Reached: cache.TimeOf(r.ReachedAt), Failed: r.FailedMachines}
+	return rollout.Progress{
+		Revision: r.Revision,
+		Step:     int(r.Step),
+		Reached:  cache.TimeOf(r.ReachedAt),
+		Failed:   r.FailedMachines,
+	}
 }
 
-// Record returns the record of a progress. Of the same revision it keeps the steps that were recorded; a new revision gets those of the
-// policy.
+// Record returns the record of a progress. Of the same revision it keeps the steps that were recorded; a new revision
+// gets those of the policy.
 func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
 	steps := RecordedSteps(was, p.Revision)
 	if steps == nil {
@@ -246,16 +266,22 @@ var strategies = []v1alpha1.MachineDeploymentStrategyType{
 }
 
 func orchestrated(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
-	return u != nil && (u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
+	return u != nil &&
+		(u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
 }
 
-// InvalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps within
-// its cost limit.
+// InvalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps
+// within its cost limit.
 func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	for i, s := range policy.PolicySpec().Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
 		if s.Replicas.Type == intstr.String && (err != nil || percent < 0) {
-			return fmt.Sprintf("step %d of RolloutPolicy %s: replicas is %q, which is no percentage", i+1, policy.Name, s.Replicas.StrVal)
+			return fmt.Sprintf(
+				"step %d of RolloutPolicy %s: replicas is %q, which is no percentage",
+				i+1,
+				policy.Name,
+				s.Replicas.StrVal,
+			)
 		}
 	}
 	return ""
@@ -270,8 +296,8 @@ func Revision(o metav1.Object) int64 {
 	return max(n, 0)
 }
 
-// CurrentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0 when
-// there is none.
+// CurrentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0
+// when there is none.
 func CurrentRevision(sets []rollout.Set) int64 {
 	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
@@ -281,13 +307,14 @@ func CurrentRevision(sets []rollout.Set) int64 {
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// Requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how many of
-// its steps are approved. Requests about another revision are ignored.
+// Requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how
+// many of its steps are approved. Requests about another revision are ignored.
 func Requests(d metav1.Object, revision int64) (held string, approved int) {
 	if revision == 0 {
 		return "", 0
 	}
-	if which, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutHold], " "); which != "" && which == strconv.FormatInt(revision, 10) {
+	if which, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutHold], " "); which != "" &&
+		which == strconv.FormatInt(revision, 10) {
 		held = cmp.Or(strings.TrimSpace(words), "no reason given")
 	}
 	which, _, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutApprove], " ")
@@ -301,8 +328,12 @@ func Requests(d metav1.Object, revision int64) (held string, approved int) {
 // reportedRollout returns the part of a deployment's status that rollout.Look decides.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
-		Replicas: int(s.Replicas), Updated: int(s.UpdatedReplicas), Ready: int(s.ReadyReplicas), Available: int(s.AvailableReplicas),
-		Unavailable: int(s.UnavailableReplicas), PreservedFailed: int(s.PreservedFailedReplicas),
+		Replicas:        int(s.Replicas),
+		Updated:         int(s.UpdatedReplicas),
+		Ready:           int(s.ReadyReplicas),
+		Available:       int(s.AvailableReplicas),
+		Unavailable:     int(s.UnavailableReplicas),
+		PreservedFailed: int(s.PreservedFailedReplicas),
 	}}
 	for _, c := range s.Conditions {
 		r.Conditions = append(r.Conditions, rollout.Condition{
@@ -315,8 +346,8 @@ func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// counted returns how many machines the status of a set counts; 0 when the family was read at least as recently, and so has
-// them all.
+// counted returns how many machines the status of a set counts; 0 when the family was read at least as recently, and so
+// has them all.
 func (f Family) counted(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" && (f.Read == seen || cache.Newer(f.Read, seen)) {
 		return 0
@@ -327,21 +358,23 @@ func (f Family) counted(set *v1alpha1.MachineSet) int {
 // rolloutSet returns the facts about one of the sets.
 func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
 	s := rollout.Set{
-		Name:     set.Name,
-		UID:      string(set.UID),
-		Version:  set.ResourceVersion,
-		Created:  set.CreationTimestamp.Time,
-		Foreign:  !Selects(f.Deployment, set),
-		Current:  observeset.SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
-		Deleting: set.DeletionTimestamp != nil, Orphaning: cache.IsOrphaning(set), Finalizer: cache.HasFinalizer(set.Finalizers),
-		Replicas: int(set.Spec.Replicas),
-		Counted:  f.counted(set),
-		Seen:     int(set.Status.ObservedReplicas),
-		Revision: Revision(set),
-		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
-		Desired:  NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
-		Max:      NumberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
-		Frozen:   cache.IsFrozen(set),
+		Name:      set.Name,
+		UID:       string(set.UID),
+		Version:   set.ResourceVersion,
+		Created:   set.CreationTimestamp.Time,
+		Foreign:   !Selects(f.Deployment, set),
+		Current:   observeset.SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
+		Deleting:  set.DeletionTimestamp != nil,
+		Orphaning: cache.IsOrphaning(set),
+		Finalizer: cache.HasFinalizer(set.Finalizers),
+		Replicas:  int(set.Spec.Replicas),
+		Counted:   f.counted(set),
+		Seen:      int(set.Status.ObservedReplicas),
+		Revision:  Revision(set),
+		History:   set.Annotations[v1alpha1.AnnotationRevisionHistory],
+		Desired:   NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
+		Max:       NumberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
+		Frozen:    cache.IsFrozen(set),
 	}
 	_, s.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
 	if s.Current {
@@ -374,9 +407,16 @@ func NumberIn(text string) int {
 	return -1
 }
 
-// rolloutMember returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a
-// deployment and its sets agree.
-func rolloutMember(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector, node *corev1.Node, minReady time.Duration, now time.Time) rollout.Member {
+// rolloutMember returns the facts about a machine. Its availability and deletion order come from decide/scale, so that
+// a deployment and its sets agree.
+func rolloutMember(
+	m *v1alpha1.Machine,
+	set *v1alpha1.MachineSet,
+	selector labels.Selector,
+	node *corev1.Node,
+	minReady time.Duration,
+	now time.Time,
+) rollout.Member {
 	seen := observeset.Member(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,

@@ -56,7 +56,11 @@ func strategic(s v1alpha1.MachineDeploymentStrategy) observetest.OnDeployment {
 }
 
 // bounded is a strategy with these bounds; nil omits one.
-func bounded(kind v1alpha1.MachineDeploymentStrategyType, who v1alpha1.OrchestrationType, surge, unavailable *intstr.IntOrString) observetest.OnDeployment {
+func bounded(
+	kind v1alpha1.MachineDeploymentStrategyType,
+	who v1alpha1.OrchestrationType,
+	surge, unavailable *intstr.IntOrString,
+) observetest.OnDeployment {
 	s := v1alpha1.MachineDeploymentStrategy{Type: kind}
 	bounds := v1alpha1.UpdateConfiguration{MaxSurge: surge, MaxUnavailable: unavailable}
 	if kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
@@ -72,7 +76,9 @@ func stages(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
 }
 
 func failsAt(most *int32) *v1alpha1.RolloutPolicy {
-	return observetest.Policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}})
+	return observetest.Policy(
+		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}},
+	)
 }
 
 func freedWhen(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
@@ -89,7 +95,9 @@ func statusOf(s v1alpha1.MachineDeploymentStatus) observetest.OnDeployment {
 
 // revision is a set with this number.
 func revision(number string, change ...observetest.OnSet) *v1alpha1.MachineSet {
-	return observetest.Set("s-"+number, append([]observetest.OnSet{observetest.NoteSet(v1alpha1.AnnotationRevision, number)}, change...)...)
+	return observetest.Set(
+		"s-"+number,
+		append([]observetest.OnSet{observetest.NoteSet(v1alpha1.AnnotationRevision, number)}, change...)...)
 }
 
 // Each fact about a deployment, with a value that differs from that of an empty deployment.
@@ -105,55 +113,155 @@ func TestRolloutObserved(t *testing.T) {
 	rows := []rolloutRow{
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
-		{fact: "Deleting", deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, want: true},
+		{
+			fact:       "Deleting",
+			deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() },
+			want:       true,
+		},
 		{fact: "PausedBy", deployment: noteDeployment(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"), want: "ann: lunch"},
 		{fact: "Orphaning", deployment: func(d *v1alpha1.MachineDeployment) {
 			d.DeletionTimestamp, d.Finalizers = observetest.Now(), []string{"orphan"}
 		}, want: true},
 		{fact: "Orphans", orphans: []*v1alpha1.MachineSet{
 			observetest.Set("ours", func(s *v1alpha1.MachineSet) { s.ResourceVersion = "7" }),
-			observetest.Set("left", observetest.GoingSet, observetest.NoteSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *v1alpha1.MachineSet) { s.Labels = nil }),
+			observetest.Set(
+				"left",
+				observetest.GoingSet,
+				observetest.NoteSet(v1alpha1.AnnotationReleasedBy, "uid-d"),
+				func(s *v1alpha1.MachineSet) { s.Labels = nil },
+			),
 		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
-		{fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} }, want: true},
-		{name: "with another value", fact: "Frozen", deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} }, want: false},
+		{
+			fact:       "Frozen",
+			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} },
+			want:       true,
+		},
+		{
+			name:       "with another value",
+			fact:       "Frozen",
+			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} },
+			want:       false,
+		},
 		{fact: "Unfreeze", deployment: noteDeployment(v1alpha1.AnnotationUnfreeze, ""), want: true},
 		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
-		{name: "its sets are paused, and not its rollout", fact: "Paused", deployment: noteDeployment(v1alpha1.AnnotationPaused, ""), want: false},
+		{
+			name:       "its sets are paused, and not its rollout",
+			fact:       "Paused",
+			deployment: noteDeployment(v1alpha1.AnnotationPaused, ""),
+			want:       false,
+		},
 		{fact: "Guard", want: true},
-		{fact: "Invalid", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }), want: "the template names no machine class"},
+		{
+			fact:       "Invalid",
+			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }),
+			want:       "the template names no machine class",
+		},
 
 		{name: "left out", fact: "Strategy", want: rollout.RollingUpdate},
-		{fact: "Strategy", deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: rolling}), want: rollout.RollingUpdate},
-		{fact: "Strategy", deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}), want: rollout.Recreate},
-		{fact: "Strategy", deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}), want: rollout.OnDelete},
+		{
+			fact:       "Strategy",
+			deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: rolling}),
+			want:       rollout.RollingUpdate,
+		},
+		{
+			fact:       "Strategy",
+			deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}),
+			want:       rollout.Recreate,
+		},
+		{
+			fact:       "Strategy",
+			deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}),
+			want:       rollout.OnDelete,
+		},
 		{fact: "Strategy", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), want: rollout.InPlaceAuto},
-		{fact: "Strategy", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil), want: rollout.InPlaceManual},
+		{
+			fact:       "Strategy",
+			deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
+			want:       rollout.InPlaceManual,
+		},
 
 		{name: "left out", fact: "Surge", want: rollout.Bound{Value: 1}},
 		{name: "left out", fact: "Unavailable", want: rollout.Bound{}},
-		{name: "left out of its block", fact: "Surge", deployment: bounded(rolling, "", nil, number(2)), want: rollout.Bound{Value: 1}},
+		{
+			name:       "left out of its block",
+			fact:       "Surge",
+			deployment: bounded(rolling, "", nil, number(2)),
+			want:       rollout.Bound{Value: 1},
+		},
 		{name: "zero is a number", fact: "Surge", deployment: bounded(rolling, "", number(0), nil), want: rollout.Bound{}},
 		{fact: "Surge.Value", deployment: bounded(rolling, "", number(3), nil), want: 3},
 		{fact: "Surge.Percent", deployment: bounded(rolling, "", text("25%"), nil), want: true},
-		{name: "percent", fact: "Surge", deployment: bounded(rolling, "", text("25%"), nil), want: rollout.Bound{Value: 25, Percent: true}},
-		{name: "a string without the sign, as in MCM", fact: "Surge", deployment: bounded(rolling, "", text("25"), nil), want: rollout.Bound{Value: 25, Percent: true}},
+		{
+			name:       "percent",
+			fact:       "Surge",
+			deployment: bounded(rolling, "", text("25%"), nil),
+			want:       rollout.Bound{Value: 25, Percent: true},
+		},
+		{
+			name:       "a string without the sign, as in MCM",
+			fact:       "Surge",
+			deployment: bounded(rolling, "", text("25"), nil),
+			want:       rollout.Bound{Value: 25, Percent: true},
+		},
 		{name: "nonsense", fact: "Surge", deployment: bounded(rolling, "", text("many"), nil), want: rollout.Bound{}},
 		{fact: "Unavailable.Value", deployment: bounded(rolling, "", nil, number(2)), want: 2},
 		{fact: "Unavailable.Percent", deployment: bounded(rolling, "", nil, text("10%")), want: true},
-		{name: "of an in-place update", fact: "Surge", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)), want: rollout.Bound{Value: 20, Percent: true}},
-		{name: "of an in-place update", fact: "Unavailable", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)), want: rollout.Bound{Value: 2}},
-		{name: "those of a rolling update are not an in-place update's", fact: "Unavailable", deployment: strategic(v1alpha1.MachineDeploymentStrategy{
-			Type: inPlace, RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxUnavailable: number(4)}},
-		}), want: rollout.Bound{}},
+		{
+			name:       "of an in-place update",
+			fact:       "Surge",
+			deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
+			want:       rollout.Bound{Value: 20, Percent: true},
+		},
+		{
+			name:       "of an in-place update",
+			fact:       "Unavailable",
+			deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
+			want:       rollout.Bound{Value: 2},
+		},
+		{
+			name: "those of a rolling update are not an in-place update's",
+			fact: "Unavailable",
+			deployment: strategic(v1alpha1.MachineDeploymentStrategy{
+				Type: inPlace,
+				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{
+					UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxUnavailable: number(4)},
+				},
+			}),
+			want: rollout.Bound{},
+		},
 
-		{name: "of another revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "6 ann: it burns"), want: ""},
+		{
+			name:       "of another revision",
+			fact:       "Held",
+			sets:       seven,
+			deployment: noteDeployment(hold, "6 ann: it burns"),
+			want:       "",
+		},
 		{fact: "Held", sets: seven, deployment: noteDeployment(hold, "7 ann: it burns"), want: "ann: it burns"},
 		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "no reason given"},
-		{name: "more blanks than one", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7   "), want: "no reason given"},
+		{
+			name:       "more blanks than one",
+			fact:       "Held",
+			sets:       seven,
+			deployment: noteDeployment(hold, "7   "),
+			want:       "no reason given",
+		},
 		{name: "of no revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "ann"), want: ""},
 		{name: "nothing", fact: "Held", sets: seven, deployment: noteDeployment(hold, ""), want: ""},
-		{name: "the current set is going", fact: "Held", sets: []*v1alpha1.MachineSet{revision("7", observetest.GoingSet)}, deployment: noteDeployment(hold, "7 ann"), want: ""},
-		{name: "the template is another by now", fact: "Held", sets: seven, deployment: observetest.Both(noteDeployment(hold, "7 ann"), observetest.RolledOut), want: ""},
+		{
+			name:       "the current set is going",
+			fact:       "Held",
+			sets:       []*v1alpha1.MachineSet{revision("7", observetest.GoingSet)},
+			deployment: noteDeployment(hold, "7 ann"),
+			want:       "",
+		},
+		{
+			name:       "the template is another by now",
+			fact:       "Held",
+			sets:       seven,
+			deployment: observetest.Both(noteDeployment(hold, "7 ann"), observetest.RolledOut),
+			want:       "",
+		},
 		{fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/2 ann: looks well"), want: 2},
 		{name: "without a word", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/2"), want: 2},
 		{name: "of another revision", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "6/2 ann"), want: 0},
@@ -165,9 +273,23 @@ func TestRolloutObserved(t *testing.T) {
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
 		{fact: "FreeWhenDeleting", policy: freedWhen(v1alpha1.MachineTerminationStarted), want: true},
-		{name: "the other policy", fact: "FreeWhenDeleting", policy: freedWhen(v1alpha1.MachineTerminationComplete), want: false},
-		{fact: "HistoryLimit", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RevisionHistoryLimit = new(int32(0)) }), want: new(0)},
-		{name: "in seconds", fact: "Deadline", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }), want: new(90 * time.Second)},
+		{
+			name:   "the other policy",
+			fact:   "FreeWhenDeleting",
+			policy: freedWhen(v1alpha1.MachineTerminationComplete),
+			want:   false,
+		},
+		{
+			fact:       "HistoryLimit",
+			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RevisionHistoryLimit = new(int32(0)) }),
+			want:       new(0),
+		},
+		{
+			name:       "in seconds",
+			fact:       "Deadline",
+			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }),
+			want:       new(90 * time.Second),
+		},
 		{fact: "Automatic.OnDeadline", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
@@ -175,29 +297,100 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Automatic.Failed", policy: failsAt(new(int32(2))), want: true},
 		{name: "none may fail", fact: "Automatic", policy: failsAt(new(int32(0))), want: rollout.AutoRollback{Failed: true}},
 		{name: "they are not counted", fact: "Automatic", policy: failsAt(nil), want: rollout.AutoRollback{}},
-		{fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }), want: new(int64(3))},
-		{name: "to the one before", fact: "RollbackTo", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }), want: new(int64(0))},
+		{
+			fact:       "RollbackTo",
+			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }),
+			want:       new(int64(3)),
+		},
+		{
+			name:       "to the one before",
+			fact:       "RollbackTo",
+			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }),
+			want:       new(int64(0)),
+		},
 
-		{name: "as it stands", fact: "Trigger", deployment: noteDeployment(v1alpha1.AnnotationTriggerDeletion, "a~x,b"), want: "a~x,b"},
-		{fact: "Scaled", deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), want: "2026-01-01T00:00:00Z"},
+		{
+			name:       "as it stands",
+			fact:       "Trigger",
+			deployment: noteDeployment(v1alpha1.AnnotationTriggerDeletion, "a~x,b"),
+			want:       "a~x,b",
+		},
+		{
+			fact:       "Scaled",
+			deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
+			want:       "2026-01-01T00:00:00Z",
+		},
 		{fact: "Progress.Revision", deployment: recordedAs(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
 		{fact: "Progress.Step", deployment: recordedAs(v1alpha1.RolloutStatus{Step: 2}), want: 2},
-		{fact: "Progress.Reached", deployment: recordedAs(v1alpha1.RolloutStatus{ReachedAt: new(observetest.Ago(5))}), want: observetest.Ago(5).Time},
-		{fact: "Progress.Failed", deployment: recordedAs(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}), want: []string{"a"}},
+		{
+			fact:       "Progress.Reached",
+			deployment: recordedAs(v1alpha1.RolloutStatus{ReachedAt: new(observetest.Ago(5))}),
+			want:       observetest.Ago(5).Time,
+		},
+		{
+			fact:       "Progress.Failed",
+			deployment: recordedAs(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}),
+			want:       []string{"a"},
+		},
 		{fact: "Reported.Counts.Replicas", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
-		{fact: "Reported.Counts.Updated", deployment: statusOf(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}), want: 2},
+		{
+			fact:       "Reported.Counts.Updated",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}),
+			want:       2,
+		},
 		{fact: "Reported.Counts.Ready", deployment: statusOf(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}), want: 3},
-		{fact: "Reported.Counts.Available", deployment: statusOf(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}), want: 4},
-		{fact: "Reported.Counts.Unavailable", deployment: statusOf(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}), want: 5},
-		{fact: "Reported.Counts.PreservedFailed", deployment: statusOf(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}), want: 6},
-		{fact: "Reported.Conditions", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
-			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastUpdateTime: observetest.Ago(3), LastTransitionTime: observetest.Ago(9)},
-		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: observetest.Ago(3).Time}}},
-		{fact: "Reported.Failed", deployment: statusOf(v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}}), want: []string{"a"}},
-		{fact: "Finalizer", deployment: func(d *v1alpha1.MachineDeployment) { d.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
+		{
+			fact:       "Reported.Counts.Available",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}),
+			want:       4,
+		},
+		{
+			fact:       "Reported.Counts.Unavailable",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}),
+			want:       5,
+		},
+		{
+			fact:       "Reported.Counts.PreservedFailed",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}),
+			want:       6,
+		},
+		{
+			fact: "Reported.Conditions",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
+				{
+					Type:               "Progressing",
+					Status:             "True",
+					Reason:             "R",
+					Message:            "m",
+					LastUpdateTime:     observetest.Ago(3),
+					LastTransitionTime: observetest.Ago(9),
+				},
+			}}),
+			want: []rollout.Condition{
+				{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: observetest.Ago(3).Time},
+			},
+		},
+		{
+			fact:       "Reported.Failed",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}}),
+			want:       []string{"a"},
+		},
+		{
+			fact:       "Finalizer",
+			deployment: func(d *v1alpha1.MachineDeployment) { d.Finalizers = []string{v1alpha1.FinalizerMachine} },
+			want:       true,
+		},
 		{fact: "Generation", deployment: func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }, want: int64(7)},
-		{fact: "ObservedGeneration", deployment: statusOf(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
-		{fact: "Replacing", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}), want: 1},
+		{
+			fact:       "ObservedGeneration",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}),
+			want:       int64(7),
+		},
+		{
+			fact:       "Replacing",
+			deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
+			want:       1,
+		},
 		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
 	}
 	told := map[string][]any{
@@ -217,7 +410,17 @@ func TestRolloutObserved(t *testing.T) {
 				row.deployment(d)
 			}
 			before := d.DeepCopy()
-			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(deployment.Family{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, Guard: true}, observetest.Noon), row.fact))
+			assert.Equal(
+				t,
+				row.want,
+				observetest.Fact(
+					deployment.Observed(
+						deployment.Family{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, Guard: true},
+						observetest.Noon,
+					),
+					row.fact,
+				),
+			)
 			assert.Equal(t, before, d, "what is looked at stays as it is")
 		})
 		told[row.fact] = append(told[row.fact], row.want)
@@ -230,10 +433,17 @@ func TestAsMCM(t *testing.T) {
 	set := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
 	ready := observetest.Machine("m", observetest.Of(set), func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: observetest.Ago(1)}
-		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: observetest.Ago(1)}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: observetest.Ago(1)},
+		}
 	})
 	for _, asMCM := range []bool{false, true} {
-		family := deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{set}, Members: []*v1alpha1.Machine{ready}, AsMCM: asMCM}
+		family := deployment.Family{
+			Deployment: observetest.Deployment("d"),
+			Sets:       []*v1alpha1.MachineSet{set},
+			Members:    []*v1alpha1.Machine{ready},
+			AsMCM:      asMCM,
+		}
 		o := deployment.Observed(family, observetest.Noon)
 		assert.Equal(t, asMCM, o.Sets[0].Machines[0].Available)
 		assert.Equal(t, asMCM, o.Thaws)
@@ -285,7 +495,10 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 
 // A rollout keeps the steps that it began with, whatever becomes of the policy.
 func TestARolloutKeepsItsSteps(t *testing.T) {
-	recorded := v1alpha1.RolloutStatus{Revision: 7, Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}}
+	recorded := v1alpha1.RolloutStatus{
+		Revision: 7,
+		Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}},
+	}
 	sets := []*v1alpha1.MachineSet{revision("7")}
 	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
 		d := observetest.Deployment("d", recordedAs(recorded))
@@ -293,11 +506,18 @@ func TestARolloutKeepsItsSteps(t *testing.T) {
 		assert.Equal(t, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}, o.Steps, name)
 		d.Status.Rollout.Revision = 6
 		o = deployment.Observed(deployment.Family{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
-		assert.NotContains(t, o.Steps, rollout.Step{Size: rollout.Bound{Value: 2}, Approve: true}, "of another revision, %s", name)
+		assert.NotContains(
+			t,
+			o.Steps,
+			rollout.Step{Size: rollout.Bound{Value: 2}, Approve: true},
+			"of another revision, %s",
+			name,
+		)
 	}
 }
 
-// A version that kept the steps in spec.rollout recorded none. Its rollout must not pass the gates of the policy that took their place.
+// A version that kept the steps in spec.rollout recorded none. Its rollout must not pass the gates of the policy that
+// took their place.
 func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 	policy := stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(2), Approve: true})
 	for name, row := range map[string]struct {
@@ -308,7 +528,10 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 		"began without steps":            {[]v1alpha1.RolloutStep{}, nil},
 	} {
 		d := observetest.Deployment("d", recordedAs(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
-		o := deployment.Observed(deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{revision("7")}, Policy: policy}, observetest.Noon)
+		o := deployment.Observed(
+			deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{revision("7")}, Policy: policy},
+			observetest.Noon,
+		)
 		assert.Equal(t, row.want, o.Steps, name)
 	}
 }
@@ -318,9 +541,24 @@ func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 	a, b := observetest.Set("a"), observetest.Set("b", otherClass)
 	loose := observetest.Machine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // not as controller
-	o := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{a, b}, Members: []*v1alpha1.Machine{
-		observetest.Machine("m-1", observetest.Of(a)), observetest.Machine("m-2", observetest.Of(b), observetest.Labelled("api")), observetest.Machine("m-3", observetest.Of(b)), loose, observetest.Machine("alone"), observetest.Machine("other", observetest.Of(observetest.Set("other"))),
-	}}, observetest.Noon)
+	o := deployment.Observed(
+		deployment.Family{
+			Deployment: observetest.Deployment("d"),
+			Sets:       []*v1alpha1.MachineSet{a, b},
+			Members: []*v1alpha1.Machine{
+				observetest.Machine(
+					"m-1",
+					observetest.Of(a),
+				),
+				observetest.Machine("m-2", observetest.Of(b), observetest.Labelled("api")),
+				observetest.Machine("m-3", observetest.Of(b)),
+				loose,
+				observetest.Machine("alone"),
+				observetest.Machine("other", observetest.Of(observetest.Set("other"))),
+			},
+		},
+		observetest.Noon,
+	)
 	members := map[string][]string{}
 	for _, s := range o.Sets {
 		for _, m := range s.Machines {
@@ -332,9 +570,21 @@ func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 
 func TestFamilyOfTheCaches(t *testing.T) {
 	d := observetest.Deployment("d")
-	s, foreign := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment") }), observetest.Set("foreign")
+	s := observetest.Set(
+		"s",
+		func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment") },
+	)
+	foreign := observetest.Set("foreign")
 	n := observetest.Node()
-	cluster, _ := observetest.Start(t, []runtime.Object{n}, d, s, foreign, observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")), observetest.Machine("b", observetest.Of(foreign)))
+	cluster, _ := observetest.Start(
+		t,
+		[]runtime.Object{n},
+		d,
+		s,
+		foreign,
+		observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")),
+		observetest.Machine("b", observetest.Of(foreign)),
+	)
 	family := deployment.Read(cluster, d)
 	assert.Equal(t, []string{"s"}, observetest.Names(family.Sets))
 	assert.Equal(t, []string{"a"}, observetest.Names(family.Members))
@@ -358,7 +608,11 @@ func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
 func TestStrategiesThatNobodyKnows(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
 		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
-		assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "needs an orchestrationType, Auto or Manual")
+		assert.Contains(
+			t,
+			deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid,
+			"needs an orchestrationType, Auto or Manual",
+		)
 	}
 	d := observetest.Deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
 	assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "Sideways")
@@ -394,7 +648,12 @@ func TestFamilyAndSetSayHowFarMachinesWereRead(t *testing.T) {
 	machines.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}}, nil
 	})
-	require.NoError(t, cluster.Informer(cache.Machines).GetStore().Update(observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })))
+	require.NoError(
+		t,
+		cluster.Informer(cache.Machines).
+			GetStore().
+			Update(observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })),
+	)
 	assert.Equal(t, "30", deployment.Read(cluster, d).Read)
 	assert.Equal(t, "30", set.Read(cluster, s).Read)
 	live, err := set.ReadLive(t.Context(), cluster, s)
@@ -405,7 +664,9 @@ func TestFamilyAndSetSayHowFarMachinesWereRead(t *testing.T) {
 // A time in which no worker was at work does not count for the progress deadline.
 func TestAbsencesOfARollout(t *testing.T) {
 	d := observetest.Deployment("d")
-	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.Ago(10)}}
+	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{
+		{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.Ago(10)},
+	}
 	away := cache.Absences{{From: observetest.Ago(12).Time, To: observetest.Ago(4).Time}}
 	o := deployment.Observed(deployment.Family{Deployment: d, Absences: away}, observetest.Noon)
 	assert.Equal(t, 6*time.Minute, o.Absent)

@@ -123,7 +123,10 @@ func noteNode(key, value string) func(*corev1.Node) {
 func updatedNode(result, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelUpdateResult, result)
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason})
+		n.Status.Conditions = append(
+			n.Status.Conditions,
+			corev1.NodeCondition{Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason},
+		)
 	}
 }
 
@@ -132,7 +135,10 @@ func TestRolloutMember(t *testing.T) {
 	is := observetest.Phase
 	selected := labelNode(v1alpha1.LabelSelectedForUpdate, "true")
 	done := updatedNode("successful", v1alpha1.ReasonUpdateSuccessful)
-	ours := observetest.Both(noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"), noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"))
+	ours := observetest.Both(
+		noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"),
+		noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"),
+	)
 	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 }
 	troubled := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	handed := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" }
@@ -223,7 +229,11 @@ func TestRolloutMember(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			f := deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Members: []*v1alpha1.Machine{m}}
+			f := deployment.Family{
+				Deployment: observetest.Deployment("d"),
+				Sets:       []*v1alpha1.MachineSet{s},
+				Members:    []*v1alpha1.Machine{m},
+			}
 			if row.node != nil {
 				row.node(n)
 				f.Node = func(*v1alpha1.Machine) *corev1.Node { return n }
@@ -238,7 +248,8 @@ func TestRolloutMember(t *testing.T) {
 	forgetsNone(t, rollout.Member{}, told)
 }
 
-// A deployment and its sets must count alike. Otherwise a deployment would rely on available machines that its sets do not have.
+// A deployment and its sets must count alike. Otherwise a deployment would rely on available machines that its sets do
+// not have.
 func TestDeploymentAndSetsCountAlike(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 })
 	for _, m := range []*v1alpha1.Machine{
@@ -251,7 +262,12 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 		below := scale.Look(set.Observed(s, observetest.Members(m), observetest.Noon, 0)).Status.Counts
 		assert.Equal(t, below.Available, map[bool]int{true: 1}[above.Available], m.Status.CurrentStatus.Phase)
 		assert.Equal(t, below.Ready, map[bool]int{true: 1}[above.Ready], m.Status.CurrentStatus.Phase)
-		assert.Equal(t, below.PreservedFailed, map[bool]int{true: 1}[above.Failed && above.Preserved], m.Status.CurrentStatus.Phase)
+		assert.Equal(
+			t,
+			below.PreservedFailed,
+			map[bool]int{true: 1}[above.Failed && above.Preserved],
+			m.Status.CurrentStatus.Phase,
+		)
 	}
 }
 
@@ -263,7 +279,15 @@ func TestAMachineThatItsNodeKeepsCountsAlikeForSetAndDeployment(t *testing.T) {
 	nodeOf := func(*v1alpha1.Machine) *corev1.Node { return n }
 	around := observetest.Members(m)
 	around.Node = nodeOf
-	o := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Members: around.Members, Node: nodeOf}, observetest.Noon)
+	o := deployment.Observed(
+		deployment.Family{
+			Deployment: observetest.Deployment("d"),
+			Sets:       []*v1alpha1.MachineSet{s},
+			Members:    around.Members,
+			Node:       nodeOf,
+		},
+		observetest.Noon,
+	)
 	assert.True(t, o.Sets[0].Machines[0].Preserved)
 	assert.True(t, set.Observed(s, around, observetest.Noon, 0).Members[0].Preserved)
 }

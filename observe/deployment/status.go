@@ -9,8 +9,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. It is empty when
-// the status names none, or the rollout of another object: a restored object brings the status of its predecessor.
+// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. It is empty
+// when the status names none, or the rollout of another object: a restored object brings the status of its predecessor.
 func Named(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
@@ -24,12 +24,14 @@ var ofRollout = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
 }
 
-// ApplyStatus writes the status that rollout.Look decided, except the failed machines, of which it knows only the names.
-// Other conditions stay.
+// ApplyStatus writes the status that rollout.Look decided, except the failed machines, of which it knows only the
+// names. Other conditions stay.
 func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
 	c := want.Counts
 	s.Replicas, s.UpdatedReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Updated), int32(c.Ready)
-	s.AvailableReplicas, s.UnavailableReplicas, s.PreservedFailedReplicas = int32(c.Available), int32(c.Unavailable), int32(c.PreservedFailed)
+	s.AvailableReplicas = int32(c.Available)
+	s.UnavailableReplicas = int32(c.Unavailable)
+	s.PreservedFailedReplicas = int32(c.PreservedFailed)
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1alpha1.MachineDeploymentCondition) bool {
 		stays := slices.ContainsFunc(want.Conditions, func(w rollout.Condition) bool { return w.Type == string(c.Type) })
 		return slices.Contains(ofRollout, c.Type) && !stays
@@ -48,7 +50,11 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 
 // SetCondition puts a condition into the list. Its transition time changes only with its status. Its update time is the
 // given one, else now if anything else changed.
-func SetCondition(list []v1alpha1.MachineDeploymentCondition, c v1alpha1.MachineDeploymentCondition, now metav1.Time) []v1alpha1.MachineDeploymentCondition {
+func SetCondition(
+	list []v1alpha1.MachineDeploymentCondition,
+	c v1alpha1.MachineDeploymentCondition,
+	now metav1.Time,
+) []v1alpha1.MachineDeploymentCondition {
 	c.LastTransitionTime = now
 	i := slices.IndexFunc(list, func(o v1alpha1.MachineDeploymentCondition) bool { return o.Type == c.Type })
 	if i < 0 {

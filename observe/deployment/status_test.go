@@ -26,12 +26,19 @@ func reportedFamily(change ...observetest.OnDeployment) deployment.Family {
 	}
 	d.Status.Rollout.Revision, d.Status.Rollout.ReachedAt = 7, new(metav1.NewTime(observetest.Noon))
 	d.Status.ObservedGeneration = d.Generation
-	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(family, observetest.Noon)), metav1.NewTime(observetest.Noon))
+	deployment.ApplyStatus(
+		&d.Status,
+		rollout.Report(deployment.Observed(family, observetest.Noon)),
+		metav1.NewTime(observetest.Noon),
+	)
 	return family
 }
 
 func TestWhatADeploymentHasPending(t *testing.T) {
-	waits := attention.Decision{Need: attention.Rollout, Why: "step 1 of 2 has its 1 machine and waits until a person passes it"}
+	waits := attention.Decision{
+		Need: attention.Rollout,
+		Why:  "step 1 of 2 has its 1 machine and waits until a person passes it",
+	}
 	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
 	after := func(change observetest.OnDeployment) deployment.Family {
 		f := reportedFamily()
@@ -110,7 +117,14 @@ func TestWhatADeploymentHasReported(t *testing.T) {
 	} {
 		family := reportedFamily()
 		row.change(&family.Deployment.Status)
-		assert.Equal(t, row.same, !rollout.Look(deployment.Observed(family, observetest.Noon)).Unreported, "%s: %+v", row.field, family.Deployment.Status)
+		assert.Equal(
+			t,
+			row.same,
+			!rollout.Look(deployment.Observed(family, observetest.Noon)).Unreported,
+			"%s: %+v",
+			row.field,
+			family.Deployment.Status,
+		)
 		told[row.field] = true
 	}
 	for f := range reflect.TypeFor[v1alpha1.MachineDeploymentStatus]().Fields() {
@@ -120,25 +134,53 @@ func TestWhatADeploymentHasReported(t *testing.T) {
 
 func TestApplyRolloutStatus(t *testing.T) {
 	at, last := metav1.NewTime(observetest.Noon), observetest.Noon.Add(-time.Hour+time.Millisecond)
-	mine := v1alpha1.MachineDeploymentCondition{Type: v1alpha1.MachineDeploymentReplacementHeld, Status: "True", Message: "m"}
+	mine := v1alpha1.MachineDeploymentCondition{
+		Type:    v1alpha1.MachineDeploymentReplacementHeld,
+		Status:  "True",
+		Message: "m",
+	}
 	s := v1alpha1.MachineDeploymentStatus{
 		ObservedGeneration: 4, Selector: "app=web", Conditions: []v1alpha1.MachineDeploymentCondition{
-			{Type: v1alpha1.MachineDeploymentFrozen, Status: "True"}, mine, {Type: v1alpha1.MachineDeploymentReplicaFailure, Status: "True"},
+			{
+				Type:   v1alpha1.MachineDeploymentFrozen,
+				Status: "True",
+			},
+			mine,
+			{Type: v1alpha1.MachineDeploymentReplicaFailure, Status: "True"},
 		},
 	}
 	deployment.ApplyStatus(&s, rollout.Status{
 		Counts: rollout.Counts{Replicas: 1, Updated: 2, Ready: 3, Available: 4, Unavailable: 5, PreservedFailed: 6},
 		Conditions: []rollout.Condition{
-			{Type: "Available", Status: "False", Reason: "A", Message: "a"}, {Type: "Progressing", Status: "Unknown", Reason: "P", Message: "p", Updated: last},
+			{
+				Type:    "Available",
+				Status:  "False",
+				Reason:  "A",
+				Message: "a",
+			},
+			{Type: "Progressing", Status: "Unknown", Reason: "P", Message: "p", Updated: last},
 		},
 		Failed: []string{"a"},
 	}, at)
 	assert.Equal(t, v1alpha1.MachineDeploymentStatus{
-		Replicas: 1, UpdatedReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, UnavailableReplicas: 5, PreservedFailedReplicas: 6,
-		ObservedGeneration: 4, Selector: "app=web", // neither counted nor decided
+		Replicas:                1,
+		UpdatedReplicas:         2,
+		ReadyReplicas:           3,
+		AvailableReplicas:       4,
+		UnavailableReplicas:     5,
+		PreservedFailedReplicas: 6,
+		ObservedGeneration:      4,
+		Selector:                "app=web", // neither counted nor decided
 		Conditions: []v1alpha1.MachineDeploymentCondition{
 			mine, // nor is this one
-			{Type: v1alpha1.MachineDeploymentAvailable, Status: "False", Reason: "A", Message: "a", LastUpdateTime: at, LastTransitionTime: at},
+			{
+				Type:               v1alpha1.MachineDeploymentAvailable,
+				Status:             "False",
+				Reason:             "A",
+				Message:            "a",
+				LastUpdateTime:     at,
+				LastTransitionTime: at,
+			},
 			{
 				Type: v1alpha1.MachineDeploymentProgressing, Status: "Unknown", Reason: "P", Message: "p",
 				LastUpdateTime: metav1.NewTime(last).Rfc3339Copy(), LastTransitionTime: at,
@@ -147,11 +189,13 @@ func TestApplyRolloutStatus(t *testing.T) {
 	}, s, "what is not so any more is gone")
 }
 
-// The transition time of a condition is that of its status. Its update time is that of what it says, but of Progressing: there it
-// is the last progress, which the progress deadline counts from.
+// The transition time of a condition is that of its status. Its update time is that of what it says, but of
+// Progressing: there it is the last progress, which the progress deadline counts from.
 func TestTimesOfADeploymentsConditions(t *testing.T) {
 	type condition = v1alpha1.MachineDeploymentCondition
-	first, progress, later := metav1.NewTime(observetest.Noon), metav1.NewTime(observetest.Noon.Add(time.Minute)), metav1.NewTime(observetest.Noon.Add(time.Hour))
+	first := metav1.NewTime(observetest.Noon)
+	progress := metav1.NewTime(observetest.Noon.Add(time.Minute))
+	later := metav1.NewTime(observetest.Noon.Add(time.Hour))
 	is := func(kind v1alpha1.MachineDeploymentConditionType, status v1alpha1.ConditionStatus, reason, message string) condition {
 		return condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
@@ -181,9 +225,17 @@ func TestTimesOfADeploymentsConditions(t *testing.T) {
 		})
 	}
 	t.Run("the order stays, and a new one is the last", func(t *testing.T) {
-		list := deployment.SetCondition([]condition{is("A", "True", "", ""), is("B", "True", "", "")}, is("A", "False", "", ""), later)
+		list := deployment.SetCondition(
+			[]condition{is("A", "True", "", ""), is("B", "True", "", "")},
+			is("A", "False", "", ""),
+			later,
+		)
 		list = deployment.SetCondition(list, is("C", "True", "", ""), later)
-		assert.Equal(t, []v1alpha1.MachineDeploymentConditionType{"A", "B", "C"}, []v1alpha1.MachineDeploymentConditionType{list[0].Type, list[1].Type, list[2].Type})
+		assert.Equal(
+			t,
+			[]v1alpha1.MachineDeploymentConditionType{"A", "B", "C"},
+			[]v1alpha1.MachineDeploymentConditionType{list[0].Type, list[1].Type, list[2].Type},
+		)
 		assert.Equal(t, condition{Type: "C", Status: "True", LastTransitionTime: later, LastUpdateTime: later}, list[2])
 	})
 }

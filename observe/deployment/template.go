@@ -14,15 +14,23 @@ import (
 // object, size or rollout. Source: MCM's list, and our own annotations.
 var notCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
-	v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
-	v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas,
-	v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze, v1alpha1.AnnotationTriggerDeletion,
-	v1alpha1.AnnotationPaused, v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove, v1alpha1.AnnotationLastRequest,
-	v1alpha1.AnnotationRolloutPausedBy, v1alpha1.AnnotationAutomaticRollbackTo,
+	v1alpha1.AnnotationRevision,
+	v1alpha1.AnnotationRevisionHistory,
+	v1alpha1.AnnotationDesiredReplicas,
+	v1alpha1.AnnotationMaxReplicas,
+	v1alpha1.AnnotationPreferNoSchedule,
+	v1alpha1.AnnotationUnfreeze,
+	v1alpha1.AnnotationTriggerDeletion,
+	v1alpha1.AnnotationPaused,
+	v1alpha1.AnnotationRolloutHold,
+	v1alpha1.AnnotationRolloutApprove,
+	v1alpha1.AnnotationLastRequest,
+	v1alpha1.AnnotationRolloutPausedBy,
+	v1alpha1.AnnotationAutomaticRollbackTo,
 }
 
-// FollowDeployment copies from a deployment to a set what changes existing machines in place or concerns the set alone, and
-// reports whether anything differed. Other annotations of the set stay.
+// FollowDeployment copies from a deployment to a set what changes existing machines in place or concerns the set alone,
+// and reports whether anything differed. Other annotations of the set stay.
 func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(notCopied, key) || there && was == value {
@@ -40,19 +48,22 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// notReturned are further annotations of a set that a rollback does not bring back: the time of the last change of size is
-// no part of a revision, and the effective creation timeout was measured for the set alone.
+// notReturned are further annotations of a set that a rollback does not bring back: the time of the last change of size
+// is no part of a revision, and the effective creation timeout was measured for the set alone.
 var notReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout}
 
 // ReturnTo gives a deployment the template of one of its sets and the annotations that belonged to it. Source: MCM. The
-// template includes the last node template and timeouts of the set, but not the hash label. Annotations that the deployment
-// got since are removed, except those about its own object, size or rollout. The annotation that records an automatic
-// rollback is set if automatic is true, and removed otherwise.
+// template includes the last node template and timeouts of the set, but not the hash label. Annotations that the
+// deployment got since are removed, except those about its own object, size or rollout. The annotation that records an
+// automatic rollback is set if automatic is true, and removed otherwise.
 func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
 	stays := func(key string) bool { return slices.Contains(notCopied, key) || slices.Contains(notReturned, key) }
-	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) || key == v1alpha1.AnnotationAutomaticRollbackTo })
+	maps.DeleteFunc(
+		d.Annotations,
+		func(key, _ string) bool { return !stays(key) || key == v1alpha1.AnnotationAutomaticRollbackTo },
+	)
 	for key, value := range set.Annotations {
 		if !stays(key) {
 			metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value)

@@ -81,7 +81,9 @@ func TestInPlaceStepsFollowEachOther(t *testing.T) {
 	next := func() string {
 		t.Helper()
 		d := inplace.Decide(drain.InPlaceNode(n), string(m.Status.CurrentStatus.Phase))
-		n.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: d.Reason, Message: d.Message}}
+		n.Status.Conditions = []corev1.NodeCondition{
+			{Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: d.Reason, Message: d.Message},
+		}
 		return d.Reason
 	}
 	assert.Equal(t, v1alpha1.ReasonCandidateForUpdate, next())

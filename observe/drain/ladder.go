@@ -16,7 +16,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxReason bounds how much of the value of an annotation is repeated in messages, in bytes. Source: a sentence of two lines.
+// maxReason bounds how much of the value of an annotation is repeated in messages, in bytes. Source: a sentence of two
+// lines.
 const maxReason = 200
 
 // AnnotationReason names the first of these annotations that a machine has, and its value; empty when it has none.
@@ -38,8 +39,8 @@ func Held(m *v1alpha1.Machine) string {
 	return cmp.Or(phrase.Cut(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it, or the pods run no
-// longer, because the instance is gone. It is empty when there is no such reason.
+// Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it, or the pods
+// run no longer, because the instance is gone. It is empty when there is no such reason.
 func Forced(m *v1alpha1.Machine, node *corev1.Node) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
@@ -53,8 +54,8 @@ func Forced(m *v1alpha1.Machine, node *corev1.Node) string {
 	return cmp.Or(AnnotationReason(m, v1alpha1.AnnotationForce), vanished(m, node))
 }
 
-// vanished returns a reason if the provider has reported that the instance of a machine is gone, and the node is unusable. Otherwise it is
-// empty.
+// vanished returns a reason if the provider has reported that the instance of a machine is gone, and the node is
+// unusable. Otherwise it is empty.
 func vanished(m *v1alpha1.Machine, node *corev1.Node) string {
 	if why, _ := unusable(node); why == "" || m.Status.Health == nil || m.Status.Health.InstanceGoneAt == nil {
 		return ""
@@ -62,9 +63,15 @@ func vanished(m *v1alpha1.Machine, node *corev1.Node) string {
 	return "the provider no longer has instance " + m.Spec.ProviderID
 }
 
-// Ladder returns the facts from which the means of a drain is decided. Record is nil before the drain began. Grace is the
-// longest grace period of the remaining pods at the last look.
-func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Node, grace time.Duration, now time.Time) drain.Ladder {
+// Ladder returns the facts from which the means of a drain is decided. Record is nil before the drain began. Grace is
+// the longest grace period of the remaining pods at the last look.
+func Ladder(
+	m *v1alpha1.Machine,
+	record *v1alpha1.MachineDrain,
+	node *corev1.Node,
+	grace time.Duration,
+	now time.Time,
+) drain.Ladder {
 	l := drain.Ladder{
 		Now:     now,
 		Timeout: m.Spec.EffectiveDrainTimeout(),
@@ -82,7 +89,8 @@ func Ladder(m *v1alpha1.Machine, record *v1alpha1.MachineDrain, node *corev1.Nod
 	return l
 }
 
-// Forever is the drainTimeout of a machine whose drain has no end. Only the facts about machines of Cluster API have it.
+// Forever is the drainTimeout of a machine whose drain has no end. Only the facts about machines of Cluster API have
+// it.
 const Forever = time.Duration(math.MaxInt64)
 
 // OfClusterAPI reports whether facts are about a Machine of Cluster API, in the form of a Machine of Millwright.
@@ -97,7 +105,8 @@ func Extended(m *v1alpha1.Machine) time.Time {
 	return cache.TimeIn(until)
 }
 
-// Requests returns all labels and annotations of a machine that change its drain, as one text to compare with an earlier one.
+// Requests returns all labels and annotations of a machine that change its drain, as one text to compare with an
+// earlier one.
 func Requests(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
@@ -112,8 +121,8 @@ func Requests(m *v1alpha1.Machine) string {
 // readonlyFilesystem is a condition type of node-problem-detector.
 const readonlyFilesystem corev1.NodeConditionType = "ReadonlyFilesystem"
 
-// unusable returns why the pods of a node cannot be expected to end by themselves, and since when; both are zero when they
-// can.
+// unusable returns why the pods of a node cannot be expected to end by themselves, and since when; both are zero when
+// they can.
 func unusable(node *corev1.Node) (why string, since time.Time) {
 	for _, c := range node.Status.Conditions {
 		bad := ""
@@ -164,8 +173,8 @@ func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	return string(owner.UID)
 }
 
-// InDrain reports whether a machine takes part in the order in which nodes are drained: its deletion is in the stage Drain,
-// the drain has not ended, and no hold keeps it from beginning.
+// InDrain reports whether a machine takes part in the order in which nodes are drained: its deletion is in the stage
+// Drain, the drain has not ended, and no hold keeps it from beginning.
 func InDrain(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {
@@ -177,8 +186,8 @@ func InDrain(m *v1alpha1.Machine) bool {
 	return d.Drain.Result == ""
 }
 
-// Priority returns the deletion priority of a machine: lower goes first. As in MCM, it is 3 without the annotation, or when
-// its value is not a number.
+// Priority returns the deletion priority of a machine: lower goes first. As in MCM, it is 3 without the annotation, or
+// when its value is not a number.
 func Priority(m *v1alpha1.Machine) int {
 	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
 		return p

@@ -99,7 +99,9 @@ func PodFacts(pod *corev1.Pod) drain.Pod {
 // ToleratesCordon reports whether a pod may be scheduled to a cordoned node.
 func ToleratesCordon(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-		return (t.Key == "" || t.Key == corev1.TaintNodeUnschedulable) && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) && t.Value == ""
+		return (t.Key == "" || t.Key == corev1.TaintNodeUnschedulable) &&
+			(t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) &&
+			t.Value == ""
 	})
 }
 
@@ -125,7 +127,8 @@ func ClaimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Filter selects the objects of the target cluster whose changes matter to a drain. Both functions are called concurrently.
+// Filter selects the objects of the target cluster whose changes matter to a drain. Both functions are called
+// concurrently.
 type Filter struct {
 	Budget     func(namespace string) bool    // nil: no budget matters
 	Attachment func(node, volume string) bool // volume is empty when the attachment names no persistent volume
@@ -143,9 +146,9 @@ func SourcesOf(c *observecache.Cluster) Sources {
 	return sources
 }
 
-// Subscribe notifies a drain of changes of any drain rule, of the machine with this UID, and of the disruption budgets and volume
-// attachments that the filter selects. A notification does not say what changed. After the filter has changed, read the caches:
-// they hold what it did not select before. The caller must call stop.
+// Subscribe notifies a drain of changes of any drain rule, of the machine with this UID, and of the disruption budgets
+// and volume attachments that the filter selects. A notification does not say what changed. After the filter has
+// changed, read the caches: they hold what it did not select before. The caller must call stop.
 func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan struct{}, stop func(), err error) {
 	pending := make(chan struct{}, 1)
 	notify := func(any) {
@@ -177,7 +180,11 @@ func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan st
 			continue
 		}
 		registration, err := informer.AddEventHandler(cache.FilteringResourceEventHandler{
-			Handler: cache.ResourceEventHandlerFuncs{AddFunc: notify, UpdateFunc: func(_, object any) { notify(object) }, DeleteFunc: notify},
+			Handler: cache.ResourceEventHandlerFuncs{
+				AddFunc:    notify,
+				UpdateFunc: func(_, object any) { notify(object) },
+				DeleteFunc: notify,
+			},
 			FilterFunc: func(object any) bool {
 				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
 					object = gone.Obj
@@ -189,7 +196,8 @@ func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan st
 			stop()
 			return nil, nil, fmt.Errorf("follow %s for the drain of machine %s: %w", resource, machineUID, err)
 		}
-		stops = append(stops, func() { _ = informer.RemoveEventHandler(registration) }) // fails only when it was removed before
+		// fails only when it was removed before
+		stops = append(stops, func() { _ = informer.RemoveEventHandler(registration) })
 	}
 	return pending, stop, nil
 }
@@ -207,8 +215,8 @@ type podSelector struct {
 	pod, namespace labels.Selector // nil: any
 }
 
-// ReadRules returns the drain rules that select a machine. A rule that cannot be parsed is an error, because it may select
-// this machine.
+// ReadRules returns the drain rules that select a machine. A rule that cannot be parsed is an error, because it may
+// select this machine.
 func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
 	var found Rules
 	for _, r := range observecache.Indexed[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
@@ -235,8 +243,8 @@ func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
 // PodSelector selects pods by their labels and those of their namespace; nil: any.
 type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
 
-// NewRule returns a drain rule that selects the pods which one of the selectors selects; without selectors, all pods. An error means that
-// a selector is invalid.
+// NewRule returns a drain rule that selects the pods which one of the selectors selects; without selectors, all pods.
+// An error means that a selector is invalid.
 func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, err error) {
 	r.says = &drain.Rule{Name: name, Behavior: behavior}
 	if order != nil {
@@ -293,7 +301,8 @@ func (d Rules) Namespaces() bool {
 func (d Rules) Of(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
 		matches := func(s podSelector) bool {
-			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) && (s.namespace == nil || s.namespace.Matches(labels.Set(namespace)))
+			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) &&
+				(s.namespace == nil || s.namespace.Matches(labels.Set(namespace)))
 		}
 		if len(r.pods) == 0 || slices.ContainsFunc(r.pods, matches) {
 			return r.says

@@ -25,7 +25,11 @@ func detachingNow(a *storagev1.VolumeAttachment) {
 	a.Finalizers = []string{"external-attacher"}
 }
 
-func budget(name string, selector *metav1.LabelSelector, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+func budget(
+	name string,
+	selector *metav1.LabelSelector,
+	change ...func(*policyv1.PodDisruptionBudget),
+) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: observetest.Meta(name)}
 	b.Spec.Selector = selector
 	for _, f := range change {
@@ -47,7 +51,10 @@ func pod(change ...func(*corev1.Pod)) *corev1.Pod {
 
 func controlledBy(kind, name string, controls bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid-x", Controller: &controls})
+		p.OwnerReferences = append(
+			p.OwnerReferences,
+			metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid-x", Controller: &controls},
+		)
 	}
 }
 
@@ -92,7 +99,9 @@ func TestPodFacts(t *testing.T) {
 
 func says(kind, status string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodConditionType(kind), Status: corev1.ConditionStatus(status)}}
+		p.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodConditionType(kind), Status: corev1.ConditionStatus(status)},
+		}
 	}
 }
 
@@ -111,11 +120,25 @@ func TestBudgetsOf(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
 	other := func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" }
-	unknown := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Resembles"}}}
+	unknown := &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Resembles"}},
+	}
 	cluster, _ := observetest.Watching(
 		t,
-		budget("web", matching("app", "web")), budget("all", &metav1.LabelSelector{}), budget("none", nil), budget("db", matching("app", "db")),
-		budget("all-of-another", &metav1.LabelSelector{}, other), budget("web", matching("app", "web"), other), budget("broken", unknown),
+		budget(
+			"web",
+			matching("app", "web"),
+		),
+		budget("all", &metav1.LabelSelector{}),
+		budget("none", nil),
+		budget("db", matching("app", "db")),
+		budget(
+			"all-of-another",
+			&metav1.LabelSelector{},
+			other,
+		),
+		budget("web", matching("app", "web"), other),
+		budget("broken", unknown),
 	)
 	for name, row := range map[string]struct {
 		pod  *corev1.Pod
@@ -164,7 +187,12 @@ func TestBudgetFacts(t *testing.T) {
 			assert.Equal(t, want, observe.BudgetFacts(budget("web", nil, counted, row.change)))
 		})
 	}
-	assert.Equal(t, drain.Budget{Key: "shop/new"}, observe.BudgetFacts(budget("new", nil)), "one that nobody has counted yet")
+	assert.Equal(
+		t,
+		drain.Budget{Key: "shop/new"},
+		observe.BudgetFacts(budget("new", nil)),
+		"one that nobody has counted yet",
+	)
 }
 
 func policy(p policyv1.UnhealthyPodEvictionPolicyType) func(*policyv1.PodDisruptionBudget) {

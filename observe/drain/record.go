@@ -15,8 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// RecordOf returns the record of a drain: of the machine's deletion with the zero DrainPurpose, else of the drain for that
-// purpose and occasion; nil when there is none.
+// RecordOf returns the record of a drain: of the machine's deletion with the zero DrainPurpose, else of the drain for
+// that purpose and occasion; nil when there is none.
 func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
 		return StayingDrain(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
@@ -27,9 +27,9 @@ func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDr
 	return m.Status.Deletion.Drain
 }
 
-// Staying returns the record of the drain that is emptying the node of a machine that is not being deleted; nil when there
-// is none. The node's conditions are those that the machine's status has copied. Only the node's labels say that an update
-// was called off; the machine then has no current operation.
+// Staying returns the record of the drain that is emptying the node of a machine that is not being deleted; nil when
+// there is none. The node's conditions are those that the machine's status has copied. Only the node's labels say that
+// an update was called off; the machine then has no current operation.
 func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
@@ -56,8 +56,8 @@ func copiedNode(m *v1alpha1.Machine) *corev1.Node {
 	}
 }
 
-// StayingDrain returns the record of the drain of a machine that is not being deleted, for this purpose and occasion; nil
-// when there is none.
+// StayingDrain returns the record of the drain of a machine that is not being deleted, for this purpose and occasion;
+// nil when there is none.
 func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {
@@ -96,8 +96,8 @@ func Means(m *v1alpha1.Machine) drain.Means {
 	return ""
 }
 
-// Deadlines returns the facts about the end of the present step of a deletion or drain; zero when neither is under way. The
-// node's conditions are those that the machine's status has copied.
+// Deadlines returns the facts about the end of the present step of a deletion or drain; zero when neither is under way.
+// The node's conditions are those that the machine's status has copied.
 func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	var d drain.Deadlines
 	if m.Status.Deletion == nil && Staying(m) == nil {
@@ -118,8 +118,8 @@ func OnlyVolumes(blockedBy []string) bool {
 	return len(blockedBy) > 0 && !slices.ContainsFunc(blockedBy, other)
 }
 
-// InPlaceNode returns the facts about a node's in-place update. A label counts only with its exact value, because draining a
-// node whose label says "false" would be worse than not updating it.
+// InPlaceNode returns the facts about a node's in-place update. A label counts only with its exact value, because
+// draining a node whose label says "false" would be worse than not updating it.
 func InPlaceNode(node *corev1.Node) inplace.Node {
 	n := inplace.Node{
 		Candidate:    node.Labels[v1alpha1.LabelCandidateForUpdate] == v1alpha1.ValueLowerTrue,
@@ -134,7 +134,8 @@ func InPlaceNode(node *corev1.Node) inplace.Node {
 	return n
 }
 
-// Follows returns the means that follows the present one of a drain; empty when the drain ends then, and when none is under way.
+// Follows returns the means that follows the present one of a drain; empty when the drain ends then, and when none is
+// under way.
 func Follows(m *v1alpha1.Machine, d drain.Deadlines) (then drain.Means) {
 	switch means := Means(m); {
 	case means.Ordered():

@@ -13,8 +13,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// A drain that waits for a pod notices at once when an operator writes a rule that skips the pod. Without that news the drain
-// would only notice with its next heartbeat.
+// A drain that waits for a pod notices at once when an operator writes a rule that skips the pod. Without that news the
+// drain would only notice with its next heartbeat.
 func TestDrainNewsOfRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, _ := observetest.Watching(t)

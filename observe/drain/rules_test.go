@@ -114,7 +114,9 @@ func TestWhatADrainRuleSays(t *testing.T) {
 }
 
 func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
-	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}}}
+	wrong := &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
+	}
 	for name, change := range map[string]func(*v1alpha1.MachineDrainRule){
 		"of machines":   forMachines(wrong),
 		"of pods":       forPods(v1alpha1.MachineDrainRulePods{Selector: wrong}),

@@ -46,8 +46,20 @@ func TestWhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
 
 	queued := func(m *v1alpha1.Machine) { m.Status.Deletion.Queued = true }
 	first := observetest.Noted(v1alpha1.AnnotationMachinePriority, "1")
-	cluster, _ := observetest.Start(t, nil, observetest.Machine("running", inStage(draining, begun)), observetest.Machine("new", inStage(draining, nil)), observetest.Machine("b", inStage(draining, nil), queued),
-		observetest.Machine("a", inStage(draining, nil), queued), observetest.Machine("c", inStage(draining, nil), queued, first), observetest.Machine("other"))
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		observetest.Machine("running", inStage(draining, begun)),
+		observetest.Machine("new", inStage(draining, nil)),
+		observetest.Machine("b", inStage(draining, nil), queued),
+		observetest.Machine(
+			"a",
+			inStage(draining, nil),
+			queued,
+		),
+		observetest.Machine("c", inStage(draining, nil), queued, first),
+		observetest.Machine("other"),
+	)
 	assert.Len(t, observe.Turns(cluster), 5)
 	var next []string
 	for _, turn := range drain.NextTurns(observe.Turns(cluster), 2) {
@@ -87,7 +99,11 @@ func TestToleratesCordon(t *testing.T) {
 		{"another taint", corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, observe.ToleratesCordon(pod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{row.tolerates} })))
+			assert.Equal(
+				t,
+				row.want,
+				observe.ToleratesCordon(pod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{row.tolerates} })),
+			)
 		})
 	}
 	assert.False(t, observe.ToleratesCordon(pod()))

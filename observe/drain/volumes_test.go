@@ -22,9 +22,27 @@ import (
 func TestVolumeFacts(t *testing.T) {
 	cluster, _ := observetest.Watching(
 		t,
-		observetest.Attachment("a", "n", "here"), observetest.Attachment("b", "n", "leaving", detachingNow), observetest.Attachment("c", "n", "coming", attaching),
-		observetest.Attachment("d", "other", "there"), observetest.Attachment("e", "other", "on-its-way", attaching), observetest.Attachment("f", "other", "leaving-there", detachingNow),
-		observetest.Attachment("g", "n", "both"), observetest.Attachment("h", "other", "both"), observetest.Attachment("i", "n", ""),
+		observetest.Attachment(
+			"a",
+			"n",
+			"here",
+		),
+		observetest.Attachment("b", "n", "leaving", detachingNow),
+		observetest.Attachment("c", "n", "coming", attaching),
+		observetest.Attachment(
+			"d",
+			"other",
+			"there",
+		),
+		observetest.Attachment("e", "other", "on-its-way", attaching),
+		observetest.Attachment("f", "other", "leaving-there", detachingNow),
+		observetest.Attachment(
+			"g",
+			"n",
+			"both",
+		),
+		observetest.Attachment("h", "other", "both"),
+		observetest.Attachment("i", "n", ""),
 	)
 	want := map[string]drain.Volume{
 		"here":          {Here: true},
@@ -42,14 +60,26 @@ func TestVolumeFacts(t *testing.T) {
 	}
 	assert.Equal(t, want, observe.VolumeFacts(cluster, "n", names))
 	assert.Empty(t, observe.VolumeFacts(cluster, "n", nil))
-	assert.Equal(t, map[string]drain.Volume{"both": {Here: true, Elsewhere: true}}, observe.VolumeFacts(cluster, "other", []string{"both"}))
-	assert.Equal(t, map[string]drain.Volume{"both": {Elsewhere: true}}, observe.VolumeFacts(cluster, "third", []string{"both"}))
+	assert.Equal(
+		t,
+		map[string]drain.Volume{"both": {Here: true, Elsewhere: true}},
+		observe.VolumeFacts(cluster, "other", []string{"both"}),
+	)
+	assert.Equal(
+		t,
+		map[string]drain.Volume{"both": {Elsewhere: true}},
+		observe.VolumeFacts(cluster, "third", []string{"both"}),
+	)
 }
 
 func TestAttachedTo(t *testing.T) {
 	cluster, _ := observetest.Watching(
-		t, observetest.Attachment("c", "n", "pv-2"), observetest.Attachment("b", "n", "pv-1", detachingNow), observetest.Attachment("a", "n", "pv-3", attaching),
-		observetest.Attachment("inline", "n", ""), observetest.Attachment("x", "other", "pv-4"),
+		t,
+		observetest.Attachment("c", "n", "pv-2"),
+		observetest.Attachment("b", "n", "pv-1", detachingNow),
+		observetest.Attachment("a", "n", "pv-3", attaching),
+		observetest.Attachment("inline", "n", ""),
+		observetest.Attachment("x", "other", "pv-4"),
 	)
 	for name, row := range map[string]struct {
 		node string
@@ -151,8 +181,14 @@ func TestDrainNews(t *testing.T) {
 		require.NoError(t, second(machines.Create(t.Context(), observetest.Machine("other"), metav1.CreateOptions{})))
 		assert.False(t, heard(news), "of another machine nobody hears")
 		elsewhere := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
-		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})))
-		require.NoError(t, second(attachments.Create(t.Context(), observetest.Attachment("c", "other", "pv-3"), metav1.CreateOptions{})))
+		require.NoError(
+			t,
+			second(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})),
+		)
+		require.NoError(
+			t,
+			second(attachments.Create(t.Context(), observetest.Attachment("c", "other", "pv-3"), metav1.CreateOptions{})),
+		)
 		require.NoError(t, attachments.Delete(t.Context(), "c", metav1.DeleteOptions{}))
 		assert.False(t, heard(news), "nor of what is none of its concern")
 		for range 2 {
@@ -172,12 +208,28 @@ func TestWhoCaresForNoBudgetHearsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", observe.Filter{Attachment: concerned.Attachment})
+		news, stop, err := observe.Subscribe(
+			observe.SourcesOf(cluster),
+			"uid-m",
+			observe.Filter{Attachment: concerned.Attachment},
+		)
 		require.NoError(t, err)
 		defer stop()
-		require.NoError(t, second(target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{})))
+		require.NoError(
+			t,
+			second(
+				target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{}),
+			),
+		)
 		assert.False(t, heard(news))
-		require.NoError(t, second(target.StorageV1().VolumeAttachments().Create(t.Context(), observetest.Attachment("a", "n", "pv-1"), metav1.CreateOptions{})))
+		require.NoError(
+			t,
+			second(
+				target.StorageV1().
+					VolumeAttachments().
+					Create(t.Context(), observetest.Attachment("a", "n", "pv-1"), metav1.CreateOptions{}),
+			),
+		)
 		assert.True(t, heard(news))
 	})
 }
@@ -190,7 +242,14 @@ func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
-			require.NoError(t, second(target.StorageV1().VolumeAttachments().Create(t.Context(), observetest.Attachment(name, "n", name), metav1.CreateOptions{})))
+			require.NoError(
+				t,
+				second(
+					target.StorageV1().
+						VolumeAttachments().
+						Create(t.Context(), observetest.Attachment(name, "n", name), metav1.CreateOptions{}),
+				),
+			)
 			synctest.Wait()
 		}
 		assert.Len(t, cluster.AttachmentsOf("n"), 3, "the cache goes on")

@@ -29,7 +29,12 @@ func TestDeletionFacts(t *testing.T) {
 		change(&f)
 		return f
 	}
-	cluster, _ := observetest.Watching(t, observetest.Attachment("a", "n", "pv-1"), observetest.Attachment("b", "n", ""), observetest.Attachment("c", "other", "pv-2"))
+	cluster, _ := observetest.Watching(
+		t,
+		observetest.Attachment("a", "n", "pv-1"),
+		observetest.Attachment("b", "n", ""),
+		observetest.Attachment("c", "other", "pv-2"),
+	)
 	bare.Attached = 2
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
@@ -96,11 +101,18 @@ func TestDeletionFacts(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, alone.WatchDrains())
 		require.NoError(t, alone.Start(t.Context()))
-		assert.Equal(t, deletion.Facts{NodeName: "n"}, machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), nil, ""))
+		assert.Equal(
+			t,
+			deletion.Facts{NodeName: "n"},
+			machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), nil, ""),
+		)
 	})
 	t.Run("nor where nobody watches attachments", func(t *testing.T) {
 		blind, _ := observetest.Start(t, []runtime.Object{observetest.Attachment("a", "n", "pv-1")})
-		assert.Zero(t, machine.DeletionFacts(blind, observetest.Machine("m", observetest.OnNode("n")), observetest.Node(), "").Attached)
+		assert.Zero(
+			t,
+			machine.DeletionFacts(blind, observetest.Machine("m", observetest.OnNode("n")), observetest.Node(), "").Attached,
+		)
 	})
 }
 
@@ -109,7 +121,13 @@ func TestLadderFacts(t *testing.T) {
 	began, climbed := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon.Add(-time.Minute))
 	facts := func(change func(*v1alpha1.Machine)) drain.Ladder {
 		m := observetest.Machine("m", observetest.OnNode("n"), observetest.GoingMachine, change)
-		return observedrain.Ladder(m, observedrain.RecordOf(m, attention.DrainPurpose{}), observetest.Node(observetest.Condition("Ready", "True")), time.Minute, noon)
+		return observedrain.Ladder(
+			m,
+			observedrain.RecordOf(m, attention.DrainPurpose{}),
+			observetest.Node(observetest.Condition("Ready", "True")),
+			time.Minute,
+			noon,
+		)
 	}
 	common := drain.Ladder{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
 	with := func(change func(*drain.Ladder)) drain.Ladder {
@@ -197,7 +215,13 @@ func TestWhatMakesANodeUnusable(t *testing.T) {
 		"a condition of another name":                 {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := observedrain.Ladder(observetest.Machine("m", observetest.OnNode("n")), nil, observetest.Node(row.conditions...), 0, noon)
+			l := observedrain.Ladder(
+				observetest.Machine("m", observetest.OnNode("n")),
+				nil,
+				observetest.Node(row.conditions...),
+				0,
+				noon,
+			)
 			assert.Equal(t, row.why, l.Unusable)
 			if row.why == "" {
 				assert.Zero(t, l.UnusableSince)

@@ -13,7 +13,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// Explained returns the facts from which it is explained what a machine waits for. Of is its class, nil if it does not exist.
+// Explained returns the facts from which it is explained what a machine waits for. Of is its class, nil if it does not
+// exist.
 func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
 	o := m.Status.CurrentOperation
 	if o == nil {
@@ -50,7 +51,8 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 	return f
 }
 
-// IsExplained reports whether the status of a machine names what blocks it. Time alone, or its class, may have changed that.
+// IsExplained reports whether the status of a machine names what blocks it. Time alone, or its class, may have changed
+// that.
 func IsExplained(m *v1alpha1.Machine, w explain.Wait) bool {
 	o := m.Status.CurrentOperation
 	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)

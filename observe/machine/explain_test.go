@@ -12,7 +12,8 @@ import (
 	observe "millwright/observe/machine"
 )
 
-// The end of evictions is calculated, because an operator may extend the drain. The end of a wait for volumes is the one that was recorded.
+// The end of evictions is calculated, because an operator may extend the drain. The end of a wait for volumes is the
+// one that was recorded.
 func TestWhenADrainThatIsBlockedGoesOn(t *testing.T) {
 	began := time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC)
 	recorded, evictions := metav1.NewTime(began.Add(2*time.Minute)), began.Add(v1alpha1.DefaultDrainTimeout)
@@ -28,10 +29,20 @@ func TestWhenADrainThatIsBlockedGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(began))}}
 			m.Status.Deletion = &v1alpha1.MachineDeletion{
-				Stage: v1alpha1.MachineDeletionDrain, Since: metav1.NewTime(began),
-				Drain: &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(began), Means: string(drain.Evict), MeansSince: new(metav1.NewTime(began))},
+				Stage: v1alpha1.MachineDeletionDrain,
+				Since: metav1.NewTime(began),
+				Drain: &v1alpha1.MachineDrain{
+					StartedAt:  metav1.NewTime(began),
+					Means:      string(drain.Evict),
+					MeansSince: new(metav1.NewTime(began)),
+				},
 			}
-			m.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict-pods", Since: metav1.NewTime(began), Deadline: &recorded, BlockedBy: c.blockedBy}
+			m.Status.CurrentOperation = &v1alpha1.Operation{
+				Step:      "evict-pods",
+				Since:     metav1.NewTime(began),
+				Deadline:  &recorded,
+				BlockedBy: c.blockedBy,
+			}
 			assert.Equal(t, c.at.UTC(), observe.Explained(m, nil, began.Add(time.Minute)).Deadline.UTC())
 		})
 	}

@@ -21,8 +21,8 @@ import (
 // exist.
 type Around struct {
 	Node *corev1.Node
-	// NodeGone: the API server of the target says that there is no such node. NodeUnknown: the cache has none, and that API server
-	// does not answer.
+	// NodeGone: the API server of the target says that there is no such node. NodeUnknown: the cache has none, and that
+	// API server does not answer.
 	NodeGone, NodeUnknown bool
 	// Found is the node with the machine's provider ID, while the name of its node is not known.
 	Found *corev1.Node
@@ -48,8 +48,8 @@ func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
 	return around
 }
 
-// DependsOnNode reports whether a decision about a machine depends on whether its node exists: its node has joined, or is to be
-// drained.
+// DependsOnNode reports whether a decision about a machine depends on whether its node exists: its node has joined, or
+// is to be drained.
 func DependsOnNode(m *v1alpha1.Machine) bool {
 	if m.DeletionTimestamp != nil {
 		return !drain.IsOver(m)
@@ -57,19 +57,22 @@ func DependsOnNode(m *v1alpha1.Machine) bool {
 	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
-// Calling returns how many other machines of the same set call the cloud now for the same reason: to create their instance,
-// or to delete it if this machine is being deleted.
+// Calling returns how many other machines of the same set call the cloud now for the same reason: to create their
+// instance, or to delete it if this machine is being deleted.
 func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
 		return 0
 	}
-	others := slices.DeleteFunc(c.MachinesCalling(string(owner.UID), m.DeletionTimestamp != nil), func(other *v1alpha1.Machine) bool { return other.UID == m.UID })
+	others := slices.DeleteFunc(
+		c.MachinesCalling(string(owner.UID), m.DeletionTimestamp != nil),
+		func(other *v1alpha1.Machine) bool { return other.UID == m.UID },
+	)
 	return len(others)
 }
 
-// Facts returns the facts from which a machine is planned. Now is the time to decide for; with zero no timeout is judged.
-// The arguments are not changed.
+// Facts returns the facts from which a machine is planned. Now is the time to decide for; with zero no timeout is
+// judged. The arguments are not changed.
 func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts:      healthFacts(m, around, now),
@@ -118,24 +121,29 @@ func IsEmptied(m *v1alpha1.Machine) bool {
 // healthFacts returns the facts that the machine object itself holds.
 func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts {
 	f := health.Facts{
-		Name:          m.Name,
-		Phase:         string(m.Status.CurrentStatus.Phase),
-		NoTarget:      around.NoTarget,
-		NodeName:      cache.NodeNameOf(m),
-		Created:       m.CreationTimestamp.Time,
-		CreateBy:      CreateBy(m, around.Absences, now),
-		Since:         m.Status.CurrentStatus.LastUpdateTime.Time,
-		Timeout:       m.Spec.EffectiveHealthTimeout(),
-		NoTimeout:     m.Spec.HealthTimeoutDisabled(),
-		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + around.Absences.Between(m.Status.CurrentStatus.LastUpdateTime.Time, now),
-		Due:           IsDue(m),
-		Granted:       IsGranted(m),
-		Preserved:     IsPreserved(m),
-		Alone:         around.Set == nil || !HasDeployment(around.Set),
-		Now:           now,
+		Name:      m.Name,
+		Phase:     string(m.Status.CurrentStatus.Phase),
+		NoTarget:  around.NoTarget,
+		NodeName:  cache.NodeNameOf(m),
+		Created:   m.CreationTimestamp.Time,
+		CreateBy:  CreateBy(m, around.Absences, now),
+		Since:     m.Status.CurrentStatus.LastUpdateTime.Time,
+		Timeout:   m.Spec.EffectiveHealthTimeout(),
+		NoTimeout: m.Spec.HealthTimeoutDisabled(),
+		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + around.Absences.Between(
+			m.Status.CurrentStatus.LastUpdateTime.Time,
+			now,
+		),
+		Due:       IsDue(m),
+		Granted:   IsGranted(m),
+		Preserved: IsPreserved(m),
+		Alone:     around.Set == nil || !HasDeployment(around.Set),
+		Now:       now,
 	}
 	if h := m.Status.Health; h != nil {
-		f.UnhealthySince, f.RecoveredAt, f.InstanceGoneAt = h.UnhealthySince.Time, cache.TimeOf(h.RecoveredAt), cache.TimeOf(h.InstanceGoneAt)
+		f.UnhealthySince = h.UnhealthySince.Time
+		f.RecoveredAt = cache.TimeOf(h.RecoveredAt)
+		f.InstanceGoneAt = cache.TimeOf(h.InstanceGoneAt)
 	}
 	return f
 }
@@ -148,8 +156,8 @@ func knownResult(result string) string {
 	return ""
 }
 
-// CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the time
-// for which the creation was stopped and without the absences. While it is stopped, the end moves with now.
+// CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the
+// time for which the creation was stopped and without the absences. While it is stopped, the end moves with now.
 func CreateBy(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
@@ -178,8 +186,8 @@ func HasDeployment(set *v1alpha1.MachineSet) bool {
 	return owner != nil && owner.Kind == "MachineDeployment"
 }
 
-// CopiedConditions returns the conditions of a node in the form that the machine's status holds: without the heartbeat time,
-// which changes all the time.
+// CopiedConditions returns the conditions of a node in the form that the machine's status holds: without the heartbeat
+// time, which changes all the time.
 func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
 	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReserved)
 	for i := range copied {
@@ -204,7 +212,11 @@ func conditions(node *corev1.Node) []health.Condition {
 	result := make([]health.Condition, 0, len(node.Status.Conditions))
 	for _, c := range node.Status.Conditions {
 		result = append(result, health.Condition{
-			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
+			Type:    string(c.Type),
+			Status:  string(c.Status),
+			Reason:  c.Reason,
+			Message: c.Message,
+			Since:   c.LastTransitionTime.Time,
 		})
 	}
 	return result
@@ -231,8 +243,8 @@ func ReadySince(m *v1alpha1.Machine) time.Time {
 	return m.Status.CurrentStatus.LastUpdateTime.Time
 }
 
-// DeletionFacts returns the facts about a machine that is being deleted. Pass nil for a node that other machines claim too.
-// Done is the stage that the run has finished although the status may not say so yet.
+// DeletionFacts returns the facts about a machine that is being deleted. Pass nil for a node that other machines claim
+// too. Done is the stage that the run has finished although the status may not say so yet.
 func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
@@ -268,7 +280,11 @@ func hooks(m *v1alpha1.Machine, prefix string) []string {
 // HasJoined reports whether the node of a machine has ever joined, or never has to.
 func HasJoined(m *v1alpha1.Machine) bool {
 	switch m.Status.CurrentStatus.Phase {
-	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineTerminating:
+	case "",
+		v1alpha1.MachinePending,
+		v1alpha1.MachineCrashLoopBackOff,
+		v1alpha1.MachineFailed,
+		v1alpha1.MachineTerminating:
 		return IsJoinRecorded(m)
 	default:
 		return true

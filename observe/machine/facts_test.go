@@ -22,8 +22,15 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 	m.CreationTimestamp = observetest.Ago(1)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
-			Name: "m", NoTarget: true, Created: observetest.Ago(1).Time, CreateBy: observetest.Noon.Add(19 * time.Minute), Timeout: 10 * time.Minute,
-			UpdateTimeout: 20 * time.Minute, Granted: true, Alone: true, Now: observetest.Noon,
+			Name:          "m",
+			NoTarget:      true,
+			Created:       observetest.Ago(1).Time,
+			CreateBy:      observetest.Noon.Add(19 * time.Minute),
+			Timeout:       10 * time.Minute,
+			UpdateTimeout: 20 * time.Minute,
+			Granted:       true,
+			Alone:         true,
+			Now:           observetest.Noon,
 		},
 		Preservation: machine.PreserveFacts(m, nil, observetest.Noon),
 	}, machine.Facts(m, machine.Around{NoTarget: true}, observetest.Noon))
@@ -31,34 +38,82 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 
 func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	gone, recovered := observetest.Ago(1), observetest.Ago(2)
-	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineUnknown), observetest.GoingMachine, observetest.IsDue, observetest.IsGranted)
+	m := observetest.Machine(
+		"m",
+		observetest.Templated,
+		joined,
+		observetest.Phase(v1alpha1.MachineUnknown),
+		observetest.GoingMachine,
+		observetest.IsDue,
+		observetest.IsGranted,
+	)
 	m.Finalizers = []string{"example.com/backup", v1alpha1.FinalizerMachine}
 	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 		MachineHealthTimeout: &metav1.Duration{Duration: 7 * time.Minute}, DisableHealthTimeout: new(true),
 		MachineCreationTimeout: &metav1.Duration{Duration: 40 * time.Minute},
 	}
-	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(3), RecoveredAt: &recovered, InstanceGoneAt: &gone}
+	m.Status.Health = &v1alpha1.MachineHealth{
+		UnhealthySince: observetest.Ago(3),
+		RecoveredAt:    &recovered,
+		InstanceGoneAt: &gone,
+	}
 	n := inSync(goingNode, observetest.Critical, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = "failed" })
-	around := machine.Around{Node: n, Class: withDongles("2"), Set: observetest.Set("s", observetest.OfDeployment), NoTarget: true}
+	around := machine.Around{
+		Node:     n,
+		Class:    withDongles("2"),
+		Set:      observetest.Set("s", observetest.OfDeployment),
+		NoTarget: true,
+	}
 	facts := machine.Facts(m, around, observetest.Noon)
 	wanted, carries := machine.NodeSyncFacts(m, around.Class, n)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
-			Name: "m", Phase: "Unknown", NoTarget: true, NodeName: "n", NodeDeleting: true, NodeWaits: "its critical components are not ready", Created: observetest.Ago(60).Time, CreateBy: observetest.Ago(20).Time,
-			Since: observetest.Ago(30).Time, UnhealthySince: observetest.Ago(3).Time, RecoveredAt: observetest.Ago(2).Time, InstanceGoneAt: observetest.Ago(1).Time,
-			Timeout: 7 * time.Minute, NoTimeout: true, UpdateTimeout: 20 * time.Minute, UpdateResult: "failed", Due: true, Granted: true, Now: observetest.Noon,
+			Name:           "m",
+			Phase:          "Unknown",
+			NoTarget:       true,
+			NodeName:       "n",
+			NodeDeleting:   true,
+			NodeWaits:      "its critical components are not ready",
+			Created:        observetest.Ago(60).Time,
+			CreateBy:       observetest.Ago(20).Time,
+			Since:          observetest.Ago(30).Time,
+			UnhealthySince: observetest.Ago(3).Time,
+			RecoveredAt:    observetest.Ago(2).Time,
+			InstanceGoneAt: observetest.Ago(1).Time,
+			Timeout:        7 * time.Minute,
+			NoTimeout:      true,
+			UpdateTimeout:  20 * time.Minute,
+			UpdateResult:   "failed",
+			Due:            true,
+			Granted:        true,
+			Now:            observetest.Noon,
 		},
-		Deleting: true, Finalizer: true, ProviderID: "fake:///i-1", NodeExists: true, Uncopied: true,
-		Conditions: []health.Condition{{Type: "Ready", Status: "True", Reason: "Because"}}, Bad: facts.Bad,
-		Wanted: wanted, Carries: carries, Update: drain.InPlaceNode(n), Preservation: machine.PreserveFacts(m, n, observetest.Noon),
+		Deleting:     true,
+		Finalizer:    true,
+		ProviderID:   "fake:///i-1",
+		NodeExists:   true,
+		Uncopied:     true,
+		Conditions:   []health.Condition{{Type: "Ready", Status: "True", Reason: "Because"}},
+		Bad:          facts.Bad,
+		Wanted:       wanted,
+		Carries:      carries,
+		Update:       drain.InPlaceNode(n),
+		Preservation: machine.PreserveFacts(m, n, observetest.Noon),
 	}, facts)
 
 	m.Status.Conditions = append(machine.CopiedConditions(n), m.Status.Conditions...)
 	assert.False(t, machine.Facts(m, around, time.Time{}).Uncopied)
 	assert.Empty(t, machine.Facts(m, machine.Around{Node: inSync()}, time.Time{}).NodeWaits, "another taint holds nothing")
 	uninitialized := inSync()
-	uninitialized.Spec.Taints = append(uninitialized.Spec.Taints, corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: "NoSchedule"})
-	assert.Equal(t, "its cloud controller manager has not initialised it", machine.Facts(m, machine.Around{Node: uninitialized}, time.Time{}).NodeWaits)
+	uninitialized.Spec.Taints = append(
+		uninitialized.Spec.Taints,
+		corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: "NoSchedule"},
+	)
+	assert.Equal(
+		t,
+		"its cloud controller manager has not initialised it",
+		machine.Facts(m, machine.Around{Node: uninitialized}, time.Time{}).NodeWaits,
+	)
 	n.Labels[v1alpha1.LabelUpdateResult] = "maybe"
 	assert.Empty(t, machine.Facts(m, around, time.Time{}).UpdateResult, "another word is no result")
 }
@@ -108,7 +163,12 @@ func TestANodeHasItsOwnHealth(t *testing.T) {
 func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
 	m := observetest.Machine("m", observetest.OnNode("n"))
 	m.Status.Conditions = []corev1.NodeCondition{
-		{Type: v1alpha1.MachineInstanceReady, Status: "False"}, {Type: "Ready", Status: "False"}, {Type: "DiskPressure", Status: "True"},
+		{
+			Type:   v1alpha1.MachineInstanceReady,
+			Status: "False",
+		},
+		{Type: "Ready", Status: "False"},
+		{Type: "DiskPressure", Status: "True"},
 	}
 	facts := machine.Facts(m, machine.Around{Node: observetest.Node(observetest.Condition("Ready", "True"))}, time.Time{})
 	healthy, _ := health.Decide(facts.Conditions, facts.Bad)
@@ -175,7 +235,11 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 			for _, c := range m.Status.Conditions {
 				assert.Zero(t, c.LastHeartbeatTime)
 			}
-			assert.False(t, machine.Facts(m, machine.Around{Node: n}, time.Time{}).Uncopied, "one copy is enough, wherever ours stand")
+			assert.False(
+				t,
+				machine.Facts(m, machine.Around{Node: n}, time.Time{}).Uncopied,
+				"one copy is enough, wherever ours stand",
+			)
 			assert.Equal(t, before, n, "the node of the cache stays as it is")
 		})
 	}
@@ -209,25 +273,56 @@ func TestAround(t *testing.T) {
 
 	former := observetest.Set("s")
 	former.UID = "uid-former"
-	assert.Nil(t, machine.Read(cluster, observetest.Machine("m", observetest.Of(former))).Set, "another set of the same name is not its own")
+	assert.Nil(
+		t,
+		machine.Read(cluster, observetest.Machine("m", observetest.Of(former))).Set,
+		"another set of the same name is not its own",
+	)
 }
 
 func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
 	s, other := observetest.Set("s"), observetest.Set("other")
 	begun := func(m *v1alpha1.Machine) {
-		m.Status.LastOperation.Type, m.Status.LastOperation.State = v1alpha1.MachineOperationCreate, v1alpha1.MachineStateProcessing
+		m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
+		m.Status.LastOperation.State = v1alpha1.MachineStateProcessing
 	}
 	failed := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	made := func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///n" }
 	at := func(stage v1alpha1.MachineDeletionStage) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage} }
 	}
-	cluster, _ := observetest.Start(t, nil, s, other,
-		observetest.Machine("a", observetest.Of(s), begun), observetest.Machine("b", observetest.Of(s), begun, made), observetest.Machine("c", observetest.Of(s)), observetest.Machine("d", observetest.Of(s), begun), observetest.Machine("e", observetest.Of(other), begun), observetest.Machine("i", observetest.Of(s), begun, failed),
-		observetest.Machine("f", observetest.Of(s), begun, observetest.GoingMachine, at(v1alpha1.MachineDeletionInstance)), observetest.Machine("g", observetest.Of(s), observetest.GoingMachine, at(v1alpha1.MachineDeletionDrain)),
-		observetest.Machine("h", observetest.Of(s), begun, observetest.GoingMachine))
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		s,
+		other,
+		observetest.Machine(
+			"a",
+			observetest.Of(s),
+			begun,
+		),
+		observetest.Machine("b", observetest.Of(s), begun, made),
+		observetest.Machine("c", observetest.Of(s)),
+		observetest.Machine("d", observetest.Of(s), begun),
+		observetest.Machine("e", observetest.Of(other), begun),
+		observetest.Machine("i", observetest.Of(s), begun, failed),
+		observetest.Machine(
+			"f",
+			observetest.Of(s),
+			begun,
+			observetest.GoingMachine,
+			at(v1alpha1.MachineDeletionInstance),
+		),
+		observetest.Machine("g", observetest.Of(s), observetest.GoingMachine, at(v1alpha1.MachineDeletionDrain)),
+		observetest.Machine("h", observetest.Of(s), begun, observetest.GoingMachine),
+	)
 	assert.Equal(t, 2, machine.Calling(cluster, observetest.Machine("m", observetest.Of(s))), "a and d")
 	assert.Equal(t, 1, machine.Calling(cluster, observetest.Machine("d", observetest.Of(s), begun)), "it is no other one")
-	assert.Equal(t, 1, machine.Calling(cluster, observetest.Machine("m", observetest.Of(s), made, observetest.GoingMachine)), "f")
+	assert.Equal(
+		t,
+		1,
+		machine.Calling(cluster, observetest.Machine("m", observetest.Of(s), made, observetest.GoingMachine)),
+		"f",
+	)
 	assert.Equal(t, 0, machine.Calling(cluster, observetest.Machine("m")), "it belongs to no set")
 }

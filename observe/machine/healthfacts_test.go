@@ -159,8 +159,8 @@ func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.
 	return health.Next(f.Facts)
 }
 
-// The bridge and the workflow go by what attention says, and the workflow writes what health says. Were they of two minds,
-// a change would wait for the next look, or a workflow would look again and again.
+// The bridge and the workflow go by what attention says, and the workflow writes what health says. Were they of two
+// minds, a change would wait for the next look, or a workflow would look again and again.
 func TestAttentionAndHealthAgree(t *testing.T) {
 	each(func(m *v1alpha1.Machine, around machine.Around, breaker string) {
 		facts := machine.Facts(m, around, time.Time{})
@@ -203,13 +203,21 @@ func TestFailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 
 // A time in which no worker was at work does not count for the timeouts of a machine.
 func TestAbsencesDoNotCount(t *testing.T) {
-	away := cache.Absences{{From: observetest.Ago(90).Time, To: observetest.Ago(50).Time}, {From: observetest.Ago(20).Time, To: observetest.Ago(10).Time}}
+	away := cache.Absences{
+		{From: observetest.Ago(90).Time, To: observetest.Ago(50).Time},
+		{From: observetest.Ago(20).Time, To: observetest.Ago(10).Time},
+	}
 	m := observetest.Machine("m", joined) // an hour ago
 	assert.Equal(t, observetest.Noon.Add((-60+20+10+10)*time.Minute), machine.CreateBy(m, away, observetest.Noon))
 
 	since := observetest.Ago(30)
 	m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
-	assert.Equal(t, observetest.Noon.Add((-60+20+10+30)*time.Minute), machine.CreateBy(m, away, observetest.Noon), "an absence while the clock stands still counts once")
+	assert.Equal(
+		t,
+		observetest.Noon.Add((-60+20+10+30)*time.Minute),
+		machine.CreateBy(m, away, observetest.Noon),
+		"an absence while the clock stands still counts once",
+	)
 
 	updating := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineInPlaceUpdating))
 	updating.Status.CurrentStatus.LastUpdateTime = observetest.Ago(15)

@@ -14,8 +14,8 @@ import (
 )
 
 // JoinedNodes returns the nodes of the machines that have joined the target of a namespace. It reads the nodes, because
-// phases may be older. Machines whose node is dead for a known reason do not count: the instance is gone or being deleted, or the
-// machine is being replaced.
+// phases may be older. Machines whose node is dead for a known reason do not count: the instance is gone or being
+// deleted, or the machine is being replaced.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Nodes {
 	_ = namespace // see Target
 	var n replace.Nodes
@@ -27,7 +27,10 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 		n.Joined++
 		if node != nil {
 			n.Unjudged = append(n.Unjudged, replace.Node{
-				Conditions: conditions(node), Bad: badConditions(m), Deleting: node.DeletionTimestamp != nil && !c.AsMCM, Recovered: recoveredAt(m, node, now),
+				Conditions: conditions(node),
+				Bad:        badConditions(m),
+				Deleting:   node.DeletionTimestamp != nil && !c.AsMCM,
+				Recovered:  recoveredAt(m, node, now),
 			})
 		} else {
 			n.Dead++
@@ -36,15 +39,16 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 	return n
 }
 
-// IsNodeDeletedByHand reports whether a machine is replaced like by machine-controller-manager because a person deletes its Node:
-// at once, each one. Without the flag --as-mcm, such a machine needs a grant within the budget like any other.
+// IsNodeDeletedByHand reports whether a machine is replaced like by machine-controller-manager because a person deletes
+// its Node: at once, each one. Without the flag --as-mcm, such a machine needs a grant within the budget like any
+// other.
 func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
 	node := c.NodeOf(m)
 	return c.AsMCM && node != nil && node.DeletionTimestamp != nil
 }
 
-// hasJoinedNode reports whether the node of a machine has joined, and no reason is known for which it would be dead. The nodes of
-// machines that are being deleted live until their drain is over.
+// hasJoinedNode reports whether the node of a machine has joined, and no reason is known for which it would be dead.
+// The nodes of machines that are being deleted live until their drain is over.
 func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	phase, health := m.Status.CurrentStatus.Phase, m.Status.Health
 	switch {
@@ -57,8 +61,8 @@ func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	}
 }
 
-// recoveredAt returns when a machine whose node is healthy recovered: now when its phase is still Unknown, and zero when it
-// never was unhealthy, or stays Unknown because of a taint or the deletion of its node.
+// recoveredAt returns when a machine whose node is healthy recovered: now when its phase is still Unknown, and zero
+// when it never was unhealthy, or stays Unknown because of a taint or the deletion of its node.
 func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
 	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
 	switch {
@@ -82,9 +86,13 @@ func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 	return ""
 }
 
-// NodeSyncFacts returns what the node of a machine must carry and what it carries. Without a class (nil), or with a class
-// that has no node template, the node's capacity stays as it is.
-func NodeSyncFacts(m *v1alpha1.Machine, class *v1alpha1.MachineClass, node *corev1.Node) (nodesync.Wanted, nodesync.Node) {
+// NodeSyncFacts returns what the node of a machine must carry and what it carries. Without a class (nil), or with a
+// class that has no node template, the node's capacity stays as it is.
+func NodeSyncFacts(
+	m *v1alpha1.Machine,
+	class *v1alpha1.MachineClass,
+	node *corev1.Node,
+) (nodesync.Wanted, nodesync.Node) {
 	wanted := nodesync.Wanted{
 		MachineName: m.Name,
 		Labels:      m.Spec.NodeTemplateSpec.Labels,

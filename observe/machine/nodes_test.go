@@ -20,7 +20,9 @@ func TestJoinedNodes(t *testing.T) {
 		n.Name = name
 		return n
 	}
-	ready, silent, pressure := observetest.Condition("Ready", "True"), observetest.Condition("Ready", "Unknown"), observetest.Condition("DiskPressure", "True")
+	ready := observetest.Condition("Ready", "True")
+	silent := observetest.Condition("Ready", "Unknown")
+	pressure := observetest.Condition("DiskPressure", "True")
 	watchesNothing := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("")}
 	}
@@ -80,9 +82,23 @@ func TestJoinedNodes(t *testing.T) {
 		})
 	}
 	t.Run("all are counted", func(t *testing.T) {
-		cluster, _ := observetest.Start(t, nodes, elsewhere,
-			observetest.Machine("a", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("well")), observetest.Machine("b", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("missing")),
-			observetest.Machine("c", observetest.Phase(v1alpha1.MachineUnknown), observetest.OnNode("silent")), observetest.Machine("d", observetest.Phase(v1alpha1.MachinePending)))
+		cluster, _ := observetest.Start(
+			t,
+			nodes,
+			elsewhere,
+			observetest.Machine(
+				"a",
+				observetest.Phase(v1alpha1.MachineRunning),
+				observetest.OnNode("well"),
+			),
+			observetest.Machine("b", observetest.Phase(v1alpha1.MachineRunning), observetest.OnNode("missing")),
+			observetest.Machine(
+				"c",
+				observetest.Phase(v1alpha1.MachineUnknown),
+				observetest.OnNode("silent"),
+			),
+			observetest.Machine("d", observetest.Phase(v1alpha1.MachinePending)),
+		)
 		assert.Equal(t, replace.Nodes{Joined: 4, Dead: 3}, machine.JoinedNodes(cluster, "shop", moment).Judged())
 	})
 }
@@ -91,7 +107,10 @@ func TestFailureDomain(t *testing.T) {
 	labelled := observetest.Machine("m", func(m *v1alpha1.Machine) {
 		m.Spec.NodeTemplateSpec.Labels = map[string]string{"topology.kubernetes.io/zone": "b"}
 	})
-	inZone := observetest.Class("small", func(c *v1alpha1.MachineClass) { c.NodeTemplate = &v1alpha1.NodeTemplate{Zone: "a"} })
+	inZone := observetest.Class(
+		"small",
+		func(c *v1alpha1.MachineClass) { c.NodeTemplate = &v1alpha1.NodeTemplate{Zone: "a"} },
+	)
 	for _, row := range []struct {
 		name    string
 		machine *v1alpha1.Machine

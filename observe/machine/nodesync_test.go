@@ -19,13 +19,17 @@ import (
 func withDongles(amount string) *v1alpha1.MachineClass {
 	c := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
 	if amount != "" {
-		c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{"example.com/dongle": resource.MustParse(amount)}}
+		c.NodeTemplate = &v1alpha1.NodeTemplate{
+			VirtualCapacity: corev1.ResourceList{"example.com/dongle": resource.MustParse(amount)},
+		}
 	}
 	return c
 }
 
 func TestNodeSyncOfANewNode(t *testing.T) {
-	c := nodesync.Decide(machine.NodeSyncFacts(observetest.Machine("m", observetest.Templated), withDongles("2000"), observetest.Node()))
+	c := nodesync.Decide(
+		machine.NodeSyncFacts(observetest.Machine("m", observetest.Templated), withDongles("2000"), observetest.Node()),
+	)
 	assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, c.Labels.Set)
 	assert.Equal(t, map[string]string{
 		"team": "shop",
@@ -88,7 +92,9 @@ func TestNodeSync(t *testing.T) {
 		{
 			"the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, inSync(ripe, func(n *corev1.Node) {
 				n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
-					`"spec":{"taints":[{"key":"` + v1alpha1.TaintCriticalComponentsNotReady + `","value":"web","effect":"NoExecute"}]}}`
+
+					`"spec":{"taints":[{"key":"` + v1alpha1.TaintCriticalComponentsNotReady +
+					`","value":"web","effect":"NoExecute"}]}}`
 			}), "",
 		},
 	} {
@@ -104,5 +110,9 @@ func TestNodeSync(t *testing.T) {
 
 func TestWithoutANodeThereIsNothingToSync(t *testing.T) {
 	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineRunning))
-	assert.NotEqual(t, attention.Sync, attention.Machine(machine.Facts(m, machine.Around{Class: withDongles("2")}, time.Time{})).Need)
+	assert.NotEqual(
+		t,
+		attention.Sync,
+		attention.Machine(machine.Facts(m, machine.Around{Class: withDongles("2")}, time.Time{})).Need,
+	)
 }

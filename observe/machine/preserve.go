@@ -12,8 +12,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// PreserveFacts returns the facts from which the preservation of a machine is decided. A nil node means that it has none.
-// With now zero no end is judged.
+// PreserveFacts returns the facts from which the preservation of a machine is decided. A nil node means that it has
+// none. With now zero no end is judged.
 func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
 	f := preserve.Facts{
 		OnMachine:   annotation(m.Annotations, v1alpha1.AnnotationPreserve),
@@ -41,8 +41,8 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	return f
 }
 
-// IsPreservedTaint reports whether a taint is that of preserved failed nodes. A taint with the same key and another effect
-// is not ours.
+// IsPreservedTaint reports whether a taint is that of preserved failed nodes. A taint with the same key and another
+// effect is not ours.
 func IsPreservedTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
 }
@@ -52,8 +52,8 @@ func annotation(of map[string]string, key string) preserve.Annotation {
 	return preserve.Annotation{Present: present, Text: text}
 }
 
-// IsDismissed reports whether its set must not preserve a failed machine: an annotation forbids it, or the set has asked
-// once before.
+// IsDismissed reports whether its set must not preserve a failed machine: an annotation forbids it, or the set has
+// asked once before.
 func IsDismissed(m *v1alpha1.Machine) bool {
 	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
 	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
@@ -64,10 +64,11 @@ func IsKept(m *v1alpha1.Machine) bool {
 	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 }
 
-// Replaceable reports whether a machine has failed and its set may replace it now, or is doing so. With a deployment above
-// the set, only a grant from its replacement budget allows that.
+// Replaceable reports whether a machine has failed and its set may replace it now, or is doing so. With a deployment
+// above the set, only a grant from its replacement budget allows that.
 func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m)) // phase Terminating
+	// phase Terminating
+	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m))
 	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
 }
 
@@ -79,12 +80,13 @@ func IsKeptNow(m *v1alpha1.Machine) bool {
 	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtected(m, nil))
 }
 
-// IsProtected reports whether a machine that has failed or fails now must not be replaced: its preservation is on record, or
-// an annotation asks for it and the machine's own workflow has not recorded it yet. The annotation of the node, nil where it is
-// not known, counts before that of the machine. A node that had one and lost it does not ask.
+// IsProtected reports whether a machine that has failed or fails now must not be replaced: its preservation is on
+// record, or an annotation asks for it and the machine's own workflow has not recorded it yet. The annotation of the
+// node, nil where it is not known, counts before that of the machine. A node that had one and lost it does not ask.
 func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
 	value := m.Annotations[v1alpha1.AnnotationPreserve]
-	if node != nil && (node.Annotations[v1alpha1.AnnotationPreserve] != "" || m.Annotations[v1alpha1.AnnotationLastAppliedPreserve] != "") {
+	if node != nil &&
+		(node.Annotations[v1alpha1.AnnotationPreserve] != "" || m.Annotations[v1alpha1.AnnotationLastAppliedPreserve] != "") {
 		value = node.Annotations[v1alpha1.AnnotationPreserve]
 	}
 	switch value {
@@ -108,7 +110,8 @@ func Blocked(m *v1alpha1.Machine) (reason, message string) {
 		return "", ""
 	}
 	for _, c := range m.Status.Conditions {
-		if (c.Type == v1alpha1.MachineClassReady || c.Type == v1alpha1.MachineInstanceReady) && c.Status == corev1.ConditionFalse {
+		if (c.Type == v1alpha1.MachineClassReady || c.Type == v1alpha1.MachineInstanceReady) &&
+			c.Status == corev1.ConditionFalse {
 			return c.Reason, c.Message
 		}
 	}

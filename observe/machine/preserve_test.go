@@ -25,8 +25,13 @@ func keptNode(change ...func(*corev1.Node)) *corev1.Node {
 		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 	})
-	n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
-	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: observetest.Now()}}
+	n.Annotations = map[string]string{
+		v1alpha1.AnnotationScaleDownDisabled:      "true",
+		v1alpha1.AnnotationScaleDownDisabledByMCM: "true",
+	}
+	n.Spec.Taints = []corev1.Taint{
+		{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: observetest.Now()},
+	}
 	for _, f := range change {
 		f(n)
 	}
@@ -34,35 +39,66 @@ func keptNode(change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func TestPreserveFacts(t *testing.T) {
-	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed), observetest.Until(observetest.KeptUntil), observetest.GoingMachine, func(m *v1alpha1.Machine) {
-		m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: "now", v1alpha1.AnnotationLastAppliedPreserve: "false"}
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
-	})
+	m := observetest.Machine(
+		"m",
+		observetest.Phase(v1alpha1.MachineFailed),
+		observetest.Until(observetest.KeptUntil),
+		observetest.GoingMachine,
+		func(m *v1alpha1.Machine) {
+			m.Annotations = map[string]string{
+				v1alpha1.AnnotationPreserve:            "now",
+				v1alpha1.AnnotationLastAppliedPreserve: "false",
+			}
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+				MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+			}
+		},
+	)
 	n := keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "" })
 	want := preserve.Facts{
-		OnMachine: preserve.Annotation{Present: true, Text: "now"}, LastApplied: preserve.Annotation{Present: true, Text: "false"},
-		Deleting: true, Failed: true, Expiry: observetest.KeptUntil.Time, Timeout: time.Hour, Now: observetest.KeptFrom,
+		OnMachine: preserve.Annotation{
+			Present: true,
+			Text:    "now",
+		},
+		LastApplied: preserve.Annotation{Present: true, Text: "false"},
+		Deleting:    true,
+		Failed:      true,
+		Expiry:      observetest.KeptUntil.Time,
+		Timeout:     time.Hour,
+		Now:         observetest.KeptFrom,
 	}
 	assert.Equal(t, want, machine.PreserveFacts(m, nil, observetest.KeptFrom), "without a node")
 
 	want.NodeExists, want.Tainted, want.OnNode = true, true, preserve.Annotation{Present: true}
-	want.ScaleDownDisabled, want.DisabledByUs = preserve.Annotation{Present: true, Text: "true"}, preserve.Annotation{Present: true, Text: "true"}
+	want.ScaleDownDisabled = preserve.Annotation{Present: true, Text: "true"}
+	want.DisabledByUs = preserve.Annotation{Present: true, Text: "true"}
 	want.Condition = &preserve.Condition{
-		True: true, Reason: "Preserved by user.", Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
+		True:    true,
+		Reason:  "Preserved by user.",
+		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 	}
 	before, nodeBefore := m.DeepCopy(), n.DeepCopy()
 	assert.Equal(t, want, machine.PreserveFacts(m, n, observetest.KeptFrom))
 	assert.Equal(t, before, m, "what it is given stays as it is")
 	assert.Equal(t, nodeBefore, n)
 
-	assert.Equal(t, preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout}, machine.PreserveFacts(observetest.Machine("m"), observetest.Node(), time.Time{}))
+	assert.Equal(
+		t,
+		preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout},
+		machine.PreserveFacts(observetest.Machine("m"), observetest.Node(), time.Time{}),
+	)
 	assert.Equal(t, preserve.Annotation{}, machine.PreserveFacts(m, observetest.Node(), observetest.KeptFrom).OnNode)
 }
 
 func TestPreservation(t *testing.T) {
 	failed := observetest.Phase(v1alpha1.MachineFailed)
 	kept := func() *v1alpha1.Machine {
-		return observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveWhenFailed), observetest.Until(observetest.KeptUntil))
+		return observetest.Machine(
+			"m",
+			failed,
+			observetest.Asking(v1alpha1.ValuePreserveWhenFailed),
+			observetest.Until(observetest.KeptUntil),
+		)
 	}
 	for _, row := range []struct {
 		name     string
@@ -98,8 +134,13 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 			for _, last := range []string{"", "now", "false"} {
 				for _, timeout := range []time.Duration{0, time.Hour} {
 					m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
-					m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onMachine, v1alpha1.AnnotationLastAppliedPreserve: last}
-					m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: timeout}}
+					m.Annotations = map[string]string{
+						v1alpha1.AnnotationPreserve:            onMachine,
+						v1alpha1.AnnotationLastAppliedPreserve: last,
+					}
+					m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+						MachinePreserveTimeout: &metav1.Duration{Duration: timeout},
+					}
 					n := observetest.Node()
 					n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onNode}
 					for _, node := range []*corev1.Node{nil, n} {
@@ -120,22 +161,39 @@ func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 	n := observetest.Node()
 	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}
 	d := decidePreservation(m, n, observetest.KeptFrom)
-	assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}, d.Node.Annotations.Set)
+	assert.Equal(
+		t,
+		map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"},
+		d.Node.Annotations.Set,
+	)
 	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}, d.Machine.Annotations.Set)
 	require.NotNil(t, d.Node.Condition)
 	assert.Equal(t, v1alpha1.ReasonPreservedByMCM, d.Node.Condition.Reason)
 
 	m.Annotations = map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}
 	m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
-	d = decidePreservation(m, keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }), observetest.KeptUntil.Time)
+	d = decidePreservation(
+		m,
+		keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }),
+		observetest.KeptUntil.Time,
+	)
 	assert.Equal(t, []string{
 		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.AnnotationPreserve,
 	}, d.Node.Annotations.Remove)
 	assert.Equal(t, v1alpha1.ReasonPreservationStopped, d.Node.Condition.Reason)
 
 	for result, told := range map[string]string{"Drained": v1alpha1.MessagePreservedNodeDrained, "Forced": v1alpha1.MessagePreservedNodeNotDrained} {
-		m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed), observetest.Asking("now"), observetest.Until(observetest.KeptUntil))
-		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: v1alpha1.DrainForPreservation, Occasion: observetest.KeptUntil, MachineDrain: v1alpha1.MachineDrain{Result: result}}
+		m := observetest.Machine(
+			"m",
+			observetest.Phase(v1alpha1.MachineFailed),
+			observetest.Asking("now"),
+			observetest.Until(observetest.KeptUntil),
+		)
+		m.Status.Drain = &v1alpha1.StayingDrain{
+			Purpose:      v1alpha1.DrainForPreservation,
+			Occasion:     observetest.KeptUntil,
+			MachineDrain: v1alpha1.MachineDrain{Result: result},
+		}
 		n := keptNode(func(n *corev1.Node) {
 			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
 		})

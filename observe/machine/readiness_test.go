@@ -56,7 +56,10 @@ func TestReadinessByPhase(t *testing.T) {
 func TestReadySince(t *testing.T) {
 	entered := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(7) }
 	other := func(m *v1alpha1.Machine) {
-		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: "False", LastTransitionTime: observetest.Ago(9)})
+		m.Status.Conditions = append(
+			m.Status.Conditions,
+			corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: "False", LastTransitionTime: observetest.Ago(9)},
+		)
 	}
 	for _, row := range []struct {
 		name    string
@@ -75,5 +78,10 @@ func TestReadySince(t *testing.T) {
 			assert.Equal(t, row.want.Time, observetest.ObservedMember(row.machine, observetest.Set("s"), nil).ReadyFrom)
 		})
 	}
-	assert.Equal(t, time.Time{}, machine.ReadySince(observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))), "nobody knows since when")
+	assert.Equal(
+		t,
+		time.Time{},
+		machine.ReadySince(observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))),
+		"nobody knows since when",
+	)
 }

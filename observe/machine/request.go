@@ -11,7 +11,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// requestAnnotations are the keys of the annotations that commands write, by kind. A command that is missing writes none.
+// requestAnnotations are the keys of the annotations that commands write, by kind. A command that is missing writes
+// none.
 var requestAnnotations = map[request.Kind]map[request.Command]string{
 	request.Machine: {
 		request.Extend:          v1alpha1.AnnotationExtend,
@@ -33,14 +34,14 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 	},
 }
 
-// RequestAnnotation returns the key of the annotation that a command writes on an object of a kind; empty when it writes
-// none.
+// RequestAnnotation returns the key of the annotation that a command writes on an object of a kind; empty when it
+// writes none.
 func RequestAnnotation(kind request.Kind, command request.Command) string {
 	return requestAnnotations[kind][command]
 }
 
-// Request returns the facts from which a command on a machine is decided, at that time. The facts about its node are those
-// that the machine's status has copied.
+// Request returns the facts from which a command on a machine is decided, at that time. The facts about its node are
+// those that the machine's status has copied.
 func Request(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
 		Name:       m.Namespace + "/" + m.Name,
@@ -68,8 +69,8 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 	return f
 }
 
-// RequestPatch returns the merge patch that carries out a decision about a command on an object of a kind; nil when there is
-// nothing to write.
+// RequestPatch returns the merge patch that carries out a decision about a command on an object of a kind; nil when
+// there is nothing to write.
 func RequestPatch(kind request.Kind, command request.Command, d request.Decision) map[string]any {
 	if d.Refused != "" || d.Same {
 		return nil

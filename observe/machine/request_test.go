@@ -26,8 +26,13 @@ func evicting(means drain.Means) func(*v1alpha1.Machine) {
 		m.Annotations = map[string]string{}
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
 		m.Status.Deletion = &v1alpha1.MachineDeletion{
-			Stage: v1alpha1.MachineDeletionDrain, Since: metav1.NewTime(observetest.Begun),
-			Drain: &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(observetest.Begun), Means: string(means), MeansSince: new(metav1.NewTime(observetest.Begun))},
+			Stage: v1alpha1.MachineDeletionDrain,
+			Since: metav1.NewTime(observetest.Begun),
+			Drain: &v1alpha1.MachineDrain{
+				StartedAt:  metav1.NewTime(observetest.Begun),
+				Means:      string(means),
+				MeansSince: new(metav1.NewTime(observetest.Begun)),
+			},
 		}
 	}
 }
@@ -39,9 +44,17 @@ func TestMachineRequestOfADrain(t *testing.T) {
 		m.Annotations[v1alpha1.AnnotationAbandonInstance] = ""
 	})
 	facts := request.MachineFacts{
-		Name: "shop/m", UID: "uid-m", Phase: "Terminating", Now: observetest.Asked, Deleting: true, Stage: deletion.Drain, Means: drain.Evict,
+		Name:      "shop/m",
+		UID:       "uid-m",
+		Phase:     "Terminating",
+		Now:       observetest.Asked,
+		Deleting:  true,
+		Stage:     deletion.Drain,
+		Means:     drain.Evict,
 		Deadlines: observedrain.Deadlines(m, observetest.Asked),
-		Extended:  observetest.Begun.Add(3 * time.Hour), Node: "n", Keeps: 96 * time.Hour,
+		Extended:  observetest.Begun.Add(3 * time.Hour),
+		Node:      "n",
+		Keeps:     96 * time.Hour,
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
@@ -55,33 +68,58 @@ func TestMachineRequestOfADrain(t *testing.T) {
 func TestMachineRequestOfAMachineThatStays(t *testing.T) {
 	end := metav1.NewTime(observetest.Asked)
 	m := observetest.Machine("m", func(m *v1alpha1.Machine) {
-		m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: "when-failed", v1alpha1.AnnotationLastAppliedPreserve: "now"}
+		m.Annotations = map[string]string{
+			v1alpha1.AnnotationPreserve:            "when-failed",
+			v1alpha1.AnnotationLastAppliedPreserve: "now",
+		}
 		m.Status.CurrentStatus.PreserveExpiryTime = &end
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: time.Minute}}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachinePreserveTimeout: &metav1.Duration{Duration: time.Minute},
+		}
 	})
 	for _, command := range []request.Command{request.Preserve, request.Unpreserve} {
 		assert.Equal(t, request.MachineFacts{
-			Name: "shop/m", UID: "uid-m", Phase: "new", Now: observetest.Asked, NodeSays: "now", Keeps: time.Minute, KeptTill: end.Time,
-			Annotation: v1alpha1.AnnotationPreserve, Value: new("when-failed"),
+			Name:       "shop/m",
+			UID:        "uid-m",
+			Phase:      "new",
+			Now:        observetest.Asked,
+			NodeSays:   "now",
+			Keeps:      time.Minute,
+			KeptTill:   end.Time,
+			Annotation: v1alpha1.AnnotationPreserve,
+			Value:      new("when-failed"),
 		}, machine.Request(m, command, observetest.Asked))
 	}
 }
 
-// staying is a machine that is not being deleted, and whose node is drained since Begun for an in-place update or preservation.
+// staying is a machine that is not being deleted, and whose node is drained since Begun for an in-place update or
+// preservation.
 func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.OnNode("n")(m)
 		m.Annotations = map[string]string{}
 		occasion := metav1.NewTime(observetest.Begun.Add(-time.Second))
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: occasion}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{
+				Type:               v1alpha1.NodeInPlaceUpdate,
+				Status:             corev1.ConditionTrue,
+				Reason:             v1alpha1.ReasonSelectedForUpdate,
+				LastTransitionTime: occasion,
+			},
+		}
 		if purpose == v1alpha1.DrainForPreservation {
 			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
 		}
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
-			StartedAt: metav1.NewTime(observetest.Begun), Means: string(means), MeansSince: new(metav1.NewTime(observetest.Begun)),
+			StartedAt:  metav1.NewTime(observetest.Begun),
+			Means:      string(means),
+			MeansSince: new(metav1.NewTime(observetest.Begun)),
 		}}
-		m.Status.CurrentOperation = &v1alpha1.Operation{Step: vocabulary.StepEvictPods, Deadline: new(metav1.NewTime(observetest.Asked.Add(time.Minute)))}
+		m.Status.CurrentOperation = &v1alpha1.Operation{
+			Step:     vocabulary.StepEvictPods,
+			Deadline: new(metav1.NewTime(observetest.Asked.Add(time.Minute))),
+		}
 	}
 }
 
@@ -123,8 +161,16 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 }
 
 func TestDrainIsOver(t *testing.T) {
-	ended := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" })
-	later := observetest.Machine("m", evicting(drain.Kill), func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach })
+	ended := observetest.Machine(
+		"m",
+		evicting(drain.Evict),
+		func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" },
+	)
+	later := observetest.Machine(
+		"m",
+		evicting(drain.Kill),
+		func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach },
+	)
 	for _, m := range []*v1alpha1.Machine{ended, later} {
 		f := machine.Request(m, request.Extend, observetest.Asked)
 		assert.True(t, f.DrainOver)
@@ -140,7 +186,9 @@ func TestDrainIsOver(t *testing.T) {
 
 func TestEvictionsOfANodeThatIsNotWell(t *testing.T) {
 	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
-		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)},
+		}
 	})
 	until, then := observedrain.Deadlines(m, observetest.Asked).Evictions()
 	assert.Equal(t, observetest.Asked.Add(5*time.Minute), until)
@@ -159,11 +207,17 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string][]request.Command{
-		v1alpha1.AnnotationExtend: {request.Extend}, v1alpha1.AnnotationRetry: {request.Retry}, v1alpha1.AnnotationForce: {request.Force},
-		v1alpha1.AnnotationSkipDrain: {request.Skip}, v1alpha1.AnnotationAbandonInstance: {request.AbandonInstance},
-		v1alpha1.AnnotationHold:        {request.Hold, request.Resume},
-		v1alpha1.AnnotationPreserve:    {request.Preserve, request.Unpreserve},
-		v1alpha1.AnnotationChangeCause: {request.Start}, v1alpha1.AnnotationRolloutApprove: {request.Approve},
+		v1alpha1.AnnotationExtend: {
+			request.Extend,
+		},
+		v1alpha1.AnnotationRetry:           {request.Retry},
+		v1alpha1.AnnotationForce:           {request.Force},
+		v1alpha1.AnnotationSkipDrain:       {request.Skip},
+		v1alpha1.AnnotationAbandonInstance: {request.AbandonInstance},
+		v1alpha1.AnnotationHold:            {request.Hold, request.Resume},
+		v1alpha1.AnnotationPreserve:        {request.Preserve, request.Unpreserve},
+		v1alpha1.AnnotationChangeCause:     {request.Start},
+		v1alpha1.AnnotationRolloutApprove:  {request.Approve},
 		v1alpha1.AnnotationRolloutHold:     {request.Resume, request.Cancel},
 		v1alpha1.AnnotationRolloutPausedBy: {request.Pause},
 		"":                                 {request.Undo},

@@ -59,8 +59,9 @@ func At(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDrain) func(*v1
 	}
 }
 
-// Watching returns running caches, those that only drains read included, over a target that holds these objects. The caches
-// are full before the watch of attachments runs, and until then nobody knows what is attached: it waits for that too.
+// Watching returns running caches, those that only drains read included, over a target that holds these objects. The
+// caches are full before the watch of attachments runs, and until then nobody knows what is attached: it waits for that
+// too.
 func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
@@ -93,7 +94,10 @@ func Drained(after time.Duration) *v1alpha1.MachineConfiguration {
 func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
-		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: "False", Reason: reason, Message: "no " + reason})
+		m.Status.Conditions = append(
+			m.Status.Conditions,
+			corev1.NodeCondition{Type: kind, Status: "False", Reason: reason, Message: "no " + reason},
+		)
 	}
 }
 
@@ -109,8 +113,8 @@ func Ago(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// Start returns running caches over fake API servers that hold these objects. The fakes give no resource versions: tests
-// set those that they mean.
+// Start returns running caches over fake API servers that hold these objects. The fakes give no resource versions:
+// tests set those that they mean.
 func Start(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
@@ -187,11 +191,18 @@ func OwnedBy(owner metav1.Object, kind string) []metav1.OwnerReference {
 
 // Node returns the node n with these conditions.
 func Node(conditions ...corev1.NodeCondition) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}, Status: corev1.NodeStatus{Conditions: conditions}}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"},
+		Status:     corev1.NodeStatus{Conditions: conditions},
+	}
 }
 
 func Condition(kind, status string) corev1.NodeCondition {
-	return corev1.NodeCondition{Type: corev1.NodeConditionType(kind), Status: corev1.ConditionStatus(status), Reason: "Because"}
+	return corev1.NodeCondition{
+		Type:   corev1.NodeConditionType(kind),
+		Status: corev1.ConditionStatus(status),
+		Reason: "Because",
+	}
 }
 
 func Now() *metav1.Time {
@@ -200,7 +211,10 @@ func Now() *metav1.Time {
 }
 
 func IsDue(m *v1alpha1.Machine) {
-	m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"})
+	m.Status.Conditions = append(
+		m.Status.Conditions,
+		corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"},
+	)
 }
 
 func IsGranted(m *v1alpha1.Machine) {
@@ -209,7 +223,10 @@ func IsGranted(m *v1alpha1.Machine) {
 
 // Critical adds the taint of a node whose critical components are not ready.
 func Critical(n *corev1.Node) {
-	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"})
+	n.Spec.Taints = append(
+		n.Spec.Taints,
+		corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"},
+	)
 }
 
 func OfDeployment(s *v1alpha1.MachineSet) {
@@ -224,7 +241,11 @@ func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.Mac
 // Follower is a machine as its set's template makes it.
 func Follower(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	t := Template()
-	return Machine("m", append([]func(*v1alpha1.Machine){func(m *v1alpha1.Machine) { m.Annotations, m.Spec = t.Annotations, t.Spec }}, change...)...)
+	return Machine(
+		"m",
+		append(
+			[]func(*v1alpha1.Machine){func(m *v1alpha1.Machine) { m.Annotations, m.Spec = t.Annotations, t.Spec }},
+			change...)...)
 }
 
 // Note sets one annotation of a machine.

@@ -15,9 +15,12 @@ import (
 	"millwright/observe/cache"
 )
 
-// NodesAndOwners returns from the caches the nodes of a namespace's target by name, the facts about each node, sorted by
-// name, and what all machines claim. Without a target there are no nodes.
-func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeOwner) {
+// NodesAndOwners returns from the caches the nodes of a namespace's target by name, the facts about each node, sorted
+// by name, and what all machines claim. Without a target there are no nodes.
+func NodesAndOwners(
+	c *cache.Cluster,
+	namespace string,
+) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeOwner) {
 	nodes = map[string]*corev1.Node{}
 	if c.Target(namespace) == nil {
 		return nodes, nil, nil
@@ -25,7 +28,10 @@ func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev
 	for _, n := range cache.All[*corev1.Node](c.Informer(cache.Nodes)) {
 		nodes[n.Name] = n
 		facts = append(facts, orphan.Node{
-			Name: n.Name, ProviderID: n.Spec.ProviderID, Machine: n.Labels[v1alpha1.LabelMachineName], Created: n.CreationTimestamp.Time,
+			Name:       n.Name,
+			ProviderID: n.Spec.ProviderID,
+			Machine:    n.Labels[v1alpha1.LabelMachineName],
+			Created:    n.CreationTimestamp.Time,
 			NotManaged: n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
 			Guarded:    slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
 		})
@@ -40,7 +46,12 @@ func NodesAndOwners(c *cache.Cluster, namespace string) (nodes map[string]*corev
 // LiveOwners reads from the API server what all machines of all namespaces claim.
 func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, error) {
 	var owners []orphan.NodeOwner
-	err := cache.EachMachine(ctx, c.Client(), metav1.NamespaceAll, func(m *v1alpha1.Machine) { owners = append(owners, nodeOwner(m)) })
+	err := cache.EachMachine(
+		ctx,
+		c.Client(),
+		metav1.NamespaceAll,
+		func(m *v1alpha1.Machine) { owners = append(owners, nodeOwner(m)) },
+	)
 	if err != nil {
 		return nil, fmt.Errorf("list all machines: %w", err)
 	}

@@ -35,7 +35,8 @@ type Around struct {
 	AsMCM        bool // see cache.Cluster
 	// Class is the resource version of the class that the template names; empty when there is none.
 	Class string
-	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about classes.
+	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about
+	// classes.
 	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
 }
 
@@ -63,8 +64,9 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 	return around
 }
 
-// ReadToAct is Read for a decision that is carried out. While the cache of the control plane is not filled, it reads the API
-// server, because no event reports that the cache was filled and is empty. If that read fails, the set creates no machine.
+// ReadToAct is Read for a decision that is carried out. While the cache of the control plane is not filled, it reads
+// the API server, because no event reports that the cache was filled and is empty. If that read fails, the set creates
+// no machine.
 func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Around {
 	around := Read(c, set)
 	if !c.ControlPlaneRead() {
@@ -73,16 +75,19 @@ func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) 
 	return around
 }
 
-// ReadLive reads the machines around a set from the API server, and its class if the cache has none. Machines that the set
-// owns although its selector no longer matches their labels come from the cache. Without them, ReadLive and Read would count
-// different members, and each decision would undo the other.
+// ReadLive reads the machines around a set from the API server, and its class if the cache has none. Machines that the
+// set owns although its selector no longer matches their labels come from the cache. Without them, ReadLive and Read
+// would count different members, and each decision would undo the other.
 func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (Around, error) {
 	around := Read(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil || selector.Empty() { // such a set adopts nothing
 		selector = labels.SelectorFromSet(set.Spec.Template.Labels)
 	}
-	list, err := c.Client().MachineV1alpha1().Machines(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	list, err := c.Client().
+		MachineV1alpha1().
+		Machines(set.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return around, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 	}
@@ -112,8 +117,8 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 	return around, nil
 }
 
-// SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the set that released it,
-// in no order. An empty selector matches nothing.
+// SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the set that released
+// it, in no order. An empty selector matches nothing.
 func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
 	var sets []*v1alpha1.MachineSet
 	for _, set := range cache.All[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
@@ -144,7 +149,10 @@ func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alph
 	if len(a.Missing) == 0 {
 		return nil
 	}
-	class, err := c.Client().MachineV1alpha1().MachineClasses(set.Namespace).Get(ctx, set.Spec.Template.Spec.Class.Name, metav1.GetOptions{})
+	class, err := c.Client().
+		MachineV1alpha1().
+		MachineClasses(set.Namespace).
+		Get(ctx, set.Spec.Template.Spec.Class.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -155,8 +163,8 @@ func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alph
 	return nil
 }
 
-// NodeAsked returns the node whose annotation may keep a failed machine; nil for any other machine, and when its node is not
-// known.
+// NodeAsked returns the node whose annotation may keep a failed machine; nil for any other machine, and when its node
+// is not known.
 func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 	if a.Node == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil
@@ -173,9 +181,14 @@ func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.Ma
 	return err
 }
 
-// addPreflight adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was not read yet
-// fails its check.
-func (a *Around) addPreflight(c *cache.Cluster, set *v1alpha1.MachineSet, controlPlane *unstructured.Unstructured, read bool) {
+// addPreflight adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was
+// not read yet fails its check.
+func (a *Around) addPreflight(
+	c *cache.Cluster,
+	set *v1alpha1.MachineSet,
+	controlPlane *unstructured.Unstructured,
+	read bool,
+) {
 	a.Preflight, a.ControlPlane = preflight.Observed{}, ""
 	if c.Informer(cache.ControlPlanes) == nil {
 		return
@@ -185,18 +198,26 @@ func (a *Around) addPreflight(c *cache.Cluster, set *v1alpha1.MachineSet, contro
 			Version: set.Spec.Template.Annotations[v1alpha1.AnnotationKubernetesVersion],
 			Kubeadm: set.Spec.Template.Annotations[v1alpha1.AnnotationJoinsBy] == v1alpha1.ValueKubeadm,
 		},
-		Settings: preflight.Settings{Checks: c.Preflight.Checks, Strict: c.Preflight.Strict, Skip: set.Annotations[v1alpha1.AnnotationSkipPreflightChecks]},
+		Settings: preflight.Settings{
+			Checks: c.Preflight.Checks,
+			Strict: c.Preflight.Strict,
+			Skip:   set.Annotations[v1alpha1.AnnotationSkipPreflightChecks],
+		},
 	}
 	switch {
 	case controlPlane != nil:
 		a.Preflight.ControlPlane, a.ControlPlane = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
 	case !read:
-		a.Preflight.ControlPlane = &preflight.ControlPlane{Kind: c.Preflight.ControlPlane.Resource.Resource, Name: c.Preflight.ControlPlane.Name, Unread: true}
+		a.Preflight.ControlPlane = &preflight.ControlPlane{
+			Kind:   c.Preflight.ControlPlane.Resource.Resource,
+			Name:   c.Preflight.ControlPlane.Name,
+			Unread: true,
+		}
 	}
 }
 
-// controlPlaneFacts reads the fields of the contract of Cluster API's control planes. A field that is missing, or of another
-// type, is not known.
+// controlPlaneFacts reads the fields of the contract of Cluster API's control planes. A field that is missing, or of
+// another type, is not known.
 func controlPlaneFacts(o *unstructured.Unstructured) *preflight.ControlPlane {
 	text := func(fields ...string) string {
 		value, _, _ := unstructured.NestedString(o.Object, fields...)
@@ -206,7 +227,11 @@ func controlPlaneFacts(o *unstructured.Unstructured) *preflight.ControlPlane {
 		value, found, err := unstructured.NestedInt64(o.Object, fields...)
 		return int(value), found && err == nil
 	}
-	f := &preflight.ControlPlane{Kind: cmp.Or(o.GetKind(), "control plane"), Name: o.GetName(), Version: text("spec", "version")}
+	f := &preflight.ControlPlane{
+		Kind:    cmp.Or(o.GetKind(), "control plane"),
+		Name:    o.GetName(),
+		Version: text("spec", "version"),
+	}
 	if ns := o.GetNamespace(); ns != "" {
 		f.Name = ns + "/" + f.Name
 	}

@@ -32,11 +32,31 @@ func TestAroundSet(t *testing.T) {
 	s, d := observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d")
 	loose := observetest.Machine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // not as controller
-	cluster, _ := observetest.Start(t, nil, s, d, observetest.Machine("mine", observetest.Of(s)), observetest.Machine("going", observetest.Of(s), observetest.GoingMachine), observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
-		observetest.Machine("foreign", observetest.Of(observetest.Set("other"))), observetest.Machine("orphan"), observetest.Machine("stranger", observetest.Labelled("api")), loose, observetest.Machine("far", elsewhere))
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		s,
+		d,
+		observetest.Machine("mine", observetest.Of(s)),
+		observetest.Machine("going", observetest.Of(s), observetest.GoingMachine),
+		observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
+		observetest.Machine(
+			"foreign",
+			observetest.Of(observetest.Set("other")),
+		),
+		observetest.Machine("orphan"),
+		observetest.Machine("stranger", observetest.Labelled("api")),
+		loose,
+		observetest.Machine("far", elsewhere),
+	)
 	around := set.Read(cluster, s)
 	assert.Equal(t, []string{"going", "mine", "relabelled"}, observetest.Names(around.Members), "whatever their labels")
-	assert.Equal(t, []string{"loose", "orphan", "stranger"}, observetest.Names(around.Orphans), "of its namespace, whatever their labels")
+	assert.Equal(
+		t,
+		[]string{"loose", "orphan", "stranger"},
+		observetest.Names(around.Orphans),
+		"of its namespace, whatever their labels",
+	)
 	require.NotNil(t, around.Deployment)
 	assert.Equal(t, "d", around.Deployment.Name)
 }
@@ -98,20 +118,74 @@ func TestLiveAroundSet(t *testing.T) {
 	s, other := observetest.Set("s"), observetest.Set("other")
 	cluster, asked := behind(t,
 		[]*v1alpha1.Machine{
-			observetest.Machine("mine", observetest.Of(s), observetest.Version("1")), observetest.Machine("orphan", observetest.Version("1")), observetest.Machine("foreign", observetest.Of(other), observetest.Version("1")),
-			observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api"), observetest.Version("1")), observetest.Machine("stranger", observetest.Labelled("api"), observetest.Version("1")),
-			observetest.Machine("taken", observetest.Version("1")), observetest.Machine("released", observetest.Of(s), observetest.Version("1")),
+			observetest.Machine(
+				"mine",
+				observetest.Of(s),
+				observetest.Version("1"),
+			),
+			observetest.Machine("orphan", observetest.Version("1")),
+			observetest.Machine("foreign", observetest.Of(other), observetest.Version("1")),
+			observetest.Machine(
+				"relabelled",
+				observetest.Of(s),
+				observetest.Labelled("api"),
+				observetest.Version("1"),
+			),
+			observetest.Machine("stranger", observetest.Labelled("api"), observetest.Version("1")),
+			observetest.Machine(
+				"taken",
+				observetest.Version("1"),
+			),
+			observetest.Machine("released", observetest.Of(s), observetest.Version("1")),
 			observetest.Machine("back", observetest.Of(s), observetest.Labelled("api"), observetest.Version("1")),
-			observetest.Machine("gone", observetest.Of(s), observetest.Version("1")), observetest.Machine("orphan-gone", observetest.Version("1")),
-			observetest.Machine("moved", observetest.Of(s), observetest.Version("1")), observetest.Machine("orphan-moved", observetest.Version("1")),
+			observetest.Machine(
+				"gone",
+				observetest.Of(s),
+				observetest.Version("1"),
+			),
+			observetest.Machine("orphan-gone", observetest.Version("1")),
+			observetest.Machine(
+				"moved",
+				observetest.Of(s),
+				observetest.Version("1"),
+			),
+			observetest.Machine("orphan-moved", observetest.Version("1")),
 		},
 		[]*v1alpha1.Machine{
-			observetest.Machine("mine", observetest.Of(s), observetest.Version("2")), observetest.Machine("orphan", observetest.Version("2")), observetest.Machine("foreign", observetest.Of(other), observetest.Version("2")),
-			observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api"), observetest.Version("2")), observetest.Machine("stranger", observetest.Labelled("api"), observetest.Version("2")),
-			observetest.Machine("taken", observetest.Of(other), observetest.Version("2")), observetest.Machine("released", observetest.Version("2")),
+			observetest.Machine(
+				"mine",
+				observetest.Of(s),
+				observetest.Version("2"),
+			),
+			observetest.Machine("orphan", observetest.Version("2")),
+			observetest.Machine("foreign", observetest.Of(other), observetest.Version("2")),
+			observetest.Machine(
+				"relabelled",
+				observetest.Of(s),
+				observetest.Labelled("api"),
+				observetest.Version("2"),
+			),
+			observetest.Machine("stranger", observetest.Labelled("api"), observetest.Version("2")),
+			observetest.Machine(
+				"taken",
+				observetest.Of(other),
+				observetest.Version("2"),
+			),
+			observetest.Machine("released", observetest.Version("2")),
 			observetest.Machine("back", observetest.Of(s), observetest.Version("2")),
-			observetest.Machine("late", observetest.Of(s), observetest.Version("2")), observetest.Machine("orphan-late", observetest.Version("2")),
-			observetest.Machine("moved", observetest.Of(s), observetest.Labelled("api"), observetest.Version("2")), observetest.Machine("orphan-moved", observetest.Labelled("api"), observetest.Version("2")),
+			observetest.Machine(
+				"late",
+				observetest.Of(s),
+				observetest.Version("2"),
+			),
+			observetest.Machine("orphan-late", observetest.Version("2")),
+			observetest.Machine(
+				"moved",
+				observetest.Of(s),
+				observetest.Labelled("api"),
+				observetest.Version("2"),
+			),
+			observetest.Machine("orphan-moved", observetest.Labelled("api"), observetest.Version("2")),
 		})
 	around, err := set.ReadLive(t.Context(), cluster, s)
 	require.NoError(t, err)
@@ -129,7 +203,13 @@ func TestLiveAroundSet(t *testing.T) {
 func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
 	s := observetest.Set("s")
 	machines := []*v1alpha1.Machine{
-		observetest.Machine("mine", observetest.Of(s)), observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")), observetest.Machine("orphan"), observetest.Machine("stranger", observetest.Labelled("api")),
+		observetest.Machine(
+			"mine",
+			observetest.Of(s),
+		),
+		observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
+		observetest.Machine("orphan"),
+		observetest.Machine("stranger", observetest.Labelled("api")),
 		observetest.Machine("foreign", observetest.Of(observetest.Set("other"))),
 	}
 	for name, selector := range map[string]*metav1.LabelSelector{
@@ -152,9 +232,19 @@ func TestLiveAroundASetWithoutASelector(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.Unreadable()} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
-			cluster, asked := behind(t,
-				[]*v1alpha1.Machine{observetest.Machine("mine", observetest.Of(s)), observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api"))},
-				[]*v1alpha1.Machine{observetest.Machine("mine", observetest.Of(s)), observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")), observetest.Machine("late", observetest.Of(s)), observetest.Machine("orphan")})
+			cluster, asked := behind(
+				t,
+				[]*v1alpha1.Machine{
+					observetest.Machine("mine", observetest.Of(s)),
+					observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
+				},
+				[]*v1alpha1.Machine{
+					observetest.Machine("mine", observetest.Of(s)),
+					observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
+					observetest.Machine("late", observetest.Of(s)),
+					observetest.Machine("orphan"),
+				},
+			)
 			around, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"app=web"}, *asked)
@@ -177,7 +267,15 @@ func TestLiveAroundSetThatCannotBeRead(t *testing.T) {
 // A read must not change the cached objects.
 func TestLiveAroundSetLeavesTheCacheAlone(t *testing.T) {
 	s := observetest.Set("s")
-	cluster, _ := behind(t, []*v1alpha1.Machine{observetest.Machine("a", observetest.Of(s)), observetest.Machine("b", observetest.Of(s)), observetest.Machine("o")}, nil)
+	cluster, _ := behind(
+		t,
+		[]*v1alpha1.Machine{
+			observetest.Machine("a", observetest.Of(s)),
+			observetest.Machine("b", observetest.Of(s)),
+			observetest.Machine("o"),
+		},
+		nil,
+	)
 	around, err := set.ReadLive(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Empty(t, around.Members)
@@ -190,15 +288,52 @@ func TestSetsSelecting(t *testing.T) {
 		return observetest.Set(name, func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 	}
 	api := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}
-	whatever := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+	whatever := &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}},
+	}
 	far := observetest.Set("far")
 	far.Namespace = "other"
-	cluster, _ := observetest.Start(t, nil, observetest.Set("s"), observetest.Set("going", observetest.GoingSet), selecting("whatever", whatever), selecting("api", api), selecting("everything", &metav1.LabelSelector{}),
-		selecting("nothing", nil), selecting("unreadable", observetest.Unreadable()), far)
-	assert.Equal(t, []string{"going", "s", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m"))), "an empty selector matches nothing")
-	assert.Equal(t, []string{"api", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("api")))))
-	assert.Equal(t, []string{"whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db")))))
-	assert.Equal(t, []string{"s", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db"), releasedBy("uid-s")))), "it counts those that it let go of")
-	assert.Equal(t, []string{"going", "s", "whatever"}, observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", releasedBy("uid-s")))), "each once")
+	cluster, _ := observetest.Start(
+		t,
+		nil,
+		observetest.Set("s"),
+		observetest.Set("going", observetest.GoingSet),
+		selecting("whatever", whatever),
+		selecting("api", api),
+		selecting("everything", &metav1.LabelSelector{}),
+		selecting("nothing", nil),
+		selecting("unreadable", observetest.Unreadable()),
+		far,
+	)
+	assert.Equal(
+		t,
+		[]string{"going", "s", "whatever"},
+		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m"))),
+		"an empty selector matches nothing",
+	)
+	assert.Equal(
+		t,
+		[]string{"api", "whatever"},
+		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("api")))),
+	)
+	assert.Equal(
+		t,
+		[]string{"whatever"},
+		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db")))),
+	)
+	assert.Equal(
+		t,
+		[]string{"s", "whatever"},
+		observetest.Names(
+			set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db"), releasedBy("uid-s"))),
+		),
+		"it counts those that it let go of",
+	)
+	assert.Equal(
+		t,
+		[]string{"going", "s", "whatever"},
+		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", releasedBy("uid-s")))),
+		"each once",
+	)
 	assert.Empty(t, set.SetsSelecting(cluster, observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })))
 }

@@ -81,13 +81,28 @@ func TestAClassThatTheCacheHasNotSeenYet(t *testing.T) {
 func TestSetsOfClass(t *testing.T) {
 	far := observetest.Set("far")
 	far.Namespace = "other"
-	cluster, client := observetest.Start(t, nil, observetest.Set("a"), observetest.Set("b", observetest.GoingSet), observetest.Set("large", classed("MachineClass", "large")), observetest.Set("other", classed("AWSMachineClass", "small")), far)
+	cluster, client := observetest.Start(
+		t,
+		nil,
+		observetest.Set("a"),
+		observetest.Set("b", observetest.GoingSet),
+		observetest.Set("large", classed("MachineClass", "large")),
+		observetest.Set("other", classed("AWSMachineClass", "small")),
+		far,
+	)
 	assert.Equal(t, []string{"a", "b", "other"}, observetest.Names(cluster.SetsOfClass("shop/small")))
 	assert.Equal(t, []string{"far"}, observetest.Names(cluster.SetsOfClass("other/small")))
 	assert.Empty(t, cluster.SetsOfClass("shop/none"))
 
-	_, err := client.MachineV1alpha1().MachineSets("shop").Update(t.Context(), observetest.Set("a", classed("MachineClass", "large")), metav1.UpdateOptions{})
+	_, err := client.MachineV1alpha1().
+		MachineSets("shop").
+		Update(t.Context(), observetest.Set("a", classed("MachineClass", "large")), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(cluster.SetsOfClass("shop/large")) == 2 }, observetest.GiveUp, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return len(cluster.SetsOfClass("shop/large")) == 2 },
+		observetest.GiveUp,
+		time.Millisecond,
+	)
 	assert.Equal(t, []string{"b", "other"}, observetest.Names(cluster.SetsOfClass("shop/small")))
 }

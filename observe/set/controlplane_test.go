@@ -22,7 +22,11 @@ import (
 func TestParseControlPlane(t *testing.T) {
 	ref, err := cache.ParseControlPlane("controlplane.cluster.x-k8s.io/v1beta2/kubeadmcontrolplanes/clusters/shop")
 	require.NoError(t, err)
-	resource := schema.GroupVersionResource{Group: "controlplane.cluster.x-k8s.io", Version: "v1beta2", Resource: "kubeadmcontrolplanes"}
+	resource := schema.GroupVersionResource{
+		Group:    "controlplane.cluster.x-k8s.io",
+		Version:  "v1beta2",
+		Resource: "kubeadmcontrolplanes",
+	}
 	assert.Equal(t, cache.ControlPlaneRef{Resource: resource, Namespace: "clusters", Name: "shop"}, ref)
 	ref, err = cache.ParseControlPlane("example.com/v1/planes/main")
 	require.NoError(t, err)
@@ -35,17 +39,25 @@ func TestParseControlPlane(t *testing.T) {
 
 func aPlane(spec, status map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Plane", "metadata": map[string]any{"name": "main", "namespace": "clusters", "resourceVersion": "7"}, "spec": spec, "status": status,
+		"apiVersion": "example.com/v1",
+		"kind":       "Plane",
+		"metadata":   map[string]any{"name": "main", "namespace": "clusters", "resourceVersion": "7"},
+		"spec":       spec,
+		"status":     status,
 	}}
 }
 
 func TestPreflightOfASet(t *testing.T) {
 	versioned := func(version, joinsBy string) func(*v1alpha1.MachineSet) {
 		return func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: version, v1alpha1.AnnotationJoinsBy: joinsBy}
+			s.Spec.Template.Annotations = map[string]string{
+				v1alpha1.AnnotationKubernetesVersion: version,
+				v1alpha1.AnnotationJoinsBy:           joinsBy,
+			}
 		}
 	}
-	spec, stable := map[string]any{"version": "v1.31.2", "replicas": int64(3)}, map[string]any{"version": "v1.31.2", "availableReplicas": int64(3)}
+	spec := map[string]any{"version": "v1.31.2", "replicas": int64(3)}
+	stable := map[string]any{"version": "v1.31.2", "availableReplicas": int64(3)}
 	for name, row := range map[string]struct {
 		plane  *unstructured.Unstructured
 		set    func(*v1alpha1.MachineSet)
@@ -79,7 +91,13 @@ func TestPreflightOfASet(t *testing.T) {
 			require.NoError(t, err)
 			kinds := map[schema.GroupVersionResource]string{ref.Resource: "PlaneList"}
 			cluster.WatchControlPlane(cache.Preflight{
-				Client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...), ControlPlane: ref, Checks: []string{preflight.All}, Strict: row.strict,
+				Client: fake.NewSimpleDynamicClientWithCustomListKinds(
+					runtime.NewScheme(),
+					kinds,
+					objects...),
+				ControlPlane: ref,
+				Checks:       []string{preflight.All},
+				Strict:       row.strict,
 			})
 			unread := preflight.Decide(set.Read(cluster, s).Preflight)
 			early := set.ReadToAct(t.Context(), cluster, s)
@@ -94,7 +112,12 @@ func TestPreflightOfASet(t *testing.T) {
 			}
 			assert.Equal(t, row.failed, failed)
 			assert.Equal(t, around.Preflight, live.Preflight)
-			assert.Equal(t, around.Preflight, early.Preflight, "who acts does not wait for the cache: nobody says when it is filled and there is none")
+			assert.Equal(
+				t,
+				around.Preflight,
+				early.Preflight,
+				"who acts does not wait for the cache: nobody says when it is filled and there is none",
+			)
 			if row.plane != nil {
 				assert.Equal(t, "7", around.ControlPlane)
 			}

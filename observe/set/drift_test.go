@@ -111,7 +111,11 @@ func TestFollowTemplateSharesNothing(t *testing.T) {
 	s := moulded()
 	m := observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })
 	mould := s.DeepCopy()
-	assert.Equal(t, []string{"configuration", "labels", "annotations", "node template", "class kind"}, set.FollowTemplate(m, s))
+	assert.Equal(
+		t,
+		[]string{"configuration", "labels", "annotations", "node template", "class kind"},
+		set.FollowTemplate(m, s),
+	)
 	m.Labels["tier"], m.Annotations["team"], m.Spec.NodeTemplateSpec.Labels["pool"] = "x", "x", "x"
 	m.Spec.MachineDrainTimeout.Duration = 0
 	assert.Equal(t, mould, s)
@@ -119,16 +123,26 @@ func TestFollowTemplateSharesNothing(t *testing.T) {
 
 func TestAMachineThatFollowsStaysTheSame(t *testing.T) {
 	s := moulded()
-	m := observetest.Machine("m", observetest.Of(s), observetest.Templated, observetest.Version("9"), func(m *v1alpha1.Machine) {
-		m.Finalizers = []string{v1alpha1.FinalizerMachine, "example.com/mine"}
-		m.Spec.ProviderID, m.Status.CurrentStatus.Phase = "fake:///i-1", v1alpha1.MachineRunning
-		m.Labels["topology.kubernetes.io/zone"] = "a"
-	})
+	m := observetest.Machine(
+		"m",
+		observetest.Of(s),
+		observetest.Templated,
+		observetest.Version("9"),
+		func(m *v1alpha1.Machine) {
+			m.Finalizers = []string{v1alpha1.FinalizerMachine, "example.com/mine"}
+			m.Spec.ProviderID, m.Status.CurrentStatus.Phase = "fake:///i-1", v1alpha1.MachineRunning
+			m.Labels["topology.kubernetes.io/zone"] = "a"
+		},
+	)
 	before := m.DeepCopy()
 	assert.NotEmpty(t, set.FollowTemplate(m, s))
 	assert.Equal(t, before.Finalizers, m.Finalizers, "the template's are for new machines")
 	assert.Equal(t, before.OwnerReferences, m.OwnerReferences)
-	assert.Equal(t, []any{"m", before.UID, "9", "fake:///i-1", "a"}, []any{m.Name, m.UID, m.ResourceVersion, m.Spec.ProviderID, m.Labels["topology.kubernetes.io/zone"]})
+	assert.Equal(
+		t,
+		[]any{"m", before.UID, "9", "fake:///i-1", "a"},
+		[]any{m.Name, m.UID, m.ResourceVersion, m.Spec.ProviderID, m.Labels["topology.kubernetes.io/zone"]},
+	)
 	assert.Equal(t, before.Status, m.Status)
 	zoned := &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{Zone: "a"}}
 	assert.Equal(t, "a", machine.FailureDomain(m, zoned))

@@ -12,8 +12,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// Explained returns the facts from which it is explained what blocks a set and its machines. Conditions are those that its status should
-// have.
+// Explained returns the facts from which it is explained what blocks a set and its machines. Conditions are those that
+// its status should have.
 func Explained(set *v1alpha1.MachineSet, around Around, conditions []scale.Condition, now time.Time) explain.Set {
 	s := explainedAlone(set, around.Deployment, conditions, len(around.Members), now)
 	s.Of = max(len(around.Members), int(set.Spec.Replicas))
@@ -28,7 +28,13 @@ func ExplainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeploy
 	return explainedAlone(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
 
-func explainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, conditions []scale.Condition, there int, now time.Time) explain.Set {
+func explainedAlone(
+	set *v1alpha1.MachineSet,
+	deployment *v1alpha1.MachineDeployment,
+	conditions []scale.Condition,
+	there int,
+	now time.Time,
+) explain.Set {
 	s := explain.Set{
 		Namespace: set.Namespace, Name: set.Name, Class: set.Spec.Template.Spec.Class.Name,
 		Deleting: set.DeletionTimestamp != nil,
@@ -49,7 +55,10 @@ func explainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeploy
 				since = was.LastTransitionTime.Time
 			}
 		}
-		s.Conditions = append(s.Conditions, explain.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: since})
+		s.Conditions = append(
+			s.Conditions,
+			explain.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: since},
+		)
 	}
 	return s
 }

@@ -74,7 +74,11 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	}
 	for _, m := range around.Orphans {
 		o.Orphans = append(o.Orphans, scale.Orphan{
-			Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Matches: selector.Matches(labels.Set(m.Labels)), Deleting: m.DeletionTimestamp != nil,
+			Name:     m.Name,
+			UID:      string(m.UID),
+			Version:  m.ResourceVersion,
+			Matches:  selector.Matches(labels.Set(m.Labels)),
+			Deleting: m.DeletionTimestamp != nil,
 		})
 		if m.DeletionTimestamp == nil && m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID) {
 			o.Released++
@@ -83,7 +87,8 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	return o
 }
 
-// MinReady returns how long a machine of a set must have been ready to be available. machine-controller-manager ignores the field.
+// MinReady returns how long a machine of a set must have been ready to be available. machine-controller-manager ignores
+// the field.
 func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	if asMCM {
 		return 0
@@ -91,8 +96,8 @@ func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// order returns which machines are deleted first if nothing else decides. Without a policy, machine-controller-manager deletes the
-// oldest.
+// order returns which machines are deleted first if nothing else decides. Without a policy, machine-controller-manager
+// deletes the oldest.
 func order(around Around) scale.Order {
 	if order := around.Policy.PolicySpec().DeletionOrder; order != "" || !around.AsMCM {
 		return scale.Order(order)
@@ -113,8 +118,8 @@ func freeze(set *v1alpha1.MachineSet, around Around) scale.Freeze {
 // Flag defaults of machine-controller-manager: --machine-safety-up and --machine-safety-down.
 const safetyUp, safetyDown = 2, 1
 
-// mcmFreezeEndsAt returns at how many machines machine-controller-manager ends a freeze. Source: its overshoot safety; it
-// freezes a set that has safetyUp machines more than its deployment may have, or without one twice the replicas.
+// mcmFreezeEndsAt returns at how many machines machine-controller-manager ends a freeze. Source: its overshoot safety;
+// it freezes a set that has safetyUp machines more than its deployment may have, or without one twice the replicas.
 func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {
@@ -128,8 +133,8 @@ func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) in
 	return most + safetyUp - safetyDown
 }
 
-// outdated returns why a machine of a set is not up to date; empty if it is. setOutdated says that the deployment has another
-// template than the set.
+// outdated returns why a machine of a set is not up to date; empty if it is. setOutdated says that the deployment has
+// another template than the set.
 func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, around Around, setOutdated bool) string {
 	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
 	switch {
@@ -142,8 +147,8 @@ func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, around Around, setO
 	}
 }
 
-// remediation returns the remediation policy of a set. Under a deployment there is no back-off: its replacement budget and
-// its own pauses decide when failed machines are replaced.
+// remediation returns the remediation policy of a set. Under a deployment there is no back-off: its replacement budget
+// and its own pauses decide when failed machines are replaced.
 func remediation(set *v1alpha1.MachineSet, around Around) scale.Remediation {
 	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
 	if spec := around.Policy.PolicySpec().Remediation; spec != nil {
@@ -155,7 +160,8 @@ func remediation(set *v1alpha1.MachineSet, around Around) scale.Remediation {
 		}
 		if most := spec.MaxInFlight; most != nil {
 			r.Limited = true
-			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true) // unreadable: none at a time
+			// unreadable: none at a time
+			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true)
 		}
 	}
 	if machine.HasDeployment(set) {
@@ -205,8 +211,8 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 	return f
 }
 
-// HealthChecked returns the result of the health check of a machine, and whether the check asks the set to replace it. A
-// request on a machine that the check finds healthy is for the check to remove.
+// HealthChecked returns the result of the health check of a machine, and whether the check asks the set to replace it.
+// A request on a machine that the check finds healthy is for the check to remove.
 func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
 	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
 		check = scale.Answer(c.Status)
@@ -260,12 +266,16 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 		if c.Type == v1alpha1.MachineSetBlocked { // decided by Explain
 			continue
 		}
-		r.Conditions = append(r.Conditions, scale.Condition{Type: string(c.Type), Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
+		r.Conditions = append(
+			r.Conditions,
+			scale.Condition{Type: string(c.Type), Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message},
+		)
 	}
 	return r
 }
 
-// ApplyStatus writes the status that scale.Look decided. The transition time of a condition changes only with its status.
+// ApplyStatus writes the status that scale.Look decided. The transition time of a condition changes only with its
+// status.
 func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
 	if c := want.Counts; c != nil {
 		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Labelled), int32(c.Ready)
@@ -277,7 +287,11 @@ func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Tim
 	s.Conditions = make([]v1alpha1.MachineSetCondition, 0, len(want.Conditions))
 	for _, c := range want.Conditions {
 		next := v1alpha1.MachineSetCondition{
-			Type: v1alpha1.MachineSetConditionType(c.Type), Status: v1alpha1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
+			Type:               v1alpha1.MachineSetConditionType(c.Type),
+			Status:             v1alpha1.ConditionStatus(c.Status),
+			Reason:             c.Reason,
+			Message:            c.Message,
+			LastTransitionTime: now,
 		}
 		same := func(o v1alpha1.MachineSetCondition) bool { return o.Type == next.Type && o.Status == next.Status }
 		if i := slices.IndexFunc(was, same); i >= 0 {

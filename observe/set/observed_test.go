@@ -19,7 +19,10 @@ import (
 
 // running is a machine as its set wants it, ready for an hour at noon.
 func running(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	return renamedTo(name, observetest.Follower(append([]func(*v1alpha1.Machine){observetest.ReadySince(observetest.Ago(60))}, change...)...))
+	return renamedTo(
+		name,
+		observetest.Follower(append([]func(*v1alpha1.Machine){observetest.ReadySince(observetest.Ago(60))}, change...)...),
+	)
 }
 
 func renamedTo(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
@@ -30,13 +33,19 @@ func renamedTo(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
 // caredFor is a set of this size with our finalizer whose generation was observed.
 func caredFor(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet {
 	return observetest.Set("s", append([]observetest.OnSet{func(s *v1alpha1.MachineSet) {
-		s.Spec.Replicas, s.Finalizers, s.Status.ObservedGeneration = replicas, []string{v1alpha1.FinalizerMachine}, s.Generation
+		s.Spec.Replicas = replicas
+		s.Finalizers = []string{v1alpha1.FinalizerMachine}
+		s.Status.ObservedGeneration = s.Generation
 	}}, change...)...)
 }
 
 // reporting gives a set the status of noon.
 func reporting(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Look(set.Observed(s, around, observetest.Noon, 0)).Status, metav1.NewTime(observetest.Noon))
+	set.ApplyStatus(
+		&s.Status,
+		scale.Look(set.Observed(s, around, observetest.Noon, 0)).Status,
+		metav1.NewTime(observetest.Noon),
+	)
 	return s
 }
 
@@ -152,7 +161,11 @@ func planned(d scale.Decision) string {
 func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 	scaled := observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:30:00Z")
 	chosen := func(name, at string) *v1alpha1.Machine {
-		return running(name, observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, at))
+		return running(
+			name,
+			observetest.Note(v1alpha1.AnnotationMachinePriority, "1"),
+			observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, at),
+		)
 	}
 	keeps := func(n int32) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = n }
@@ -232,7 +245,8 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 }
 
 func TestASetThatIsPausedAndGoesSaysBoth(t *testing.T) {
-	s, around := caredFor(1, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet), observetest.Members(running("a"))
+	s := caredFor(1, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet)
+	around := observetest.Members(running("a"))
 	plan := scale.Look(set.Observed(s, around, observetest.Noon, 0))
 	blocked := set.Explained(s, around, plan.Status.Conditions, observetest.Noon).Blocked(observetest.Noon)
 	assert.Contains(t, blocked.Message, "set s is being deleted, and waits because it is paused: ")

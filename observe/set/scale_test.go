@@ -64,7 +64,9 @@ func TestScaleObserved(t *testing.T) {
 	}
 	surging := func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Replicas = 3
-		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(2))}}
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
+			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(2))},
+		}
 	}
 	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
@@ -81,29 +83,95 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
 		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
 		{fact: "Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
-		{name: "in seconds", fact: "MinReady", set: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 }, want: 90 * time.Second},
+		{
+			name: "in seconds",
+			fact: "MinReady",
+			set:  func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 },
+			want: 90 * time.Second,
+		},
 		{fact: "Deleting", set: observetest.GoingSet, want: true},
-		{fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"orphan"} }, want: true},
-		{name: "not before the deletion", fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"orphan"} }, want: false},
-		{name: "foreground deletion", fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"foregroundDeletion"} }, want: false},
+		{
+			fact: "Orphaning",
+			set:  func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"orphan"} },
+			want: true,
+		},
+		{
+			name: "not before the deletion",
+			fact: "Orphaning",
+			set:  func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"orphan"} },
+			want: false,
+		},
+		{
+			name: "foreground deletion",
+			fact: "Orphaning",
+			set:  func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"foregroundDeletion"} },
+			want: false,
+		},
 		{fact: "Seed", want: uint64(7)},
-		{name: "unreadable", fact: "Invalid", set: selecting(observetest.Unreadable()), want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
-		{name: "of other labels", fact: "Invalid", set: selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), want: invalid},
+		{
+			name: "unreadable",
+			fact: "Invalid",
+			set:  selecting(observetest.Unreadable()),
+			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
+		},
+		{
+			name: "of other labels",
+			fact: "Invalid",
+			set:  selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
+			want: invalid,
+		},
 		{name: "none at all", fact: "Invalid", set: selecting(nil), want: invalid},
 		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(&metav1.LabelSelector{}), want: ""},
 		{name: "an empty one", fact: "SelectsAll", set: selecting(&metav1.LabelSelector{}), want: true},
 		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.Unreadable()), want: false},
 		{name: "none at all", fact: "SelectsAll", set: selecting(nil), want: false},
-		{name: "of all of them whether they match", fact: "Orphans", around: orphans(observetest.Machine("a", observetest.Version("9")), observetest.Machine("b", observetest.Labelled("api"), observetest.GoingMachine)), want: []scale.Orphan{
-			{Name: "a", UID: "uid-a", Version: "9", Matches: true}, {Name: "b", UID: "uid-b", Deleting: true},
-		}},
-		{name: "an unreadable selector matches none", fact: "Orphans", set: selecting(observetest.Unreadable()), around: orphans(observetest.Machine("a")), want: []scale.Orphan{{Name: "a", UID: "uid-a"}}},
-		{name: "by this set", fact: "Released", around: orphans(observetest.Machine("a", releasedBy("uid-s")), observetest.Machine("b", releasedBy("uid-s"), observetest.Labelled("api"))), want: 2},
-		{name: "by another, by nobody, or going", fact: "Released", around: orphans(observetest.Machine("a", releasedBy("uid-x")), observetest.Machine("b"), observetest.Machine("c", releasedBy("uid-s"), observetest.GoingMachine)), want: 0},
+		{
+			name: "of all of them whether they match",
+			fact: "Orphans",
+			around: orphans(
+				observetest.Machine("a", observetest.Version("9")),
+				observetest.Machine("b", observetest.Labelled("api"), observetest.GoingMachine),
+			),
+			want: []scale.Orphan{
+				{Name: "a", UID: "uid-a", Version: "9", Matches: true}, {Name: "b", UID: "uid-b", Deleting: true},
+			},
+		},
+		{
+			name:   "an unreadable selector matches none",
+			fact:   "Orphans",
+			set:    selecting(observetest.Unreadable()),
+			around: orphans(observetest.Machine("a")),
+			want:   []scale.Orphan{{Name: "a", UID: "uid-a"}},
+		},
+		{
+			name: "by this set",
+			fact: "Released",
+			around: orphans(
+				observetest.Machine("a", releasedBy("uid-s")),
+				observetest.Machine("b", releasedBy("uid-s"), observetest.Labelled("api")),
+			),
+			want: 2,
+		},
+		{
+			name: "by another, by nobody, or going",
+			fact: "Released",
+			around: orphans(
+				observetest.Machine("a", releasedBy("uid-x")),
+				observetest.Machine("b"),
+				observetest.Machine("c", releasedBy("uid-s"), observetest.GoingMachine),
+			),
+			want: 0,
+		},
 		{fact: "Paused", set: observetest.NoteSet(v1alpha1.AnnotationPaused, ""), want: true},
 		{name: "its deployment", fact: "Paused", around: aroundD(pausing), want: false},
 		{fact: "OwnerPaused", around: aroundD(pausing), want: "MachineDeployment"},
-		{name: "a deployment that is not paused", fact: "OwnerPaused", set: observetest.NoteSet(v1alpha1.AnnotationPaused, ""), around: aroundD(), want: ""},
+		{
+			name:   "a deployment that is not paused",
+			fact:   "OwnerPaused",
+			set:    observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
+			around: aroundD(),
+			want:   "",
+		},
 		{fact: "Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
 		{name: "another value", fact: "Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
 		{fact: "Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
@@ -111,32 +179,113 @@ func TestScaleObserved(t *testing.T) {
 		{name: "its deployment's freeze ended", fact: "Freeze.Owner", around: aroundD(freezing, ending), want: false},
 		{name: "a deployment that is not frozen", fact: "Freeze.Owner", around: aroundD(), want: false},
 		{name: "as MCM: 3 replicas, surge 2 and 1 more", fact: "Freeze.EndsAt", around: asMCM(aroundD(surging)), want: 6},
-		{name: "as MCM: a set alone, twice 3 and 1 more", fact: "Freeze.EndsAt", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, around: asMCM(set.Around{}), want: 7},
+		{
+			name:   "as MCM: a set alone, twice 3 and 1 more",
+			fact:   "Freeze.EndsAt",
+			set:    func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
+			around: asMCM(set.Around{}),
+			want:   7,
+		},
 		{name: "as MCM", fact: "Order", around: asMCM(set.Around{}), want: scale.Oldest},
-		{name: "as MCM, with a policy", fact: "Order", around: asMCM(inOrder(v1alpha1.DeletionOrderNewest)), want: scale.Newest},
-		{name: "as MCM", fact: "MinReady", set: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 }, around: asMCM(set.Around{}), want: time.Duration(0)},
+		{
+			name:   "as MCM, with a policy",
+			fact:   "Order",
+			around: asMCM(inOrder(v1alpha1.DeletionOrderNewest)),
+			want:   scale.Newest,
+		},
+		{
+			name:   "as MCM",
+			fact:   "MinReady",
+			set:    func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
+			around: asMCM(set.Around{}),
+			want:   time.Duration(0),
+		},
 		{fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true"), want: true},
-		{name: "by its presence", fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
-		{name: "when the size changed", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"), want: observetest.Noon.Add(-time.Hour)},
-		{name: "no time", fact: "Scaled", set: observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"), want: time.Time{}},
+		{
+			name: "by its presence",
+			fact: "NoScaleUp",
+			set:  observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""),
+			want: true,
+		},
+		{
+			name: "when the size changed",
+			fact: "Scaled",
+			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"),
+			want: observetest.Noon.Add(-time.Hour),
+		},
+		{
+			name: "no time",
+			fact: "Scaled",
+			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"),
+			want: time.Time{},
+		},
 		{fact: "Remediation.Limited", set: ofFive, around: atMost(intstr.FromInt32(2)), want: true},
-		{name: "nothing said of it", fact: "Remediation.Limited", set: ofFive, around: remedied(func(*v1alpha1.MachineSetRemediation) {}), want: false},
+		{
+			name:   "nothing said of it",
+			fact:   "Remediation.Limited",
+			set:    ofFive,
+			around: remedied(func(*v1alpha1.MachineSetRemediation) {}),
+			want:   false,
+		},
 		{fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromInt32(2)), want: 2},
 		{name: "rounded up", fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromString("21%")), want: 2},
-		{name: "neither number nor percentage", fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromString("many")), want: 0},
-		{name: "which is a limit, too", fact: "Remediation.Limited", set: ofFive, around: atMost(intstr.FromString("many")), want: true},
+		{
+			name:   "neither number nor percentage",
+			fact:   "Remediation.MaxInFlight",
+			set:    ofFive,
+			around: atMost(intstr.FromString("many")),
+			want:   0,
+		},
+		{
+			name:   "which is a limit, too",
+			fact:   "Remediation.Limited",
+			set:    ofFive,
+			around: atMost(intstr.FromString("many")),
+			want:   true,
+		},
 		{name: "its default", fact: "Remediation.Backoff", want: time.Minute},
-		{fact: "Remediation.Backoff", set: ofFive, around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }), want: time.Second},
-		{name: "none", fact: "Remediation.Backoff", set: ofFive, around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }), want: time.Duration(0)},
-		{name: "the deployment has one", fact: "Remediation.Backoff", set: observetest.OfDeployment, around: aroundD(), want: time.Duration(0)},
-		{name: "also one that is not there yet", fact: "Remediation.Backoff", set: observetest.OfDeployment, want: time.Duration(0)},
+		{
+			fact:   "Remediation.Backoff",
+			set:    ofFive,
+			around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }),
+			want:   time.Second,
+		},
+		{
+			name:   "none",
+			fact:   "Remediation.Backoff",
+			set:    ofFive,
+			around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
+			want:   time.Duration(0),
+		},
+		{
+			name:   "the deployment has one",
+			fact:   "Remediation.Backoff",
+			set:    observetest.OfDeployment,
+			around: aroundD(),
+			want:   time.Duration(0),
+		},
+		{
+			name: "also one that is not there yet",
+			fact: "Remediation.Backoff",
+			set:  observetest.OfDeployment,
+			want: time.Duration(0),
+		},
 		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
-		{fact: "Remediation.MaxBackoff", set: ofFive, around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} }), want: time.Minute},
+		{
+			fact:   "Remediation.MaxBackoff",
+			set:    ofFive,
+			around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} }),
+			want:   time.Minute,
+		},
 		{fact: "Remediation.Outdated", around: aroundD(observetest.RolledOut), want: true},
 		{name: "the current set", fact: "Remediation.Outdated", around: aroundD(), want: false},
 		{fact: "Generations.Failed", set: generations, want: 2},
 		{fact: "Generations.Last", set: generations, want: observetest.Ago(3).Time},
-		{fact: "Finalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
+		{
+			fact: "Finalizer",
+			set:  func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },
+			want: true,
+		},
 		{fact: "Generation", set: func(s *v1alpha1.MachineSet) { s.Generation = 7 }, want: int64(7)},
 		{fact: "ObservedGeneration", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
 		{fact: "Reported.Counts", set: func(s *v1alpha1.MachineSet) {
@@ -144,7 +293,9 @@ func TestScaleObserved(t *testing.T) {
 			s.Status.UpToDateReplicas, s.Status.PreservedFailedReplicas, s.Status.AutoPreserveFailedMachineCount = 5, 6, 7
 		}, want: &scale.Counts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7}},
 		{fact: "Reported.Conditions", set: func(s *v1alpha1.MachineSet) {
-			s.Status.Conditions = []v1alpha1.MachineSetCondition{{Type: "Ready", Status: "True", Reason: "R", Message: "m", LastTransitionTime: observetest.Ago(1)}}
+			s.Status.Conditions = []v1alpha1.MachineSetCondition{
+				{Type: "Ready", Status: "True", Reason: "R", Message: "m", LastTransitionTime: observetest.Ago(1)},
+			}
 		}, want: []scale.Condition{{Type: "Ready", Status: scale.True, Reason: "R", Message: "m"}}},
 		{fact: "Reported.Overshoot", set: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
 		{fact: "Reported.Peak", set: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
@@ -200,7 +351,8 @@ func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
 			}
 			assert.Equal(t, row.want, observetest.Fact(set.Observed(s, row.around, observetest.Noon, 7), row.fact))
 		})
-		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) || strings.HasPrefix(row.name, "its default") {
+		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) ||
+			strings.HasPrefix(row.name, "its default") {
 			delete(missing, row.fact)
 		}
 	}

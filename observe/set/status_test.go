@@ -27,12 +27,27 @@ func reported(s v1alpha1.MachineSetStatus, kind v1alpha1.MachineSetConditionType
 
 func TestApplySetStatus(t *testing.T) {
 	var s v1alpha1.MachineSetStatus
-	s.Selector, s.ObservedGeneration, s.Conditions = "app=web", 4, []v1alpha1.MachineSetCondition{{Type: "Stale", Status: "True"}}
+	s.Selector = "app=web"
+	s.ObservedGeneration = 4
+	s.Conditions = []v1alpha1.MachineSetCondition{{Type: "Stale", Status: "True"}}
 	at := metav1.NewTime(observetest.Noon)
 	set.ApplyStatus(&s, scale.Status{
-		Counts: &scale.Counts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7},
-		Peak:   8, Overshoot: 9, Seen: 10,
-		Conditions: []scale.Condition{{Type: "ScalingUp", Status: scale.True, Reason: "Because", Message: "so"}, {Type: "Deleting", Status: scale.Unknown, Reason: "X"}},
+		Counts: &scale.Counts{
+			Replicas:        1,
+			Labelled:        2,
+			Ready:           3,
+			Available:       4,
+			UpToDate:        5,
+			PreservedFailed: 6,
+			AutoPreserved:   7,
+		},
+		Peak:      8,
+		Overshoot: 9,
+		Seen:      10,
+		Conditions: []scale.Condition{
+			{Type: "ScalingUp", Status: scale.True, Reason: "Because", Message: "so"},
+			{Type: "Deleting", Status: scale.Unknown, Reason: "X"},
+		},
 	}, at)
 	assert.Equal(t, v1alpha1.MachineSetStatus{
 		Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, UpToDateReplicas: 5,
@@ -46,7 +61,13 @@ func TestApplySetStatus(t *testing.T) {
 
 	set.ApplyStatus(&s, scale.Status{Peak: 1}, at)
 	assert.Equal(t, []int32{1, 2, 3, 4, 5, 6, 7}, []int32{
-		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UpToDateReplicas, s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount,
+		s.Replicas,
+		s.FullyLabeledReplicas,
+		s.ReadyReplicas,
+		s.AvailableReplicas,
+		s.UpToDateReplicas,
+		s.PreservedFailedReplicas,
+		s.AutoPreserveFailedMachineCount,
 	}, "what could not be counted stays")
 	assert.Equal(t, []int32{1, 0}, []int32{s.PeakReplicas, s.Overshoot})
 	assert.Empty(t, s.Conditions)
@@ -109,7 +130,11 @@ func TestWhatASetHasReported(t *testing.T) {
 		{"PeakReplicas", func(s *v1alpha1.MachineSetStatus) { s.PeakReplicas = 0 }, false},
 		{"Overshoot", func(s *v1alpha1.MachineSetStatus) { s.Overshoot = 1 }, false},
 		{"ObservedReplicas", func(s *v1alpha1.MachineSetStatus) { s.ObservedReplicas = 0 }, false},
-		{"AutoPreserveFailedMachineCount", func(s *v1alpha1.MachineSetStatus) { s.AutoPreserveFailedMachineCount = 0 }, false},
+		{
+			"AutoPreserveFailedMachineCount",
+			func(s *v1alpha1.MachineSetStatus) { s.AutoPreserveFailedMachineCount = 0 },
+			false,
+		},
 		{"Conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = nil }, false},
 		{"Conditions", func(s *v1alpha1.MachineSetStatus) { s.Conditions = s.Conditions[1:] }, false},
 		{"Conditions", func(s *v1alpha1.MachineSetStatus) {
@@ -128,7 +153,11 @@ func TestWhatASetHasReported(t *testing.T) {
 		{"ObservedGeneration", func(s *v1alpha1.MachineSetStatus) { s.ObservedGeneration = 7 }, false},
 		{"ObservedMachines", func(s *v1alpha1.MachineSetStatus) { s.ObservedMachines = "7" }, true},
 		{"LastOperation", func(s *v1alpha1.MachineSetStatus) { s.LastOperation.Description = "x" }, true},
-		{"FailedMachines", func(s *v1alpha1.MachineSetStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "x"}} }, false},
+		{
+			"FailedMachines",
+			func(s *v1alpha1.MachineSetStatus) { s.FailedMachines = []v1alpha1.MachineSummary{{Name: "x"}} },
+			false,
+		},
 		{"Selector", func(s *v1alpha1.MachineSetStatus) { s.Selector = "x" }, true},
 		{"CurrentOperation", func(s *v1alpha1.MachineSetStatus) { s.CurrentOperation = &v1alpha1.Operation{} }, true},
 	}
@@ -136,7 +165,12 @@ func TestWhatASetHasReported(t *testing.T) {
 	for f := range reflect.TypeFor[v1alpha1.MachineSetStatus]().Fields() {
 		missing[f.Name] = true
 	}
-	kept := running("kept", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved, observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto))
+	kept := running(
+		"kept",
+		observetest.Phase(v1alpha1.MachineFailed),
+		observetest.Preserved,
+		observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
+	)
 	around := observetest.Members(running("a"), running("b"), kept)
 	for _, row := range rows {
 		delete(missing, row.field)
@@ -154,15 +188,31 @@ func TestWhatASetHasReported(t *testing.T) {
 
 func TestWhatAStatusCounts(t *testing.T) {
 	going := running("going", goingAt(observetest.Noon))
-	around := observetest.Members(running("a"), running("b", observetest.Labelled("api")), running("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved), going,
-		running("d", observetest.Phase(v1alpha1.MachineAvailable)), running("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)))
+	around := observetest.Members(
+		running("a"),
+		running("b", observetest.Labelled("api")),
+		running("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved),
+		going,
+		running(
+			"d",
+			observetest.Phase(v1alpha1.MachineAvailable),
+		),
+		running("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
+	)
 	s := reporting(caredFor(5), around).Status
 	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
-		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UpToDateReplicas, s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount,
+		s.Replicas,
+		s.FullyLabeledReplicas,
+		s.ReadyReplicas,
+		s.AvailableReplicas,
+		s.UpToDateReplicas,
+		s.PreservedFailedReplicas,
+		s.AutoPreserveFailedMachineCount,
 	})
 }
 
-// A size is observed when nothing is left to do for it. That alone is worth a write, because the deployment waits for it.
+// A size is observed when nothing is left to do for it. That alone is worth a write, because the deployment waits for
+// it.
 func TestTheSizeThatASetHasSeen(t *testing.T) {
 	two := observetest.Members(running("a"), running("b"))
 	s := reporting(caredFor(2), two)
@@ -193,7 +243,11 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	around := observetest.Members(running("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
-		set.ApplyStatus(&status, scale.Look(set.Observed(s, around, observetest.Noon.Add(after), 0)).Status, *observetest.Now())
+		set.ApplyStatus(
+			&status,
+			scale.Look(set.Observed(s, around, observetest.Noon.Add(after), 0)).Status,
+			*observetest.Now(),
+		)
 		assert.Equal(t, []int32{1, want}, []int32{status.ReadyReplicas, status.AvailableReplicas}, after)
 	}
 }
@@ -201,7 +255,11 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 // While a failed machine is being replaced, the set reports it until the object is gone.
 func TestASetTellsOfAReplacementUntilItIsOver(t *testing.T) {
 	failed := func(change ...func(*v1alpha1.Machine)) set.Around {
-		return observetest.Members(running("a", append([]func(*v1alpha1.Machine){observetest.Phase(v1alpha1.MachineFailed), observetest.IsDue}, change...)...))
+		return observetest.Members(
+			running(
+				"a",
+				append([]func(*v1alpha1.Machine){observetest.Phase(v1alpha1.MachineFailed), observetest.IsDue}, change...)...),
+		)
 	}
 	gone := observetest.Members(running("b"))
 	for _, row := range []struct {

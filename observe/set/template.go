@@ -14,8 +14,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// SameTemplate reports whether two templates make the same machines. As in MCM it ignores what is changed in place and never
-// rolls machines: the hash label, the node template, the timeouts and other configuration, and the kind of the class.
+// SameTemplate reports whether two templates make the same machines. As in MCM it ignores what is changed in place and
+// never rolls machines: the hash label, the node template, the timeouts and other configuration, and the kind of the
+// class.
 func SameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(rolling(a), rolling(b))
 }
@@ -31,8 +32,8 @@ func rolling(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	return c
 }
 
-// TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: the decimal 32-bit FNV
-// hash of the whole template and, after a name collision, of the collision count.
+// TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: the decimal 32-bit
+// FNV hash of the whole template and, after a name collision, of the collision count.
 func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -53,8 +54,8 @@ func Name(deployment, hash string) string {
 	return deployment + "-" + encoded[:min(5, len(encoded))]
 }
 
-// drift names the parts in which a machine differs from its set's template and that are changed in place; empty when there
-// are none.
+// drift names the parts in which a machine differs from its set's template and that are changed in place; empty when
+// there are none.
 func drift(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
 	shallow := *m // enough, because FollowTemplate replaces what it changes
 	return strings.Join(FollowTemplate(&shallow, set), ", ")
@@ -70,10 +71,10 @@ func holds(all, some map[string]string) bool {
 	return true
 }
 
-// FollowTemplate copies from its set's template to a machine what is changed in place, and returns the names of the parts
-// that changed. It replaces maps and pointers and changes none that it finds. Labels and annotations from others stay. A
-// failed machine does not change. A machine that is being deleted takes only its timeouts, with which people hasten its
-// deletion.
+// FollowTemplate copies from its set's template to a machine what is changed in place, and returns the names of the
+// parts that changed. It replaces maps and pointers and changes none that it finds. Labels and annotations from others
+// stay. A failed machine does not change. A machine that is being deleted takes only its timeouts, with which people
+// hasten its deletion.
 func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string
@@ -104,8 +105,8 @@ func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	return parts
 }
 
-// follow copies the entries of one map to another, and reports whether any was missing. Annotations by which operators make
-// requests about one machine, such as its priority, are not overwritten.
+// follow copies the entries of one map to another, and reports whether any was missing. Annotations by which operators
+// make requests about one machine, such as its priority, are not overwritten.
 func follow(to *map[string]string, from map[string]string) (changed bool) {
 	for key, value := range from {
 		was, there := (*to)[key]
@@ -121,5 +122,6 @@ func follow(to *map[string]string, from map[string]string) (changed bool) {
 }
 
 func isRequest(key string) bool {
-	return key == v1alpha1.AnnotationMachinePriority || key == v1alpha1.AnnotationPreserve || v1alpha1.IsOwnMetadataKey(key)
+	return key == v1alpha1.AnnotationMachinePriority || key == v1alpha1.AnnotationPreserve ||
+		v1alpha1.IsOwnMetadataKey(key)
 }

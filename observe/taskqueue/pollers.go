@@ -11,12 +11,17 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// silent is after which time without a poll a worker counts as gone. Source: a poll of the SDK lasts at most a minute, and Temporal keeps
-// a worker in the list for five.
+// silent is after which time without a poll a worker counts as gone. Source: a poll of the SDK lasts at most a minute,
+// and Temporal keeps a worker in the list for five.
 const silent = 75 * time.Second
 
 // Pollers returns how many workers poll a queue for tasks of a type.
-func Pollers(ctx context.Context, temporal workflowservice.WorkflowServiceClient, namespace, queue string, kind enumspb.TaskQueueType) (int, error) {
+func Pollers(
+	ctx context.Context,
+	temporal workflowservice.WorkflowServiceClient,
+	namespace, queue string,
+	kind enumspb.TaskQueueType,
+) (int, error) {
 	answer, err := temporal.DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
 		Namespace: namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: queue}, TaskQueueType: kind,
 	})

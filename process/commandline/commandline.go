@@ -1,4 +1,5 @@
-// Package commandline is what the command lines of all programs have in common: wrong calls with a suggestion, signals and exit codes.
+// Package commandline is what the command lines of all programs have in common: wrong calls with a suggestion, signals
+// and exit codes.
 package commandline
 
 import (
@@ -25,8 +26,8 @@ func (e usageError) Error() string { return e.error.Error() + "\nusage: " + e.us
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Main is the main function of a program: it runs the command with the arguments of the process. Its context ends with SIGINT or SIGTERM.
-// After an error, which it prints, the process exits with ExitCode.
+// Main is the main function of a program: it runs the command with the arguments of the process. Its context ends with
+// SIGINT or SIGTERM. After an error, which it prints, the process exits with ExitCode.
 func Main(c *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	Strict(c)
@@ -46,8 +47,8 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Strict makes a command and all below it refuse unknown subcommands and flags and wrong arguments with an error that says how they are
-// called. Nothing but the caller prints an error.
+// Strict makes a command and all below it refuse unknown subcommands and flags and wrong arguments with an error that
+// says how they are called. Nothing but the caller prints an error.
 func Strict(c *cobra.Command) {
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{suggest(c, err), c.UseLine()} })
@@ -68,7 +69,8 @@ func Strict(c *cobra.Command) {
 	}
 }
 
-// suggest adds the flags of a command to an error that says that a flag does not exist, if their names are nearly the same.
+// suggest adds the flags of a command to an error that says that a flag does not exist, if their names are nearly the
+// same.
 func suggest(c *cobra.Command, err error) error {
 	absent, is := errors.AsType[*pflag.NotExistError](err)
 	if !is {
@@ -94,7 +96,8 @@ func unknown(c *cobra.Command, args []string) error {
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}
 }
 
-// mistakes is the largest number of wrong letters in a word that still gets a suggestion. Source: the default of cobra for commands.
+// mistakes is the largest number of wrong letters in a word that still gets a suggestion. Source: the default of cobra
+// for commands.
 const mistakes = 2
 
 // didYouMean asks for the commands whose names begin with a word, or are nearly the same; empty if there are none.

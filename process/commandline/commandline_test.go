@@ -15,7 +15,11 @@ func TestWrongCallsAreNamed(t *testing.T) {
 	root := func() *cobra.Command {
 		root := &cobra.Command{Use: "starter"}
 		group := &cobra.Command{Use: "rollout"}
-		status := &cobra.Command{Use: "status DEPLOYMENT", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return errors.New("no answer") }}
+		status := &cobra.Command{
+			Use:  "status DEPLOYMENT",
+			Args: cobra.ExactArgs(1),
+			RunE: func(*cobra.Command, []string) error { return errors.New("no answer") },
+		}
 		status.Flags().String("cluster-name", "", "")
 		status.Flags().Int("cluster-size", 0, "")
 		group.AddCommand(status)

@@ -1,6 +1,6 @@
-// Package connection says how to reach Temporal: address, namespace, TLS, API key, and the keys that encrypt payloads. A flag beats
-// the environment variable that Temporal's own tools read, and that beats their configuration file. Every process and the starter use
-// it. It connects nothing itself: Options returns the options of a client.
+// Package connection says how to reach Temporal: address, namespace, TLS, API key, and the keys that encrypt payloads.
+// A flag beats the environment variable that Temporal's own tools read, and that beats their configuration file. Every
+// process and the starter use it. It connects nothing itself: Options returns the options of a client.
 package connection
 
 import (
@@ -24,8 +24,8 @@ import (
 // defaultAddress is where Temporal's own tools look, without a name that must be resolved.
 const defaultAddress = "127.0.0.1:7233"
 
-// Flags are the flags of a connection, with the values of environment and configuration file for those that are not given. The zero
-// value is invalid: Register sets the defaults.
+// Flags are the flags of a connection, with the values of environment and configuration file for those that are not
+// given. The zero value is invalid: Register sets the defaults.
 type Flags struct {
 	Address   string
 	Namespace string
@@ -40,31 +40,70 @@ type Flags struct {
 	unread  error                         // why the configuration file cannot be used
 }
 
-// Register adds the flags to a set. Their defaults are what the environment or the configuration file says. Options returns the
-// error of a configuration file that cannot be read.
+// Register adds the flags to a set. Their defaults are what the environment or the configuration file says. Options
+// returns the error of a configuration file that cannot be read.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	f.profile, f.unread = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	var given envconfig.ClientConfigTLS
 	if f.profile.TLS != nil {
 		given = *f.profile.TLS
 	}
-	set.StringVar(&f.Address, "temporal-address", cmp.Or(f.profile.Address, defaultAddress), "host:port of the Temporal frontend")
+	set.StringVar(
+		&f.Address,
+		"temporal-address",
+		cmp.Or(f.profile.Address, defaultAddress),
+		"host:port of the Temporal frontend",
+	)
 	set.StringVar(&f.Namespace, "temporal-namespace", cmp.Or(f.profile.Namespace, run.Namespace), "Temporal namespace")
-	set.BoolFunc("temporal-tls", "connect to Temporal with TLS; by default if a certificate or an API key is given", func(text string) error {
-		on, err := strconv.ParseBool(text)
-		f.tls = &on
-		return err
-	})
-	set.StringVar(&f.files.certificate, "temporal-tls-cert-path", given.ClientCertPath, "PEM file of the certificate that Temporal demands (mTLS); read again for each new connection")
-	set.StringVar(&f.files.key, "temporal-tls-key-path", given.ClientKeyPath, "PEM file of the private key of --temporal-tls-cert-path")
-	set.StringVar(&f.files.authority, "temporal-tls-ca-path", given.ServerCACertPath, "PEM file of the CA of Temporal's certificate, read again for each new connection; empty means the CAs of the system")
-	set.StringVar(&f.serverName, "temporal-tls-server-name", given.ServerName, "name in Temporal's certificate; empty means the host of --temporal-address")
-	set.StringVar(&f.apiKeyFile, "temporal-api-key-path", "", "file of the API key, read again for each request; empty means TEMPORAL_API_KEY or the configuration file")
-	set.StringVar(&f.payloadKeys, "payload-keys-path", "", "file of the keys that encrypt payloads; empty means that they are not encrypted; set the same value on all processes")
+	set.BoolFunc(
+		"temporal-tls",
+		"connect to Temporal with TLS; by default if a certificate or an API key is given",
+		func(text string) error {
+			on, err := strconv.ParseBool(text)
+			f.tls = &on
+			return err
+		},
+	)
+	set.StringVar(
+		&f.files.certificate,
+		"temporal-tls-cert-path",
+		given.ClientCertPath,
+		"PEM file of the certificate that Temporal demands (mTLS); read again for each new connection",
+	)
+	set.StringVar(
+		&f.files.key,
+		"temporal-tls-key-path",
+		given.ClientKeyPath,
+		"PEM file of the private key of --temporal-tls-cert-path",
+	)
+	set.StringVar(
+		&f.files.authority,
+		"temporal-tls-ca-path",
+		given.ServerCACertPath,
+		"PEM file of the CA of Temporal's certificate, read again for each new connection; empty means the CAs of the system",
+	)
+	set.StringVar(
+		&f.serverName,
+		"temporal-tls-server-name",
+		given.ServerName,
+		"name in Temporal's certificate; empty means the host of --temporal-address",
+	)
+	set.StringVar(
+		&f.apiKeyFile,
+		"temporal-api-key-path",
+		"",
+		"file of the API key, read again for each request; empty means TEMPORAL_API_KEY or the configuration file",
+	)
+	set.StringVar(
+		&f.payloadKeys,
+		"payload-keys-path",
+		"",
+		"file of the keys that encrypt payloads; empty means that they are not encrypted; set the same value on all processes",
+	)
 }
 
-// Options returns the options of a client, without logger and metrics. Files are read, so that a missing one is found at once. An
-// error names files and flags, and never what is in a file.
+// Options returns the options of a client, without logger and metrics. Files are read, so that a missing one is found
+// at once. An error names files and flags, and never what is in a file.
 func (f *Flags) Options() (client.Options, error) {
 	if f.unread != nil {
 		return client.Options{}, unreadable(f.unread)
@@ -109,13 +148,16 @@ func (f *Flags) Options() (client.Options, error) {
 	return options, nil
 }
 
-// unreadable is the error of the configuration file. Of a syntax error it names the place: the parser's text shows a part of the file,
-// which may be the API key.
+// unreadable is the error of the configuration file. Of a syntax error it names the place: the parser's text shows a
+// part of the file, which may be the API key.
 func unreadable(err error) error {
 	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
 		err = fmt.Errorf("line %d, at the key %q: it is not TOML", syntax.Position.Line, syntax.LastKey)
 	}
-	return fmt.Errorf("read the configuration file of Temporal's clients (TEMPORAL_CONFIG_FILE, else temporal.toml in the user's folder): %w", err)
+	return fmt.Errorf(
+		"read the configuration file of Temporal's clients (TEMPORAL_CONFIG_FILE, else temporal.toml in the user's folder): %w",
+		err,
+	)
 }
 
 // apiKey reads the key again each time: who exchanges it restarts nothing.
@@ -131,15 +173,16 @@ func (f *Flags) apiKey(context.Context) (string, error) {
 	return key, nil
 }
 
-// tlsSettings returns the settings of TLS, with the flags; nil without TLS. A flag that names a file turns TLS on, also where the
-// environment or the configuration file turn it off.
+// tlsSettings returns the settings of TLS, with the flags; nil without TLS. A flag that names a file turns TLS on, also
+// where the environment or the configuration file turn it off.
 func (f *Flags) tlsSettings() *tlsSettings {
 	var given envconfig.ClientConfigTLS
 	on := f.profile.APIKey != "" || f.apiKeyFile != ""
 	if f.profile.TLS != nil {
 		given, on = *f.profile.TLS, !f.profile.TLS.Disabled
 	}
-	byFlag := files{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.files || given.ServerName != f.serverName
+	byFlag := files{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.files ||
+		given.ServerName != f.serverName
 	if on = on || byFlag; f.tls != nil {
 		on = *f.tls
 	}
@@ -160,4 +203,6 @@ func (f *Flags) tlsSettings() *tlsSettings {
 }
 
 // errHalf says that one of two things that belong together is missing.
-var errHalf = errors.New("the certificate that Temporal demands and its private key belong together: give both, or neither (--temporal-tls-cert-path, --temporal-tls-key-path)")
+var errHalf = errors.New(
+	"the certificate that Temporal demands and its private key belong together: give both, or neither (--temporal-tls-cert-path, --temporal-tls-key-path)",
+)

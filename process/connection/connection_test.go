@@ -62,19 +62,38 @@ address = "second:1"
 	f = parse(t)
 	assert.Equal(t, "file:1", f.Address)
 	assert.Equal(t, "of-file", f.Namespace)
-	assert.Equal(t, &tlsSettings{files: files{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "file"}, f.tlsSettings())
+	assert.Equal(
+		t,
+		&tlsSettings{files: files{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "file"},
+		f.tlsSettings(),
+	)
 
 	t.Setenv("TEMPORAL_ADDRESS", "environment:1")
 	t.Setenv("TEMPORAL_TLS_SERVER_NAME", "environment")
 	f = parse(t)
 	assert.Equal(t, "environment:1", f.Address)
 	assert.Equal(t, "of-file", f.Namespace, "each setting for itself")
-	assert.Equal(t, &tlsSettings{files: files{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "environment"}, f.tlsSettings())
+	assert.Equal(
+		t,
+		&tlsSettings{files: files{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "environment"},
+		f.tlsSettings(),
+	)
 
-	f = parse(t, "--temporal-address=flag:1", "--temporal-namespace=of-flag", "--temporal-tls-cert-path=/flag.crt", "--temporal-tls-key-path=/flag.key", "--temporal-tls-server-name=flag")
+	f = parse(
+		t,
+		"--temporal-address=flag:1",
+		"--temporal-namespace=of-flag",
+		"--temporal-tls-cert-path=/flag.crt",
+		"--temporal-tls-key-path=/flag.key",
+		"--temporal-tls-server-name=flag",
+	)
 	assert.Equal(t, "flag:1", f.Address)
 	assert.Equal(t, "of-flag", f.Namespace)
-	assert.Equal(t, &tlsSettings{files: files{"/flag.crt", "/flag.key", "/file-ca.crt"}, serverName: "flag"}, f.tlsSettings())
+	assert.Equal(
+		t,
+		&tlsSettings{files: files{"/flag.crt", "/flag.key", "/file-ca.crt"}, serverName: "flag"},
+		f.tlsSettings(),
+	)
 
 	assert.Nil(t, parse(t, "--temporal-tls=false").tlsSettings())
 

@@ -26,16 +26,17 @@ const (
 // keySize is that of AES-256, in bytes.
 const keySize = 32
 
-// Keys encrypt and decrypt payloads with AES-256-GCM. They are a converter.PayloadCodec. The nonce is random: a key should encrypt at
-// most 2^32 payloads (NIST SP 800-38D, 8.3).
+// Keys encrypt and decrypt payloads with AES-256-GCM. They are a converter.PayloadCodec. The nonce is random: a key
+// should encrypt at most 2^32 payloads (NIST SP 800-38D, 8.3).
 type Keys struct {
 	from  string // the file
 	first string // name of the key that encrypts
 	all   map[string]cipher.AEAD
 }
 
-// ReadKeys reads a file of keys. Each line has the name of a key and 32 random bytes in base64; empty lines and those that begin with #
-// are left out. The first key encrypts, and all decrypt. An error names the line, and never shows what is in it.
+// ReadKeys reads a file of keys. Each line has the name of a key and 32 random bytes in base64; empty lines and those
+// that begin with # are left out. The first key encrypts, and all decrypt. An error names the line, and never shows
+// what is in it.
 func ReadKeys(path string) (*Keys, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -100,8 +101,8 @@ func (k *Keys) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 	return encrypted, nil
 }
 
-// Decode decrypts payloads, each with the key that it names. One that is not encrypted is returned as it is: it was written before there
-// were keys.
+// Decode decrypts payloads, each with the key that it names. One that is not encrypted is returned as it is: it was
+// written before there were keys.
 func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	decrypted := make([]*commonpb.Payload, len(payloads))
 	for i, p := range payloads {
@@ -126,25 +127,35 @@ func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 	return decrypted, nil
 }
 
-// interceptors encrypt what requests to Temporal carry, and decrypt what its answers carry: payloads, memos, heartbeats, summaries, and
-// messages and stacks of failures. Names of workflows, queues and signals and search attributes stay readable: the server needs them.
-// They work below the SDK's client, so answers of its raw API are decrypted too.
+// interceptors encrypt what requests to Temporal carry, and decrypt what its answers carry: payloads, memos,
+// heartbeats, summaries, and messages and stacks of failures. Names of workflows, queues and signals and search
+// attributes stay readable: the server needs them. They work below the SDK's client, so answers of its raw API are
+// decrypted too.
 func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
-	failures, err := converter.NewFailureGRPCClientInterceptor(converter.NewFailureGRPCClientInterceptorOptions{EncodeCommonAttributes: true})
+	failures, err := converter.NewFailureGRPCClientInterceptor(
+		converter.NewFailureGRPCClientInterceptorOptions{EncodeCommonAttributes: true},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("encrypt failures: %w", err)
 	}
-	payloads, err := converter.NewPayloadCodecGRPCClientInterceptor(converter.PayloadCodecGRPCClientInterceptorOptions{Codecs: []converter.PayloadCodec{k}})
+	payloads, err := converter.NewPayloadCodecGRPCClientInterceptor(
+		converter.PayloadCodecGRPCClientInterceptorOptions{Codecs: []converter.PayloadCodec{k}},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("encrypt payloads: %w", err)
 	}
 	return []grpc.UnaryClientInterceptor{final, copied, failures, payloads}, nil
 }
 
-// final makes what can be neither encrypted nor decrypted an error of which the SDK says so at once. It sends a request again after an
-// error that is not one of gRPC, and logs nothing.
+// final makes what can be neither encrypted nor decrypted an error of which the SDK says so at once. It sends a request
+// again after an error that is not one of gRPC, and logs nothing.
 func final(
-	ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+	ctx context.Context,
+	method string,
+	request, reply any,
+	connection *grpc.ClientConn,
+	invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption,
 ) error {
 	err := invoke(ctx, method, request, reply, connection, options...)
 	if _, known := status.FromError(err); !known { // all errors of the server and of the connection are known
@@ -153,10 +164,15 @@ func final(
 	return err
 }
 
-// copied gives the interceptors after it a copy of the request, which they change. The SDK sends a request again after some errors, and
-// would send what is encrypted twice.
+// copied gives the interceptors after it a copy of the request, which they change. The SDK sends a request again after
+// some errors, and would send what is encrypted twice.
 func copied(
-	ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+	ctx context.Context,
+	method string,
+	request, reply any,
+	connection *grpc.ClientConn,
+	invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption,
 ) error {
 	if message, ok := request.(proto.Message); ok {
 		request = proto.Clone(message)

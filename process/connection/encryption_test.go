@@ -65,7 +65,9 @@ func TestPayloadsAreEncryptedAndDecrypted(t *testing.T) {
 
 func TestKeysAreExchanged(t *testing.T) {
 	before := readKeys(t, line("a", "a"))
-	both, turned, after := readKeys(t, line("a", "a")+line("b", "b")), readKeys(t, line("b", "b")+line("a", "a")), readKeys(t, line("b", "b"))
+	both := readKeys(t, line("a", "a")+line("b", "b"))
+	turned := readKeys(t, line("b", "b")+line("a", "a"))
+	after := readKeys(t, line("b", "b"))
 	encode := func(k *Keys) []*commonpb.Payload {
 		encrypted, err := k.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
 		require.NoError(t, err)
@@ -131,15 +133,20 @@ func through(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvok
 	return invoke
 }
 
-// call sends a request through the interceptors, and returns what the server received; the server answers with reply's content.
+// call sends a request through the interceptors, and returns what the server received; the server answers with reply's
+// content.
 func call(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.Message) proto.Message {
 	t.Helper()
 	var received proto.Message
-	invoke := through(t, keys, func(_ context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-		received = request.(proto.Message)
-		proto.Merge(reply.(proto.Message), answer)
-		return nil
-	})
+	invoke := through(
+		t,
+		keys,
+		func(_ context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			received = request.(proto.Message)
+			proto.Merge(reply.(proto.Message), answer)
+			return nil
+		},
+	)
 	for range attempts {
 		proto.Reset(reply)
 		require.NoError(t, invoke(t.Context(), "", request, reply, nil))
@@ -153,7 +160,10 @@ func TestWhatTemporalSeesAndWhatComesBack(t *testing.T) {
 	const secret = "web-1"
 	text := func() *commonpb.Payload { return payload(t, secret) }
 	failure := func() *failurepb.Failure {
-		return &failurepb.Failure{Message: "no capacity for " + secret, Cause: &failurepb.Failure{Message: "cloud: " + secret}}
+		return &failurepb.Failure{
+			Message: "no capacity for " + secret,
+			Cause:   &failurepb.Failure{Message: "cloud: " + secret},
+		}
 	}
 	for name, row := range map[string]struct{ request, answer, empty proto.Message }{
 		"a start with memo and summary; the memo of a description": {
@@ -228,7 +238,10 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	keys := readKeys(t, line("a", "a"))
 	empty := &workflowservice.RespondActivityTaskFailedResponse{}
 	request := &workflowservice.RespondActivityTaskFailedRequest{
-		Failure: &failurepb.Failure{Message: "no capacity"}, LastHeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{payload(t, "web-1")}},
+		Failure: &failurepb.Failure{
+			Message: "no capacity",
+		},
+		LastHeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{payload(t, "web-1")}},
 	}
 	received := call(t, keys, 3, request, empty, empty).(*workflowservice.RespondActivityTaskFailedRequest)
 	details, err := keys.Decode(received.GetLastHeartbeatDetails().GetPayloads())
@@ -241,18 +254,22 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
 }
 
-// An answer with an unknown key is an error of the request, and none after which the SDK sends it again: nothing that is encrypted passes
-// for a value. An error of the server stays what it is.
+// An answer with an unknown key is an error of the request, and none after which the SDK sends it again: nothing that
+// is encrypted passes for a value. An error of the server stays what it is.
 func TestAnUnknownKeyIsAnErrorOfTheRequest(t *testing.T) {
 	encrypted, err := readKeys(t, line("old", "a")).Encode([]*commonpb.Payload{payload(t, "web-1")})
 	require.NoError(t, err)
 	var fails error
-	ask := through(t, readKeys(t, line("new", "b")), func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-		if fails == nil {
-			reply.(*workflowservice.QueryWorkflowResponse).QueryResult = &commonpb.Payloads{Payloads: encrypted}
-		}
-		return fails
-	})
+	ask := through(
+		t,
+		readKeys(t, line("new", "b")),
+		func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if fails == nil {
+				reply.(*workflowservice.QueryWorkflowResponse).QueryResult = &commonpb.Payloads{Payloads: encrypted}
+			}
+			return fails
+		},
+	)
 	err = ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
 	require.ErrorContains(t, err, `the key "old"`)
 	assert.Equal(t, codes.FailedPrecondition, status.Code(err))

@@ -20,7 +20,8 @@ type tlsSettings struct {
 	files                       files
 	certificate, key, authority []byte
 	serverName                  string // empty: the host of the address
-	unverified                  bool   // whose certificate the server has is not checked: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION
+	// whose certificate the server has is not checked: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION
+	unverified bool
 }
 
 // load reads the files. Its errors name them, and never show what is in them.
@@ -41,7 +42,12 @@ func (s *tlsSettings) load() (*tls.Config, error) {
 	case certificate != nil:
 		pair, err := tls.X509KeyPair(certificate, key)
 		if err != nil {
-			return nil, fmt.Errorf("use %s with its private key %s for TLS with Temporal: %w", where(s.files.certificate), where(s.files.key), err)
+			return nil, fmt.Errorf(
+				"use %s with its private key %s for TLS with Temporal: %w",
+				where(s.files.certificate),
+				where(s.files.key),
+				err,
+			)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -52,7 +58,10 @@ func (s *tlsSettings) load() (*tls.Config, error) {
 	if authority != nil {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(authority) {
-			return nil, fmt.Errorf("use %s as the CA of Temporal's certificate: it has no certificate in PEM", where(s.files.authority))
+			return nil, fmt.Errorf(
+				"use %s as the CA of Temporal's certificate: it has no certificate in PEM",
+				where(s.files.authority),
+			)
 		}
 	}
 	return config, nil
@@ -77,9 +86,9 @@ func pemOf(what, path string, text []byte) ([]byte, error) {
 
 func where(path string) string { return cmp.Or(path, "the text in environment or configuration file") }
 
-// reloading are transport credentials that read the files at each handshake. So a certificate that is renewed, and a CA that is
-// replaced, serve the next connection. Handshakes are rare: Temporal's server ends a connection after five minutes by default
-// (frontend.keepAliveMaxConnectionAge), and the client makes another one.
+// reloading are transport credentials that read the files at each handshake. So a certificate that is renewed, and a CA
+// that is replaced, serve the next connection. Handshakes are rare: Temporal's server ends a connection after five
+// minutes by default (frontend.keepAliveMaxConnectionAge), and the client makes another one.
 type reloading struct {
 	credentials.TransportCredentials // answers what does not depend on the files
 	settings                         *tlsSettings
@@ -90,7 +99,11 @@ func newReloading(s *tlsSettings) reloading {
 }
 
 // ClientHandshake reads the files and shakes hands with what is in them.
-func (r reloading) ClientHandshake(ctx context.Context, authority string, connection net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (r reloading) ClientHandshake(
+	ctx context.Context,
+	authority string,
+	connection net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	config, err := r.settings.load()
 	if err != nil {
 		return nil, nil, err

@@ -39,8 +39,13 @@ type authority struct {
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -55,8 +60,13 @@ func newAuthority(t *testing.T) authority {
 func (a authority) issue(t *testing.T, name string) (certificate, private []byte) {
 	t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: name},
+		DNSNames:     []string{name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -64,7 +74,9 @@ func (a authority) issue(t *testing.T, name string) (certificate, private []byte
 	require.NoError(t, err)
 	encoded, err := x509.MarshalECPrivateKey(key)
 	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
+	return pem.EncodeToMemory(
+		&pem.Block{Type: "CERTIFICATE", Bytes: signed},
+	), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 }
 
 // frontend is a server of Temporal's API that demands certificates, and keeps who called.
@@ -80,7 +92,10 @@ type frontend struct {
 	pair    tls.Certificate
 }
 
-func (f *frontend) GetSystemInfo(ctx context.Context, _ *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
+func (f *frontend) GetSystemInfo(
+	ctx context.Context,
+	_ *workflowservice.GetSystemInfoRequest,
+) (*workflowservice.GetSystemInfoResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p, ok := peer.FromContext(ctx); ok {
@@ -149,13 +164,23 @@ func newFrontend(t *testing.T, a authority) *frontend {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f.address = listener.Addr().String()
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return &tls.Config{
-			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{f.pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: f.pool, NextProtos: []string{"h2"},
-		}, nil
-	}})))
+	server := grpc.NewServer(
+		grpc.Creds(
+			credentials.NewTLS(
+				&tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					return &tls.Config{
+						MinVersion:   tls.VersionTLS12,
+						Certificates: []tls.Certificate{f.pair},
+						ClientAuth:   tls.RequireAndVerifyClientCert,
+						ClientCAs:    f.pool,
+						NextProtos:   []string{"h2"},
+					}, nil
+				}},
+			),
+		),
+	)
 	workflowservice.RegisterWorkflowServiceServer(server, f)
 	go func() { _ = server.Serve(remembering{listener, f}) }()
 	t.Cleanup(server.Stop)
@@ -178,8 +203,11 @@ func (d folder) fill(t *testing.T, a authority, client string) {
 
 func (d folder) flags(address string) []string {
 	return []string{
-		"--temporal-address=" + address, "--temporal-tls-server-name=temporal",
-		"--temporal-tls-cert-path=" + d.path("tls.crt"), "--temporal-tls-key-path=" + d.path("tls.key"), "--temporal-tls-ca-path=" + d.path("ca.crt"),
+		"--temporal-address=" + address,
+		"--temporal-tls-server-name=temporal",
+		"--temporal-tls-cert-path=" + d.path("tls.crt"),
+		"--temporal-tls-key-path=" + d.path("tls.key"),
+		"--temporal-tls-ca-path=" + d.path("ca.crt"),
 	}
 }
 
@@ -224,7 +252,15 @@ func TestAServerThatDemandsCertificates(t *testing.T) {
 		require.NoError(t, err)
 	})
 	t.Run("without a certificate", func(t *testing.T) {
-		_, err := dial(t, parse(t, "--temporal-address="+server.address, "--temporal-tls-server-name=temporal", "--temporal-tls-ca-path="+files.path("ca.crt")))
+		_, err := dial(
+			t,
+			parse(
+				t,
+				"--temporal-address="+server.address,
+				"--temporal-tls-server-name=temporal",
+				"--temporal-tls-ca-path="+files.path("ca.crt"),
+			),
+		)
 		require.Error(t, err) // with TLS 1.3 the client may see only that the connection ends
 		assert.Len(t, server.callers, 2, "the two before")
 	})

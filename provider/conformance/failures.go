@@ -48,7 +48,11 @@ func (s *conformance) TestRetryAfterIsCarried() {
 		throttled := provider.Errorf(provider.Unavailable, "too many requests")
 		throttled.RetryAfter = 1500 * time.Millisecond
 		s.Fail(method, throttled)
-		s.Equal(throttled.RetryAfter, s.failure(s.invoke(s.T().Context(), method, of), provider.Unavailable).RetryAfter, method)
+		s.Equal(
+			throttled.RetryAfter,
+			s.failure(s.invoke(s.T().Context(), method, of), provider.Unavailable).RetryAfter,
+			method,
+		)
 
 		s.Fail(method, provider.Errorf(provider.Unavailable, "later"))
 		s.Zero(s.failure(s.invoke(s.T().Context(), method, of), provider.Unavailable).RetryAfter, method)
@@ -90,7 +94,13 @@ func (s *conformance) TestRefusedCredentials() {
 				of = s.machine()
 			}
 			err := s.invokeFor(s.T().Context(), *s.Denied, method, of)
-			s.Contains([]provider.Code{provider.Unauthenticated, provider.PermissionDenied}, provider.CodeOf(err), "%s: %v", method, err)
+			s.Contains(
+				[]provider.Code{provider.Unauthenticated, provider.PermissionDenied},
+				provider.CodeOf(err),
+				"%s: %v",
+				method,
+				err,
+			)
 			s.keepsSecrets(err, nil)
 		}
 		seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)

@@ -198,7 +198,12 @@ func (s *conformance) invoke(ctx context.Context, method provider.Method, m prov
 }
 
 // invokeFor is invoke with another class.
-func (s *conformance) invokeFor(ctx context.Context, class provider.Class, method provider.Method, m provider.Machine) error {
+func (s *conformance) invokeFor(
+	ctx context.Context,
+	class provider.Class,
+	method provider.Method,
+	m provider.Machine,
+) error {
 	var err error
 	switch method {
 	case provider.MethodCreateInstance:
@@ -225,11 +230,14 @@ func (s *conformance) sameNode(made, seen provider.Instance) {
 	}
 }
 
-// remoteMethods are those that send requests to the cloud. InitializeInstance is none of them if the cloud has no such step: then it
-// is Unimplemented also for a machine without an instance.
+// remoteMethods are those that send requests to the cloud. InitializeInstance is none of them if the cloud has no such
+// step: then it is Unimplemented also for a machine without an instance.
 func (s *conformance) remoteMethods() []provider.Method {
 	methods := []provider.Method{
-		provider.MethodCreateInstance, provider.MethodDeleteInstance, provider.MethodInstanceStatus, provider.MethodListInstances,
+		provider.MethodCreateInstance,
+		provider.MethodDeleteInstance,
+		provider.MethodInstanceStatus,
+		provider.MethodListInstances,
 	}
 	_, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, s.machine())
 	if provider.CodeOf(err) == provider.Unimplemented {

@@ -161,13 +161,15 @@ func (s *conformance) TestDeleteByUIDTakesDuplicatesToo() {
 
 func (s *conformance) TestDeleteLeavesOtherClustersAlone() {
 	if s.Elsewhere != nil {
-		s.T().Skip("classes of this cloud name their cluster: whether a delete request for an ID looks at the cluster is the cloud's matter")
+		s.T().
+			Skip("classes of this cloud name their cluster: whether a delete request for an ID looks at the cluster is the cloud's matter")
 	}
 	m := s.machine()
 	made := s.create(s.Class, m)
 	foreign := recorded(m, made)
 	foreign.Cluster = "another"
-	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign) // a refusal or a success; only the remaining instances matter
+	// a refusal or a success; only the remaining instances matter
+	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign)
 	s.Len(s.list(), 1)
 }
 

@@ -52,7 +52,11 @@ func (s *conformance) TestTheNameCountsInItsClassAndClusterOnly() {
 	otherClass := s.Class
 	otherClass.Name = "another"
 	class, foreign := s.elsewhere(m)
-	s.Equal(s.named, s.list()[0].ProviderID == s.create(otherClass, m).ProviderID, "without a UID the name counts in all classes")
+	s.Equal(
+		s.named,
+		s.list()[0].ProviderID == s.create(otherClass, m).ProviderID,
+		"without a UID the name counts in all classes",
+	)
 	if s.unique { // the other class's machine has the name now, and it was not this one that kept it
 		_, err := s.Provider.CreateInstance(s.T().Context(), class, foreign)
 		s.fails(err, provider.AlreadyExists)

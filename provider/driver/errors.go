@@ -11,17 +11,17 @@ import (
 // errExpired is the cause of an error of Expired.
 var errExpired = errors.New("the request came after its NotAfter")
 
-// Expired is the error of a create request that the cloud refused because it came after Request.NotAfter. It says that the request
-// created nothing and never will.
+// Expired is the error of a create request that the cloud refused because it came after Request.NotAfter. It says that
+// the request created nothing and never will.
 func Expired(message string) *provider.Error {
 	return &provider.Error{Code: provider.Aborted, Message: message, Cause: errExpired}
 }
 
 func isExpired(err error) bool { return errors.Is(err, errExpired) }
 
-// describe turns an error of a driver into one of a provider: it adds to the message what was tried, and removes the values of the
-// class's Secret. The end of the context has precedence, since it breaks calls off. The driver's error is no cause of the result,
-// because it may quote a Secret. It returns nil for nil.
+// describe turns an error of a driver into one of a provider: it adds to the message what was tried, and removes the
+// values of the class's Secret. The end of the context has precedence, since it breaks calls off. The driver's error is
+// no cause of the result, because it may quote a Secret. It returns nil for nil.
 func describe(ctx context.Context, class provider.Class, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -35,7 +35,11 @@ func describe(ctx context.Context, class provider.Class, err error, format strin
 	case errors.Is(ctx.Err(), context.Canceled):
 		said = provider.Error{Code: provider.Canceled, Message: "the call was canceled", Cause: context.Canceled}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		said = provider.Error{Code: provider.DeadlineExceeded, Message: "the cloud did not answer before the deadline", Cause: context.DeadlineExceeded}
+		said = provider.Error{
+			Code:    provider.DeadlineExceeded,
+			Message: "the cloud did not answer before the deadline",
+			Cause:   context.DeadlineExceeded,
+		}
 	case isExpired(err):
 		said.Cause = errExpired
 	}

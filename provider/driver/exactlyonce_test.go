@@ -63,7 +63,8 @@ func create(t *testing.T, cloud *sim) provider.Instance {
 	}
 }
 
-// remove deletes the machine's instances as the activity does: an instance that has only the name is deleted by its provider ID.
+// remove deletes the machine's instances as the activity does: an instance that has only the name is deleted by its
+// provider ID.
 func remove(t *testing.T, cloud *sim, m provider.Machine) {
 	t.Helper()
 	p := driver.New(cloud)
@@ -113,8 +114,8 @@ func TestADeletionAfterACreatorThatDiedLeavesNone(t *testing.T) {
 	})
 }
 
-// The worst case of each combination: a process freezes between its search and its request, and goes on a minute later, after another
-// process has taken over. docs/provider.md has the results.
+// The worst case of each combination: a process freezes between its search and its request, and goes on a minute later,
+// after another process has taken over. docs/provider.md has the results.
 func TestARequestThatArrivesAMinuteLate(t *testing.T) {
 	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
 		die(t, cloud, time.Minute)

@@ -7,8 +7,8 @@ import (
 	"millwright/provider"
 )
 
-// flights makes concurrent creations of one UID in this process share one request: the first one sends it, the others get its
-// result. The zero value is valid.
+// flights makes concurrent creations of one UID in this process share one request: the first one sends it, the others
+// get its result. The zero value is valid.
 type flights struct {
 	mu    sync.Mutex
 	byUID map[string]*flight
@@ -20,10 +20,14 @@ type flight struct {
 	err      error
 }
 
-// do runs create for a UID, or waits for the run that is in flight. If that run fails, those who waited run create themselves,
-// one after the other, since it may have failed because of its caller's context. They pass first as false, because a creation
-// was tried before.
-func (f *flights) do(ctx context.Context, uid string, create func(first bool) (provider.Instance, error)) (provider.Instance, error) {
+// do runs create for a UID, or waits for the run that is in flight. If that run fails, those who waited run create
+// themselves, one after the other, since it may have failed because of its caller's context. They pass first as false,
+// because a creation was tried before.
+func (f *flights) do(
+	ctx context.Context,
+	uid string,
+	create func(first bool) (provider.Instance, error),
+) (provider.Instance, error) {
 	for first := true; ; first = false {
 		mine, under := f.join(uid)
 		if mine != nil {
@@ -35,12 +39,22 @@ func (f *flights) do(ctx context.Context, uid string, create func(first bool) (p
 				return under.instance, nil
 			}
 		case <-ctx.Done():
-			return provider.Instance{}, describe(ctx, provider.Class{}, ctx.Err(), "wait for another creation of the same machine")
+			return provider.Instance{}, describe(
+				ctx,
+				provider.Class{},
+				ctx.Err(),
+				"wait for another creation of the same machine",
+			)
 		}
 	}
 }
 
-func (f *flights) run(uid string, mine *flight, first bool, create func(bool) (provider.Instance, error)) (provider.Instance, error) {
+func (f *flights) run(
+	uid string,
+	mine *flight,
+	first bool,
+	create func(bool) (provider.Instance, error),
+) (provider.Instance, error) {
 	// the result of those who wait if create panics
 	mine.err = provider.Errorf(provider.Internal, "the creation broke off")
 	defer f.leave(uid, mine)

@@ -29,7 +29,12 @@ func TestWhichInstanceIsTheMachines(t *testing.T) {
 	known := provider.Instance{ProviderID: "sim:///known", MachineName: "m", MachineUID: "uid-before"}
 	named := provider.Instance{ProviderID: "sim:///named", MachineName: "m"}
 	other := provider.Instance{ProviderID: "sim:///other", MachineName: "x", MachineUID: "uid-x"}
-	ended := provider.Instance{ProviderID: "sim:///ended", MachineName: "m", MachineUID: "uid-m", State: provider.Terminated}
+	ended := provider.Instance{
+		ProviderID:  "sim:///ended",
+		MachineName: "m",
+		MachineUID:  "uid-m",
+		State:       provider.Terminated,
+	}
 	for name, row := range map[string]struct {
 		there []provider.Instance
 		id    string // provider ID on record

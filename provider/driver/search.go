@@ -36,14 +36,17 @@ func (p *Provider) find(ctx context.Context, class provider.Class, machine provi
 	return found, nil
 }
 
-// pick returns the instances that are the machine's: those with its UID; if none has it, the one with its provider ID; if the
-// provider ID is not known, those with its name and without a UID. Terminated ones are gone.
+// pick returns the instances that are the machine's: those with its UID; if none has it, the one with its provider ID;
+// if the provider ID is not known, those with its name and without a UID. Terminated ones are gone.
 func pick(instances []provider.Instance, machine provider.Machine, by ties) []provider.Instance {
 	matching := func(tie ties, matches func(provider.Instance) bool) []provider.Instance {
 		if by&tie == 0 {
 			return nil
 		}
-		return slices.DeleteFunc(slices.Clone(instances), func(i provider.Instance) bool { return isTerminated(i) || !matches(i) })
+		return slices.DeleteFunc(
+			slices.Clone(instances),
+			func(i provider.Instance) bool { return isTerminated(i) || !matches(i) },
+		)
 	}
 	uid := matching(byUID, func(i provider.Instance) bool { return machine.UID != "" && i.MachineUID == machine.UID })
 	if len(uid) > 0 {
@@ -71,16 +74,22 @@ func (p *Provider) life(seen Found) time.Duration {
 	}
 }
 
-// outwait searches for the machine's instances until it finds one, or until no earlier create call can still create one. It
-// searches only once if the caller knows that there was no such call (NeverTried).
+// outwait searches for the machine's instances until it finds one, or until no earlier create call can still create
+// one. It searches only once if the caller knows that there was no such call (NeverTried).
 //
-// An earlier create call reached the cloud at most the request's life after the search before it, because the cloud refuses later
-// ones (NotAfter), and that search was before now. Within the cloud's window after that, every read shows the instance. So a search
-// that begins life + window from now and finds nothing is correct. Where requests do not expire, their life is an assumption.
+// An earlier create call reached the cloud at most the request's life after the search before it, because the cloud
+// refuses later ones (NotAfter), and that search was before now. Within the cloud's window after that, every read shows
+// the instance. So a search that begins life + window from now and finds nothing is correct. Where requests do not
+// expire, their life is an assumption.
 //
-// creating says that a create request follows: if the cloud is idempotent, that request itself finds the earlier instance, and no
-// wait is needed. Otherwise the search is for a deletion, and returns only what may be deleted.
-func (p *Provider) outwait(ctx context.Context, class provider.Class, machine provider.Machine, creating bool) (Found, error) {
+// creating says that a create request follows: if the cloud is idempotent, that request itself finds the earlier
+// instance, and no wait is needed. Otherwise the search is for a deletion, and returns only what may be deleted.
+func (p *Provider) outwait(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	creating bool,
+) (Found, error) {
 	by := byUID | byID
 	if creating {
 		by |= byName
@@ -103,14 +112,25 @@ func (p *Provider) outwait(ctx context.Context, class provider.Class, machine pr
 	}
 	seen, err = p.searchUntil(ctx, class, machine, until, by|byName)
 	if err == nil && len(seen.Instances) > 0 {
-		return Found{}, provider.Errorf(provider.Aborted, "instance %s has appeared, which has the name of machine %s", seen.Instances[0].ProviderID, machine.Name)
+		return Found{}, provider.Errorf(
+			provider.Aborted,
+			"instance %s has appeared, which has the name of machine %s",
+			seen.Instances[0].ProviderID,
+			machine.Name,
+		)
 	}
 	return seen, err
 }
 
-// searchUntil searches until there is an instance, or until a search that began at that time or later found none. It pauses before
-// each search.
-func (p *Provider) searchUntil(ctx context.Context, class provider.Class, machine provider.Machine, until time.Time, by ties) (Found, error) {
+// searchUntil searches until there is an instance, or until a search that began at that time or later found none. It
+// pauses before each search.
+func (p *Provider) searchUntil(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	until time.Time,
+	by ties,
+) (Found, error) {
 	for last := false; ; {
 		err := p.pause(ctx, time.Until(until))
 		var seen Found
@@ -127,9 +147,9 @@ func (p *Provider) searchUntil(ctx context.Context, class provider.Class, machin
 	}
 }
 
-// settled searches for a machine whose instance may be too young for stale reads. If the machine has an instance on record that no
-// read shows, it searches until the cloud's window has passed: since the creation if LastKnownState has its time, otherwise since
-// now.
+// settled searches for a machine whose instance may be too young for stale reads. If the machine has an instance on
+// record that no read shows, it searches until the cloud's window has passed: since the creation if LastKnownState has
+// its time, otherwise since now.
 func (p *Provider) settled(ctx context.Context, class provider.Class, machine provider.Machine) (Found, error) {
 	const by = byUID | byID | byName
 	begun := time.Now()

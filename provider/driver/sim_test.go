@@ -60,7 +60,12 @@ func (s *sim) Find(_ context.Context, _ provider.Class, m provider.Machine) (dri
 }
 
 // Create sends a request, which takes effect although its sender has gone away.
-func (s *sim) Create(ctx context.Context, class provider.Class, m provider.Machine, request driver.Request) (provider.Instance, error) {
+func (s *sim) Create(
+	ctx context.Context,
+	class provider.Class,
+	m provider.Machine,
+	request driver.Request,
+) (provider.Instance, error) {
 	if err := s.called("Create"); err != nil {
 		return provider.Instance{}, err
 	}
@@ -108,12 +113,22 @@ func (s *sim) add(class provider.Class, m provider.Machine) provider.Instance {
 
 func (s *sim) addLocked(class provider.Class, m provider.Machine) provider.Instance {
 	made := provider.Instance{
-		ProviderID: fmt.Sprintf("sim:///%d", len(s.instances)), NodeName: m.Name, MachineName: m.Name, MachineUID: m.UID, State: provider.Running,
+		ProviderID: fmt.Sprintf(
+			"sim:///%d",
+			len(s.instances),
+		),
+		NodeName:    m.Name,
+		MachineName: m.Name,
+		MachineUID:  m.UID,
+		State:       provider.Running,
 	}
 	if s.traits.Named {
 		made.MachineUID = ""
 	}
-	s.instances = append(s.instances, simInstance{Instance: made, cluster: m.Cluster, class: class.Name, visible: time.Now().Add(s.traits.Window)})
+	s.instances = append(
+		s.instances,
+		simInstance{Instance: made, cluster: m.Cluster, class: class.Name, visible: time.Now().Add(s.traits.Window)},
+	)
 	return made
 }
 

@@ -1,6 +1,6 @@
-// Package fake is a Provider in memory that fails, waits and hangs on demand, and counts calls. Unit tests of activities and
-// workflows use it to test Millwright's code against a cloud without a cloud. It is not for a stack: its state ends with the
-// process; provider/virtual is for that.
+// Package fake is a Provider in memory that fails, waits and hangs on demand, and counts calls. Unit tests of
+// activities and workflows use it to test Millwright's code against a cloud without a cloud. It is not for a stack: its
+// state ends with the process; provider/virtual is for that.
 package fake
 
 import (
@@ -77,10 +77,17 @@ func (p *Provider) Traits(context.Context, provider.Class) (provider.Traits, err
 }
 
 // CreateInstance implements provider.Provider. It never reads the class's spec.
-func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (p *Provider) CreateInstance(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
 	return call(ctx, p, provider.MethodCreateInstance, class.Secret, func() (provider.Instance, error) {
 		if machine.UID == "" || machine.Name == "" || machine.Cluster == "" {
-			return provider.Instance{}, provider.Errorf(provider.InvalidArgument, "the machine needs a name, a UID and a cluster")
+			return provider.Instance{}, provider.Errorf(
+				provider.InvalidArgument,
+				"the machine needs a name, a UID and a cluster",
+			)
 		}
 		if found := p.find(class, machine); len(found) > 0 {
 			return p.adopt(found, machine)
@@ -90,14 +97,22 @@ func (p *Provider) CreateInstance(ctx context.Context, class provider.Class, mac
 }
 
 // InitializeInstance implements provider.Provider.
-func (p *Provider) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (p *Provider) InitializeInstance(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
 	return call(ctx, p, provider.MethodInitializeInstance, class.Secret, func() (provider.Instance, error) {
 		found, err := single(p.find(class, machine), machine)
 		switch {
 		case err != nil:
 			return provider.Instance{}, err
 		case !p.initialize[found.class]:
-			return provider.Instance{}, provider.Errorf(provider.Unimplemented, "instances of class %s have no initialize step", found.class)
+			return provider.Instance{}, provider.Errorf(
+				provider.Unimplemented,
+				"instances of class %s have no initialize step",
+				found.class,
+			)
 		case found.State == provider.Uninitialized:
 			found.State = provider.Running
 		}
@@ -127,7 +142,11 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 }
 
 // InstanceStatus implements provider.Provider.
-func (p *Provider) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
+func (p *Provider) InstanceStatus(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
 	return call(ctx, p, provider.MethodInstanceStatus, class.Secret, func() (provider.Instance, error) {
 		found, err := single(p.find(class, machine), machine)
 		if err != nil {
@@ -144,7 +163,11 @@ func (p *Provider) InstanceStatus(ctx context.Context, class provider.Class, mac
 }
 
 // ListInstances implements provider.Provider.
-func (p *Provider) ListInstances(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(
+	ctx context.Context,
+	class provider.Class,
+	cluster string,
+) ([]provider.Instance, error) {
 	return call(ctx, p, provider.MethodListInstances, class.Secret, func() ([]provider.Instance, error) {
 		if cluster == "" {
 			return nil, provider.Errorf(provider.InvalidArgument, "the cluster has no name")
@@ -173,8 +196,8 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// find returns the instances of a machine: by UID tag, else by provider ID, else by the name of those without a UID in the class. The
-// lock is held.
+// find returns the instances of a machine: by UID tag, else by provider ID, else by the name of those without a UID in
+// the class. The lock is held.
 func (p *Provider) find(class provider.Class, machine provider.Machine) []*instance {
 	var byUID, byID, byName []*instance
 	for _, i := range p.instances {
@@ -187,7 +210,8 @@ func (p *Provider) find(class provider.Class, machine provider.Machine) []*insta
 		if machine.ProviderID != "" && i.ProviderID == machine.ProviderID {
 			byID = append(byID, i)
 		}
-		if machine.ProviderID == "" && machine.Name != "" && i.MachineUID == "" && i.MachineName == machine.Name && i.class == classKey(class) {
+		if machine.ProviderID == "" && machine.Name != "" && i.MachineUID == "" && i.MachineName == machine.Name &&
+			i.class == classKey(class) {
 			byName = append(byName, i)
 		}
 	}
@@ -207,7 +231,11 @@ func (p *Provider) adopt(found []*instance, machine provider.Machine) (provider.
 		return provider.Instance{}, err
 	}
 	if i.State == provider.Terminating {
-		return provider.Instance{}, provider.Errorf(provider.Aborted, "instance of machine %s is still being terminated", machine.Name)
+		return provider.Instance{}, provider.Errorf(
+			provider.Aborted,
+			"instance of machine %s is still being terminated",
+			machine.Name,
+		)
 	}
 	return i.Instance, nil
 }

@@ -36,8 +36,8 @@ func newFaults() faults {
 	return f
 }
 
-// Fail makes the next calls of a method end with err and without effect; times of zero means until Heal. Failures of one method
-// are used in the order in which they were requested.
+// Fail makes the next calls of a method end with err and without effect; times of zero means until Heal. Failures of
+// one method are used in the order in which they were requested.
 func (p *Provider) Fail(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,13 @@ func (p *Provider) Hang(method provider.Method) (release func()) {
 func (p *Provider) Calls(method provider.Method) int { return int(p.calls[method].Load()) }
 
 // call runs one call: count, delay, hang, failure, effect, failure after the effect. effect runs with the lock held.
-func call[T any](ctx context.Context, p *Provider, method provider.Method, secret provider.Secret, effect func() (T, error)) (T, error) {
+func call[T any](
+	ctx context.Context,
+	p *Provider,
+	method provider.Method,
+	secret provider.Secret,
+	effect func() (T, error),
+) (T, error) {
 	var none T
 	p.calls[method].Add(1)
 	if err := p.wait(ctx, method); err != nil {

@@ -1,5 +1,5 @@
-// Package incus is the provider of Incus: it makes containers and virtual machines at a local or remote Incus server. It is a
-// module of its own, because the client of Incus is large; its worker is in worker/.
+// Package incus is the provider of Incus: it makes containers and virtual machines at a local or remote Incus server.
+// It is a module of its own, because the client of Incus is large; its worker is in worker/.
 //
 // An instance has the name of its Machine, so that the server refuses a second one, and tags in its config ("user.…").
 package incus
@@ -32,7 +32,8 @@ const (
 	keyUserData   = "user.user-data"
 )
 
-// Driver makes instances at Incus servers. Each call connects with the credentials of its class. The zero value is ready for use.
+// Driver makes instances at Incus servers. Each call connects with the credentials of its class. The zero value is
+// ready for use.
 type Driver struct{}
 
 var (
@@ -69,8 +70,14 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 	return found, nil
 }
 
-// Create implements driver.Driver: it makes and starts the instance in one operation of the server, and waits for its end.
-func (Driver) Create(ctx context.Context, class provider.Class, machine provider.Machine, _ driver.Request) (provider.Instance, error) {
+// Create implements driver.Driver: it makes and starts the instance in one operation of the server, and waits for its
+// end.
+func (Driver) Create(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	_ driver.Request,
+) (provider.Instance, error) {
 	s, err := open(ctx, class)
 	if err != nil {
 		return provider.Instance{}, err
@@ -78,8 +85,11 @@ func (Driver) Create(ctx context.Context, class provider.Class, machine provider
 	defer s.close()
 	post := s.spec.instance()
 	if post.Name = machine.Name; !isInstanceName(post.Name) {
-		return provider.Instance{}, provider.Errorf(provider.InvalidArgument,
-			"an instance of Incus cannot be called %q: use 1 to 63 letters, digits and hyphens, the first and the last of them no hyphen", post.Name)
+		return provider.Instance{}, provider.Errorf(
+			provider.InvalidArgument,
+			"an instance of Incus cannot be called %q: use 1 to 63 letters, digits and hyphens, the first and the last of them no hyphen",
+			post.Name,
+		)
 	}
 	post.Config[tagCluster], post.Config[tagClass] = machine.Cluster, classTag(class)
 	post.Config[tagMachine], post.Config[tagUID] = machine.Name, machine.UID
@@ -101,16 +111,22 @@ func (Driver) Create(ctx context.Context, class provider.Class, machine provider
 	return s.instanceOf(machine.Name)
 }
 
-// whyNotCreated gives the failure of a creation a code. The server answers nearly all of them with status 500 or as a failed operation,
-// so the facts are looked up: whether the name is taken (perhaps by the machine's own instance, which was made and could not be
-// started), a limit of the project is reached, or something is missing that the class names.
+// whyNotCreated gives the failure of a creation a code. The server answers nearly all of them with status 500 or as a
+// failed operation, so the facts are looked up: whether the name is taken (perhaps by the machine's own instance, which
+// was made and could not be started), a limit of the project is reached, or something is missing that the class names.
 func (s *session) whyNotCreated(ctx context.Context, machine provider.Machine, failure error) error {
 	said := coded(failure)
 	if ctx.Err() != nil {
 		return said
 	}
 	if _, err := s.get(machine.Name); err == nil {
-		return provider.Errorf(provider.AlreadyExists, "project %s has an instance %s: %s", s.spec.Project, machine.Name, said.Message)
+		return provider.Errorf(
+			provider.AlreadyExists,
+			"project %s has an instance %s: %s",
+			s.spec.Project,
+			machine.Name,
+			said.Message,
+		)
 	}
 	switch {
 	case s.isFull():
@@ -156,7 +172,12 @@ func (s *session) lacks() string {
 }
 
 // Initialize implements driver.Initializer: it starts an instance that was made and could not be started.
-func (Driver) Initialize(ctx context.Context, class provider.Class, _ provider.Machine, instance provider.Instance) (provider.Instance, error) {
+func (Driver) Initialize(
+	ctx context.Context,
+	class provider.Class,
+	_ provider.Machine,
+	instance provider.Instance,
+) (provider.Instance, error) {
 	s, err := connect(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return provider.Instance{}, err
@@ -172,8 +193,14 @@ func (Driver) Initialize(ctx context.Context, class provider.Class, _ provider.M
 	return s.instanceOf(name)
 }
 
-// Delete implements driver.Driver. It stops the instance without waiting for its programs, and deletes it with its volumes.
-func (Driver) Delete(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) error {
+// Delete implements driver.Driver. It stops the instance without waiting for its programs, and deletes it with its
+// volumes.
+func (Driver) Delete(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	instance provider.Instance,
+) error {
 	s, err := connect(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return err
@@ -279,8 +306,8 @@ func (s *session) seen(i api.Instance) instance {
 	}
 }
 
-// providerID returns the provider ID of an instance. Its last part tells it from others of the same name, before and after it: it
-// is derived from the machine's UID. Instances of other programs do not have it.
+// providerID returns the provider ID of an instance. Its last part tells it from others of the same name, before and
+// after it: it is derived from the machine's UID. Instances of other programs do not have it.
 func (s *session) providerID(name, uid string) string {
 	id := "incus:///" + s.spec.Project + "/" + name
 	if uid == "" {
@@ -295,10 +322,20 @@ func (s *session) nameOf(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
 	if !ours || len(parts) < 2 || len(parts) > 3 || !isInstanceName(parts[1]) {
-		return "", provider.Errorf(provider.InvalidArgument, "provider ID %q is not of the form incus:///PROJECT/NAME/SUFFIX", providerID)
+		return "", provider.Errorf(
+			provider.InvalidArgument,
+			"provider ID %q is not of the form incus:///PROJECT/NAME/SUFFIX",
+			providerID,
+		)
 	}
 	if parts[0] != s.spec.Project {
-		return "", provider.Errorf(provider.InvalidArgument, "instance %s is in project %s, and the class's project is %s", parts[1], parts[0], s.spec.Project)
+		return "", provider.Errorf(
+			provider.InvalidArgument,
+			"instance %s is in project %s, and the class's project is %s",
+			parts[1],
+			parts[0],
+			s.spec.Project,
+		)
 	}
 	return parts[1], nil
 }
@@ -320,7 +357,8 @@ func refused(err error) error {
 	return coded(err)
 }
 
-// coded gives an error of the server a code, and keeps its words. The failure of an operation has no status: its code is Internal.
+// coded gives an error of the server a code, and keeps its words. The failure of an operation has no status: its code
+// is Internal.
 func coded(err error) *provider.Error {
 	status, has := api.StatusErrorMatch(err)
 	code := provider.Internal
@@ -391,11 +429,19 @@ func dial(ctx context.Context, endpoint string, arguments incus.ConnectionArgs) 
 		return server, nil
 	}
 	if arguments.TLSClientCert == "" || arguments.TLSClientKey == "" {
-		return nil, provider.Errorf(provider.Unauthenticated, "the Secret of the class has no keys %s and %s", keyOfClientCert, keyOfClientKey)
+		return nil, provider.Errorf(
+			provider.Unauthenticated,
+			"the Secret of the class has no keys %s and %s",
+			keyOfClientCert,
+			keyOfClientKey,
+		)
 	}
 	server, err := incus.ConnectIncusWithContext(ctx, endpoint, &arguments)
 	if err != nil { // nothing was sent yet: the certificate or the key is malformed
-		return nil, provider.Errorf(provider.Unauthenticated, "the certificate, the key or the server's certificate in the Secret of the class is malformed")
+		return nil, provider.Errorf(
+			provider.Unauthenticated,
+			"the certificate, the key or the server's certificate in the Secret of the class is malformed",
+		)
 	}
 	return server, nil
 }

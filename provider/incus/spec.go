@@ -20,8 +20,9 @@ import (
 const (
 	keyOfClientCert = "clientCert" // certificate that the server trusts (PEM); required unless the endpoint is a socket
 	keyOfClientKey  = "clientKey"  // its key (PEM)
-	keyOfServerCert = "serverCert" // certificate of the server (PEM), if no public authority has signed it: it must be this one
-	keyOfUserData   = "userData"   // user data of the instance
+	// certificate of the server (PEM), if no public authority has signed it: it must be this one
+	keyOfServerCert = "serverCert"
+	keyOfUserData   = "userData" // user data of the instance
 )
 
 // Spec is the providerSpec of a MachineClass.
@@ -30,14 +31,16 @@ type Spec struct {
 	Project  string `json:"project,omitempty"` // empty: default
 	Target   string `json:"target,omitempty"`  // member or @group of a cluster of servers; empty: the server chooses
 
-	Type     string                       `json:"type,omitempty"`     // container (default) or virtual-machine
-	Image    Image                        `json:"image"`              // required
-	Profiles []string                     `json:"profiles,omitempty"` // left out: the project's profile default; empty: none
-	Config   map[string]string            `json:"config,omitempty"`   // of the instance; no key under "user.millwright-"
+	Type  string `json:"type,omitempty"` // container (default) or virtual-machine
+	Image Image  `json:"image"`          // required
+	// left out: the project's profile default; empty: none
+	Profiles []string                     `json:"profiles,omitempty"`
+	Config   map[string]string            `json:"config,omitempty"` // of the instance; no key under "user.millwright-"
 	Devices  map[string]map[string]string `json:"devices,omitempty"`
 	Limits   Limits                       `json:"limits,omitzero"`
-	Network  string                       `json:"network,omitempty"` // network of the device eth0; empty: that of the profiles
-	Storage  Storage                      `json:"storage,omitzero"`
+	// network of the device eth0; empty: that of the profiles
+	Network string  `json:"network,omitempty"`
+	Storage Storage `json:"storage,omitzero"`
 }
 
 // Image names the image of instances: by alias or fingerprint, at the server itself or at another one.
@@ -69,11 +72,21 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 		var wrong *json.UnmarshalTypeError
 		switch {
 		case errors.As(err, &wrong):
-			return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec.%s: is %s, and must be %s", wrong.Field, wrong.Value, wrong.Type)
+			return Spec{}, provider.Errorf(
+				provider.InvalidArgument,
+				"providerSpec.%s: is %s, and must be %s",
+				wrong.Field,
+				wrong.Value,
+				wrong.Type,
+			)
 		case errors.Is(err, io.EOF):
 			return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec: is missing")
 		}
-		return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return Spec{}, provider.Errorf(
+			provider.InvalidArgument,
+			"providerSpec: %s",
+			strings.TrimPrefix(err.Error(), "json: "),
+		)
 	}
 	return spec, spec.validate()
 }
@@ -85,13 +98,25 @@ func (s Spec) validate() error {
 	})
 	switch {
 	case err != nil, endpoint.Scheme != "https" && endpoint.Scheme != "unix":
-		return provider.Errorf(provider.InvalidArgument, "providerSpec.endpoint: %q is neither https://HOST:PORT nor unix:///PATH", s.Endpoint)
+		return provider.Errorf(
+			provider.InvalidArgument,
+			"providerSpec.endpoint: %q is neither https://HOST:PORT nor unix:///PATH",
+			s.Endpoint,
+		)
 	case s.Type != string(api.InstanceTypeContainer) && s.Type != string(api.InstanceTypeVM):
-		return provider.Errorf(provider.InvalidArgument, "providerSpec.type: %q is neither container nor virtual-machine", s.Type)
+		return provider.Errorf(
+			provider.InvalidArgument,
+			"providerSpec.type: %q is neither container nor virtual-machine",
+			s.Type,
+		)
 	case (s.Image.Alias == "") == (s.Image.Fingerprint == ""):
 		return provider.Errorf(provider.InvalidArgument, "providerSpec.image: give an alias or a fingerprint")
 	case own >= 0:
-		return provider.Errorf(provider.InvalidArgument, "providerSpec.config.%s: is set by Millwright", slices.Sorted(maps.Keys(s.Config))[own])
+		return provider.Errorf(
+			provider.InvalidArgument,
+			"providerSpec.config.%s: is set by Millwright",
+			slices.Sorted(maps.Keys(s.Config))[own],
+		)
 	case s.Storage.Size != "" && s.Storage.Pool == "":
 		return provider.Errorf(provider.InvalidArgument, "providerSpec.storage.pool: is required with a size")
 	}
@@ -112,7 +137,11 @@ func parseLocation(raw json.RawMessage) Spec {
 func (s Spec) instance() api.InstancesPost {
 	post := api.InstancesPost{Type: api.InstanceType(s.Type), Start: true}
 	post.Source = api.InstanceSource{
-		Type: "image", Alias: s.Image.Alias, Fingerprint: s.Image.Fingerprint, Server: s.Image.Server, Protocol: s.Image.Protocol,
+		Type:        "image",
+		Alias:       s.Image.Alias,
+		Fingerprint: s.Image.Fingerprint,
+		Server:      s.Image.Server,
+		Protocol:    s.Image.Protocol,
 	}
 	if s.Image.Server != "" {
 		post.Source.Mode = "pull"

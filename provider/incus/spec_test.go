@@ -26,14 +26,26 @@ func TestASpecBecomesARequest(t *testing.T) {
 	assert.Nil(t, post.Profiles, "the project's default")
 	assert.Empty(t, post.Devices)
 
-	spec, err = ParseSpec(json.RawMessage(`{"endpoint":"unix:///run/incus.socket","project":"p","target":"a","type":"virtual-machine",
+	spec, err = ParseSpec(
+		json.RawMessage(`{"endpoint":"unix:///run/incus.socket","project":"p","target":"a","type":"virtual-machine",
 		"image":{"fingerprint":"ab","server":"https://images.example","protocol":"simplestreams"},"profiles":[],
 		"config":{"security.nesting":"true","limits.cpu":"1"},"limits":{"cpu":"2","memory":"4GiB"},"devices":{"gpu":{"type":"gpu"}},
-		"network":"mwbr0","storage":{"pool":"fast","size":"20GiB"}}`))
+		"network":"mwbr0","storage":{"pool":"fast","size":"20GiB"}}`),
+	)
 	require.NoError(t, err)
 	post = spec.instance()
 	assert.Equal(t, api.InstanceTypeVM, post.Type)
-	assert.Equal(t, api.InstanceSource{Type: "image", Fingerprint: "ab", Server: "https://images.example", Protocol: "simplestreams", Mode: "pull"}, post.Source)
+	assert.Equal(
+		t,
+		api.InstanceSource{
+			Type:        "image",
+			Fingerprint: "ab",
+			Server:      "https://images.example",
+			Protocol:    "simplestreams",
+			Mode:        "pull",
+		},
+		post.Source,
+	)
 	assert.Equal(t, []string{}, post.Profiles)
 	assert.Equal(t, api.ConfigMap{"security.nesting": "true", "limits.cpu": "2", "limits.memory": "4GiB"}, post.Config)
 	assert.Equal(t, api.DevicesMap{

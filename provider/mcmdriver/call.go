@@ -14,15 +14,21 @@ import (
 	"millwright/provider"
 )
 
-// How long MCM's controller waits before it calls the driver again after a code that it does not take for a passing one.
+// How long MCM's controller waits before it calls the driver again after a code that it does not take for a passing
+// one.
 const (
 	mediumRetry = 3 * time.Minute  // to create. Source: MediumRetry of MCM
 	longRetry   = 10 * time.Minute // to delete. Source: LongRetry of MCM
 )
 
-// ask makes one call of the driver and returns when the context ends, although drivers may ignore it: the call then goes on, and its
-// answer is lost. A panic of the driver is an error of code Internal.
-func ask[Q, A any](ctx context.Context, class provider.Class, method func(context.Context, Q) (*A, error), request Q) (*A, *refused) {
+// ask makes one call of the driver and returns when the context ends, although drivers may ignore it: the call then
+// goes on, and its answer is lost. A panic of the driver is an error of code Internal.
+func ask[Q, A any](
+	ctx context.Context,
+	class provider.Class,
+	method func(context.Context, Q) (*A, error),
+	request Q,
+) (*A, *refused) {
 	type outcome struct {
 		answer *A
 		err    error
@@ -56,8 +62,8 @@ func codeOf(r *refused) provider.Code {
 	return r.Code
 }
 
-// refusalOf reads code and message of a driver's error; nil for nil. A code within the error is read as MCM does, from the text, and an
-// error without one is Unknown.
+// refusalOf reads code and message of a driver's error; nil for nil. A code within the error is read as MCM does, from
+// the text, and an error without one is Unknown.
 func refusalOf(class provider.Class, err error) *refused {
 	if err == nil {
 		return nil
@@ -76,26 +82,34 @@ func refusalOf(class provider.Class, err error) *refused {
 	if r.Code <= provider.OK || r.Code > provider.NotInitialized {
 		r.Code = provider.Unknown
 	}
-	r.Message = strings.Join(strings.FieldsFunc(class.Secret.Redact(r.Message), func(c rune) bool { return c == '\n' || c == '\r' || c == '\t' }), " ")
+	r.Message = strings.Join(
+		strings.FieldsFunc(class.Secret.Redact(r.Message), func(c rune) bool { return c == '\n' || c == '\r' || c == '\t' }),
+		" ",
+	)
 	r.Message = cmp.Or(r.Message, "the driver gave no reason")
 	return r
 }
 
-// after returns the error for the adapter. The codes at which Millwright would wait for people tell it to ask again after some time,
-// as MCM does: drivers also use them for what passes.
+// after returns the error for the adapter. The codes at which Millwright would wait for people tell it to ask again
+// after some time, as MCM does: drivers also use them for what passes.
 func (r *refused) after(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {
-	case provider.InvalidArgument, provider.FailedPrecondition, provider.OutOfRange, provider.Unimplemented, provider.AlreadyExists,
-		provider.PermissionDenied, provider.Unauthenticated:
+	case provider.InvalidArgument,
+		provider.FailedPrecondition,
+		provider.OutOfRange,
+		provider.Unimplemented,
+		provider.AlreadyExists,
+		provider.PermissionDenied,
+		provider.Unauthenticated:
 		err.RetryAfter = wait
 	default: // backed off from
 	}
 	return &err
 }
 
-// creations are the create calls of the driver that run in this process. One whose caller has given up may still make an instance, so
-// no search is conclusive before it has ended. The zero value is valid.
+// creations are the create calls of the driver that run in this process. One whose caller has given up may still make
+// an instance, so no search is conclusive before it has ended. The zero value is valid.
 type creations struct {
 	mu      sync.Mutex
 	running map[string]int // by machine

@@ -19,12 +19,17 @@ import (
 
 // class returns a class as MCM's users have it; its cluster is a tag of the providerSpec.
 func class(t testing.TB, name, cluster string, change func(*ec2test.Spec)) provider.Class {
-	spec := ec2test.Spec{Region: "eu-west-1", Tags: map[string]string{"kubernetes.io/cluster/" + cluster: "1", "kubernetes.io/role/node": "1"}}
+	spec := ec2test.Spec{
+		Region: "eu-west-1",
+		Tags:   map[string]string{"kubernetes.io/cluster/" + cluster: "1", "kubernetes.io/role/node": "1"},
+	}
 	change(&spec)
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
 	return provider.Class{Namespace: "shop", Name: name, Provider: ec2test.Provider, Spec: raw, Secret: provider.Secret{
-		ec2test.SecretKeyID: []byte("AKIATEST0123456789"), ec2test.SecretAccessKey: []byte("test-secret-access-key"), ec2test.SecretUserData: []byte("#!/bin/boot"),
+		ec2test.SecretKeyID:     []byte("AKIATEST0123456789"),
+		ec2test.SecretAccessKey: []byte("test-secret-access-key"),
+		ec2test.SecretUserData:  []byte("#!/bin/boot"),
 	}}
 }
 
@@ -35,7 +40,8 @@ func withInitialize(s *ec2test.Spec) { s.SrcAndDstChecksEnabled = new(false) }
 // quick makes the waits for earlier creations short.
 func quick(window time.Duration) []mcmdriver.Option {
 	return []mcmdriver.Option{
-		mcmdriver.WithWindow(window), mcmdriver.WithAdapter(driver.WithRequestLife(20*time.Millisecond), driver.WithSearchInterval(5*time.Millisecond)),
+		mcmdriver.WithWindow(window),
+		mcmdriver.WithAdapter(driver.WithRequestLife(20*time.Millisecond), driver.WithSearchInterval(5*time.Millisecond)),
 	}
 }
 
@@ -84,7 +90,8 @@ func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance
 			d.Fail(method(m), status.Error(codes.Code(err.Code), err.Message))
 		},
 		Answers: func(m provider.Method, code provider.Code) bool {
-			return m == provider.MethodInstanceStatus && (code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)
+			return m == provider.MethodInstanceStatus &&
+				(code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)
 		},
 		Timeless: true,
 		Hang: func(m provider.Method) {

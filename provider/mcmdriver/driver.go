@@ -1,6 +1,7 @@
-// Package mcmdriver serves a driver of machine-controller-manager (MCM) as a provider: an existing driver, unchanged, becomes the
-// worker of a provider's queue. It builds MCM's objects from a class and a machine, calls the driver as MCM's controller does, and turns
-// the driver's codes into those of package provider. docs/provider.md says what a driver can promise.
+// Package mcmdriver serves a driver of machine-controller-manager (MCM) as a provider: an existing driver, unchanged,
+// becomes the worker of a provider's queue. It builds MCM's objects from a class and a machine, calls the driver as
+// MCM's controller does, and turns the driver's codes into those of package provider. docs/provider.md says what a
+// driver can promise.
 package mcmdriver
 
 import (
@@ -16,13 +17,13 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud that nobody has set one for. No cloud behind MCM's drivers documents a bound: EC2
-	// advises to begin with a couple of seconds and to go on for up to five minutes. Source of 5 s: after this time MCM itself looks
-	// again (ShortRetry), so that Millwright never decides on less than MCM does.
+	// defaultWindow is the consistency window of a cloud that nobody has set one for. No cloud behind MCM's drivers
+	// documents a bound: EC2 advises to begin with a couple of seconds and to go on for up to five minutes. Source of 5 s:
+	// after this time MCM itself looks again (ShortRetry), so that Millwright never decides on less than MCM does.
 	defaultWindow = 5 * time.Second
 
-	// searchInterval is the time between two searches for an earlier creation. Source: as defaultWindow; a cloud is not asked more often
-	// than by MCM.
+	// searchInterval is the time between two searches for an earlier creation. Source: as defaultWindow; a cloud is not
+	// asked more often than by MCM.
 	searchInterval = 5 * time.Second
 )
 
@@ -35,9 +36,9 @@ type settings struct {
 // Option changes how the driver is used.
 type Option func(*settings)
 
-// WithWindow sets the consistency window of the driver's cloud: how long after a create request the cloud's reads may not show the
-// instance. The default is 5 s. A creation that was broken off, and a deletion, wait so long for an instance to show; if a cloud is
-// slower, a creation that was broken off may be made twice.
+// WithWindow sets the consistency window of the driver's cloud: how long after a create request the cloud's reads may
+// not show the instance. The default is 5 s. A creation that was broken off, and a deletion, wait so long for an
+// instance to show; if a cloud is slower, a creation that was broken off may be made twice.
 func WithWindow(window time.Duration) Option {
 	return func(s *settings) { s.window = window }
 }
@@ -81,7 +82,11 @@ func (s *shim) Find(ctx context.Context, class provider.Class, machine provider.
 	}
 	instances, err := s.look(ctx, class, machine)
 	if err == nil && len(instances) == 0 && s.creations.run(machine) {
-		err = provider.Errorf(provider.Aborted, "an earlier create call of the driver for machine %s has not ended yet", machine.Name)
+		err = provider.Errorf(
+			provider.Aborted,
+			"an earlier create call of the driver for machine %s has not ended yet",
+			machine.Name,
+		)
 	}
 	return driver.Found{Instances: instances}, err
 }
@@ -92,10 +97,16 @@ func (s *shim) look(ctx context.Context, class provider.Class, machine provider.
 		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
 	})
 	one := func(state provider.State) []provider.Instance {
-		return []provider.Instance{{
-			ProviderID: answer.ProviderID, NodeName: answer.NodeName, MachineName: machine.Name, Addresses: addressesOf(answer.Addresses),
-			State: state, LastKnownState: machine.LastKnownState,
-		}}
+		return []provider.Instance{
+			{
+				ProviderID:     answer.ProviderID,
+				NodeName:       answer.NodeName,
+				MachineName:    machine.Name,
+				Addresses:      addressesOf(answer.Addresses),
+				State:          state,
+				LastKnownState: machine.LastKnownState,
+			},
+		}
 	}
 	switch code := codeOf(refusal); {
 	case code == provider.OK && answer != nil:
@@ -112,10 +123,15 @@ func (s *shim) look(ctx context.Context, class provider.Class, machine provider.
 	return nil, refusal.after(mediumRetry)
 }
 
-// lookInList returns the instances of the list that have the machine's name or its provider ID. It returns the refusal of the status if
-// the driver has no list, or one that does not show what the status has seen. A list has no names of nodes: drivers without a status
-// name the node as the machine.
-func (s *shim) lookInList(ctx context.Context, class provider.Class, machine provider.Machine, status *refused) ([]provider.Instance, error) {
+// lookInList returns the instances of the list that have the machine's name or its provider ID. It returns the refusal
+// of the status if the driver has no list, or one that does not show what the status has seen. A list has no names of
+// nodes: drivers without a status name the node as the machine.
+func (s *shim) lookInList(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	status *refused,
+) ([]provider.Instance, error) {
 	listed, refusal := s.list(ctx, class)
 	switch {
 	case codeOf(refusal) == provider.Unimplemented:
@@ -136,9 +152,14 @@ func (s *shim) lookInList(ctx context.Context, class provider.Class, machine pro
 	return found, nil
 }
 
-// Create implements driver.Driver. As MCM does, it initializes the instance next. If that fails, the instance is Uninitialized, and the
-// caller asks for it again; an instance of a driver without such a step is not.
-func (s *shim) Create(ctx context.Context, class provider.Class, machine provider.Machine, _ driver.Request) (provider.Instance, error) {
+// Create implements driver.Driver. As MCM does, it initializes the instance next. If that fails, the instance is
+// Uninitialized, and the caller asks for it again; an instance of a driver without such a step is not.
+func (s *shim) Create(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	_ driver.Request,
+) (provider.Instance, error) {
 	end := s.creations.begin(machine)
 	create := func(ctx context.Context, request *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 		defer end() // also if nobody waits any more
@@ -151,7 +172,10 @@ func (s *shim) Create(ctx context.Context, class provider.Class, machine provide
 		answer = &mcm.CreateMachineResponse{}
 	}
 	made := provider.Instance{
-		ProviderID: answer.ProviderID, NodeName: answer.NodeName, MachineName: machine.Name, Addresses: addressesOf(answer.Addresses),
+		ProviderID:     answer.ProviderID,
+		NodeName:       answer.NodeName,
+		MachineName:    machine.Name,
+		Addresses:      addressesOf(answer.Addresses),
 		LastKnownState: answer.LastKnownState,
 	}
 	if refusal != nil {
@@ -169,7 +193,12 @@ func (s *shim) Create(ctx context.Context, class provider.Class, machine provide
 }
 
 // Initialize implements driver.Initializer.
-func (s *shim) Initialize(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) (provider.Instance, error) {
+func (s *shim) Initialize(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	instance provider.Instance,
+) (provider.Instance, error) {
 	machine.ProviderID = instance.ProviderID
 	answer, refusal := ask(ctx, class, s.mcm.InitializeMachine, &mcm.InitializeMachineRequest{
 		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
@@ -179,15 +208,21 @@ func (s *shim) Initialize(ctx context.Context, class provider.Class, machine pro
 	}
 	instance.State = ""
 	if answer != nil {
-		instance.ProviderID, instance.NodeName = cmp.Or(answer.ProviderID, instance.ProviderID), cmp.Or(answer.NodeName, instance.NodeName)
+		instance.ProviderID = cmp.Or(answer.ProviderID, instance.ProviderID)
+		instance.NodeName = cmp.Or(answer.NodeName, instance.NodeName)
 		instance.Addresses = append(instance.Addresses, addressesOf(answer.Addresses)...)
 	}
 	return instance, nil
 }
 
-// Delete implements driver.Driver. Unlike other drivers, those of MCM read the class's spec. What they return as LastKnownState is
-// not kept.
-func (s *shim) Delete(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) error {
+// Delete implements driver.Driver. Unlike other drivers, those of MCM read the class's spec. What they return as
+// LastKnownState is not kept.
+func (s *shim) Delete(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	instance provider.Instance,
+) error {
 	machine.ProviderID, machine.Name = instance.ProviderID, cmp.Or(machine.Name, instance.MachineName)
 	_, refusal := ask(ctx, class, s.mcm.DeleteMachine, &mcm.DeleteMachineRequest{
 		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
@@ -198,8 +233,8 @@ func (s *shim) Delete(ctx context.Context, class provider.Class, machine provide
 	return nil
 }
 
-// List implements driver.Driver. The cluster is part of the class, in MCM: a driver lists all instances of the class's cluster, also
-// those of other classes.
+// List implements driver.Driver. The cluster is part of the class, in MCM: a driver lists all instances of the class's
+// cluster, also those of other classes.
 func (s *shim) List(ctx context.Context, class provider.Class, _ string) ([]provider.Instance, error) {
 	listed, refusal := s.list(ctx, class)
 	if refusal != nil {
@@ -209,7 +244,12 @@ func (s *shim) List(ctx context.Context, class provider.Class, _ string) ([]prov
 }
 
 func (s *shim) list(ctx context.Context, class provider.Class) ([]provider.Instance, *refused) {
-	answer, refusal := ask(ctx, class, s.mcm.ListMachines, &mcm.ListMachinesRequest{MachineClass: classOf(class), Secret: secretOf(class)})
+	answer, refusal := ask(
+		ctx,
+		class,
+		s.mcm.ListMachines,
+		&mcm.ListMachinesRequest{MachineClass: classOf(class), Secret: secretOf(class)},
+	)
 	if refusal != nil || answer == nil {
 		return nil, refusal
 	}
@@ -220,16 +260,20 @@ func (s *shim) list(ctx context.Context, class provider.Class) ([]provider.Insta
 	return instances, nil
 }
 
-// VolumeIDs implements driver.VolumeNamer. Volumes that are not of CSI are left out: a provider.Volume does not say of which cloud they are.
+// VolumeIDs implements driver.VolumeNamer. Volumes that are not of CSI are left out: a provider.Volume does not say of
+// which cloud they are.
 func (s *shim) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
 	request := &mcm.GetVolumeIDsRequest{}
 	for _, v := range volumes {
 		if v.CSIDriver == "" {
 			continue
 		}
-		request.PVSpecs = append(request.PVSpecs, &corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-			CSI: &corev1.CSIPersistentVolumeSource{Driver: v.CSIDriver, VolumeHandle: v.Handle},
-		}})
+		request.PVSpecs = append(
+			request.PVSpecs,
+			&corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: v.CSIDriver, VolumeHandle: v.Handle},
+			}},
+		)
 	}
 	answer, refusal := ask(ctx, provider.Class{}, s.mcm.GetVolumeIDs, request)
 	switch {

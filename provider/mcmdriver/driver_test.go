@@ -36,7 +36,10 @@ func (s *scripted) CreateMachine(ctx context.Context, r *mcm.CreateMachineReques
 	return s.create(ctx, r)
 }
 
-func (s *scripted) InitializeMachine(_ context.Context, r *mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error) {
+func (s *scripted) InitializeMachine(
+	_ context.Context,
+	r *mcm.InitializeMachineRequest,
+) (*mcm.InitializeMachineResponse, error) {
 	if s.initialize == nil {
 		return nil, errUnimplemented
 	}
@@ -47,7 +50,10 @@ func (s *scripted) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest)
 	return s.remove(r)
 }
 
-func (s *scripted) GetMachineStatus(_ context.Context, r *mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+func (s *scripted) GetMachineStatus(
+	_ context.Context,
+	r *mcm.GetMachineStatusRequest,
+) (*mcm.GetMachineStatusResponse, error) {
 	if s.status == nil {
 		return nil, errUnimplemented
 	}
@@ -84,23 +90,43 @@ func refusal(t *testing.T, err error) *provider.Error {
 func TestWhatTheDriverGets(t *testing.T) {
 	class := class(t, "pool", "prod", plain)
 	var got *mcm.CreateMachineRequest
-	d := &scripted{status: absent, create: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-		got = r
-		r.Secret.Data[ec2test.SecretUserData][0] = 'x' // drivers may change what they get
-		return &mcm.CreateMachineResponse{ProviderID: "aws:///eu/i-1", NodeName: "n", LastKnownState: "made", Addresses: []corev1.NodeAddress{{Type: "InternalIP", Address: "10.0.0.1"}}}, nil
-	}}
+	d := &scripted{
+		status: absent,
+		create: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+			got = r
+			r.Secret.Data[ec2test.SecretUserData][0] = 'x' // drivers may change what they get
+			return &mcm.CreateMachineResponse{
+				ProviderID:     "aws:///eu/i-1",
+				NodeName:       "n",
+				LastKnownState: "made",
+				Addresses:      []corev1.NodeAddress{{Type: "InternalIP", Address: "10.0.0.1"}},
+			}, nil
+		},
+	}
 	m := machine()
 	m.LastKnownState, m.NodeAnnotations = "before", map[string]string{ec2test.PlacementAnnotation: "{}"}
 	made, err := mcmdriver.New(d).CreateInstance(t.Context(), class, m)
 	require.NoError(t, err)
 	assert.Equal(t, provider.Instance{
-		ProviderID: "aws:///eu/i-1", NodeName: "n", MachineName: "m", LastKnownState: "made", Addresses: []provider.Address{{Type: "InternalIP", Address: "10.0.0.1"}},
+		ProviderID:     "aws:///eu/i-1",
+		NodeName:       "n",
+		MachineName:    "m",
+		LastKnownState: "made",
+		Addresses:      []provider.Address{{Type: "InternalIP", Address: "10.0.0.1"}},
 	}, made)
-	assert.Equal(t, []string{"shop", "m", "uid-m"}, []string{got.Machine.Namespace, got.Machine.Name, string(got.Machine.UID)})
+	assert.Equal(
+		t,
+		[]string{"shop", "m", "uid-m"},
+		[]string{got.Machine.Namespace, got.Machine.Name, string(got.Machine.UID)},
+	)
 	assert.Equal(t, []string{"MachineClass", "pool"}, []string{got.Machine.Spec.Class.Kind, got.Machine.Spec.Class.Name})
 	assert.Equal(t, "before", got.Machine.Status.LastKnownState)
 	assert.Equal(t, m.NodeAnnotations, got.Machine.Spec.NodeTemplateSpec.Annotations)
-	assert.Equal(t, []string{"shop", "pool", "AWS"}, []string{got.MachineClass.Namespace, got.MachineClass.Name, got.MachineClass.Provider})
+	assert.Equal(
+		t,
+		[]string{"shop", "pool", "AWS"},
+		[]string{got.MachineClass.Namespace, got.MachineClass.Name, got.MachineClass.Provider},
+	)
 	assert.JSONEq(t, string(class.Spec), string(got.MachineClass.ProviderSpec.Raw))
 	assert.Len(t, got.Secret.Data, 3)
 	assert.Equal(t, "#!/bin/boot", string(class.Secret[ec2test.SecretUserData]))
@@ -130,9 +156,12 @@ func TestErrorsOfADriver(t *testing.T) {
 		"without a message": {status.Error(codes.Internal, ""), provider.Internal, "the driver gave no reason", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &scripted{status: absent, create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-				return nil, row.err
-			}}
+			d := &scripted{
+				status: absent,
+				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+					return nil, row.err
+				},
+			}
 			class := class(t, "pool", "prod", plain)
 			class.Secret["pem"] = []byte("-----BEGIN-----\nAQAB\n-----END-----\n")
 			_, err := mcmdriver.New(d).CreateInstance(t.Context(), class, machine())
@@ -156,9 +185,12 @@ func TestADeletionIsTriedAgainAfterTenMinutes(t *testing.T) {
 
 // MCM stores what a failed creation returns as LastKnownState, and passes it to the next one.
 func TestAFailedCreationKeepsItsState(t *testing.T) {
-	d := &scripted{status: absent, create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-		return &mcm.CreateMachineResponse{LastKnownState: "disk-1 exists"}, status.Error(codes.Internal, "no interface")
-	}}
+	d := &scripted{
+		status: absent,
+		create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+			return &mcm.CreateMachineResponse{LastKnownState: "disk-1 exists"}, status.Error(codes.Internal, "no interface")
+		},
+	}
 	made, err := mcmdriver.New(d).CreateInstance(t.Context(), class(t, "pool", "prod", plain), machine())
 	require.Error(t, err)
 	assert.Equal(t, "disk-1 exists", made.LastKnownState)
@@ -178,9 +210,13 @@ func TestInitializeAfterCreate(t *testing.T) {
 		}, provider.Instance{ProviderID: "id", NodeName: "n", MachineName: "m", State: provider.Uninitialized}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &scripted{status: absent, initialize: row.initialize, create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-				return &mcm.CreateMachineResponse{ProviderID: "id", NodeName: "n"}, nil
-			}}
+			d := &scripted{
+				status:     absent,
+				initialize: row.initialize,
+				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+					return &mcm.CreateMachineResponse{ProviderID: "id", NodeName: "n"}, nil
+				},
+			}
 			made, err := mcmdriver.New(d).CreateInstance(t.Context(), class(t, "pool", "prod", plain), machine())
 			require.NoError(t, err)
 			assert.Equal(t, row.want, made)
@@ -220,8 +256,8 @@ func TestAPanicOfADriver(t *testing.T) {
 	assert.Contains(t, r.Message, "the driver panicked: nil map")
 }
 
-// A create call that ignores its context goes on when its caller has given up. Until it ends, the machine gets no other one, and no
-// deletion is told that there is no instance.
+// A create call that ignores its context goes on when its caller has given up. Until it ends, the machine gets no other
+// one, and no deletion is told that there is no instance.
 func TestACreationThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
@@ -246,8 +282,8 @@ func TestACreationThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// A worker dies after its create request, before it has recorded the instance. The next one finds it by its name if the cloud shows it
-// within the window; if the cloud is slower there are two, and the status says so.
+// A worker dies after its create request, before it has recorded the instance. The next one finds it by its name if the
+// cloud shows it within the window; if the cloud is slower there are two, and the status says so.
 func TestACreatorThatDies(t *testing.T) {
 	for name, row := range map[string]struct {
 		shows time.Duration
@@ -261,7 +297,12 @@ func TestACreatorThatDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{Consistency: row.shows}
-				_, err := cloud.RunInstances(ec2test.Instance{Tags: map[string]string{"Name": "m", "kubernetes.io/cluster/prod": "1", "kubernetes.io/role/node": "1"}}) // by the one that died
+				// by the one that died
+				_, err := cloud.RunInstances(
+					ec2test.Instance{
+						Tags: map[string]string{"Name": "m", "kubernetes.io/cluster/prod": "1", "kubernetes.io/role/node": "1"},
+					},
+				)
 				require.NoError(t, err)
 				m := machine()
 				m.NeverTried = false
@@ -287,7 +328,11 @@ func TestACreatorThatDies(t *testing.T) {
 
 // The options reach the adapter.
 func TestOptions(t *testing.T) {
-	p := mcmdriver.New(&scripted{}, mcmdriver.WithWindow(time.Minute), mcmdriver.WithAdapter(driver.WithRequestLife(time.Minute)))
+	p := mcmdriver.New(
+		&scripted{},
+		mcmdriver.WithWindow(time.Minute),
+		mcmdriver.WithAdapter(driver.WithRequestLife(time.Minute)),
+	)
 	traits, err := p.Traits(t.Context(), provider.Class{})
 	require.NoError(t, err)
 	assert.Equal(t, provider.Traits{Named: true, Window: time.Minute}, traits)

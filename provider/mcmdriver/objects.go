@@ -15,8 +15,8 @@ import (
 // classKind is the kind of all classes. Source: MCM.
 const classKind = "MachineClass"
 
-// classOf returns the MachineClass of a request: what drivers read of it. Each request gets objects of its own, which a driver may
-// change.
+// classOf returns the MachineClass of a request: what drivers read of it. Each request gets objects of its own, which a
+// driver may change.
 func classOf(class provider.Class) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
 		ObjectMeta:   metav1.ObjectMeta{Namespace: class.Namespace, Name: class.Name},
@@ -27,7 +27,9 @@ func classOf(class provider.Class) *v1alpha1.MachineClass {
 
 // machineOf returns the Machine of a request.
 func machineOf(class provider.Class, m provider.Machine) *v1alpha1.Machine {
-	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)}}
+	machine := &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)},
+	}
 	machine.Spec.Class = v1alpha1.ClassSpec{Kind: classKind, Name: class.Name}
 	machine.Spec.ProviderID = m.ProviderID
 	machine.Spec.NodeTemplateSpec.Annotations = m.NodeAnnotations

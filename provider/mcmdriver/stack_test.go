@@ -43,8 +43,8 @@ const (
 	// urlVariable tells a process of this binary to be the provider's worker, and where EC2 is.
 	urlVariable = "TEST_EC2_URL"
 
-	// The cloud shows an instance after consistency. The window in the traits of the worker is longer. Where a create request never
-	// arrives, the next attempt waits for life and window: 20 s by default.
+	// The cloud shows an instance after consistency. The window in the traits of the worker is longer. Where a create
+	// request never arrives, the next attempt waits for life and window: 20 s by default.
 	consistency = 200 * time.Millisecond
 	window      = time.Second
 	life        = 3 * time.Second
@@ -80,8 +80,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// region is EC2 at an HTTP address. Of the first six instances that it is asked to make, two are made; of two it gives no answer; one
-// is made when the worker has been killed; and one never, because its request is lost.
+// region is EC2 at an HTTP address. Of the first six instances that it is asked to make, two are made; of two it gives
+// no answer; one is made when the worker has been killed; and one never, because its request is lost.
 type region struct {
 	*ec2test.Cloud
 
@@ -137,15 +137,25 @@ func (e *region) live() map[string]string {
 	return live
 }
 
-// nodes makes each instance join the cluster, and takes the Node of a terminated one away, as a cloud controller manager does.
+// nodes makes each instance join the cluster, and takes the Node of a terminated one away, as a cloud controller
+// manager does.
 func nodes(t *testing.T) {
 	kubelets, err := cloud.NewKubeNodes(r.Stack.Kubeconfig(component.Test))
 	require.NoError(t, err)
 	ec2.Changed = func(i ec2test.Instance) {
-		instance := virtual.Instance{ProviderID: ec2test.ProviderID("eu-west-1", i.ID), NodeName: i.PrivateDNSName, Address: "10.250.0.1"}
+		instance := virtual.Instance{
+			ProviderID: ec2test.ProviderID("eu-west-1", i.ID),
+			NodeName:   i.PrivateDNSName,
+			Address:    "10.250.0.1",
+		}
 		var err error
 		if i.State == ec2test.StateRunning {
-			err = kubelets.Register(context.Background(), instance, virtual.Spec{Region: "eu-west-1", Zone: "eu-west-1a", InstanceType: "m5.large"}, false)
+			err = kubelets.Register(
+				context.Background(),
+				instance,
+				virtual.Spec{Region: "eu-west-1", Zone: "eu-west-1a", InstanceType: "m5.large"},
+				false,
+			)
 		} else {
 			_, err = kubelets.Remove(context.Background(), instance)
 		}
@@ -166,8 +176,8 @@ func mayReadSecrets(t *testing.T) {
 	}
 }
 
-// A MachineDeployment of MCM's users, whose class names a driver of MCM: it is made while the worker is killed, rolled, scaled down
-// and deleted. Each machine has one instance, and none is left.
+// A MachineDeployment of MCM's users, whose class names a driver of MCM: it is made while the worker is killed, rolled,
+// scaled down and deleted. Each machine has one instance, and none is left.
 func TestAPoolOfADriverOfMCM(t *testing.T) {
 	_, err := r.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
@@ -177,7 +187,9 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	p := r.Pool(t, namespace, pool, 6, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.Class.Name = "pool-aws"
 		d.Spec.Template.Spec.NodeTemplateSpec.Annotations = map[string]string{ec2test.PlacementAnnotation: placement}
-		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &all}}
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
+			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &all},
+		}
 	})
 
 	rig.Eventually(t, "six create requests, of which four have made an instance and two are answered", func() (bool, any) {
@@ -188,7 +200,13 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 			}
 		}
 		made := len(ec2.All())
-		return ec2.requests() == 6 && made == 4 && recorded == 2, fmt.Sprintf("%d requests, %d instances, %d of them on record", ec2.requests(), made, recorded)
+		return ec2.requests() == 6 && made == 4 &&
+				recorded == 2, fmt.Sprintf(
+				"%d requests, %d instances, %d of them on record",
+				ec2.requests(),
+				made,
+				recorded,
+			)
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
 	close(ec2.killed)
@@ -226,7 +244,8 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	theWorkersRequests(t)
 }
 
-// eachHasOne requires that each machine has one instance, which has its name, and that there is no other one. It returns them as live.
+// eachHasOne requires that each machine has one instance, which has its name, and that there is no other one. It
+// returns them as live.
 func eachHasOne(t *testing.T, p *rig.Pool) map[string]string {
 	t.Helper()
 	recorded := map[string]string{}
@@ -250,6 +269,11 @@ func theWorkersRequests(t *testing.T) {
 	t.Logf("requests for Machines: %v", counts)
 	require.GreaterOrEqual(t, counts["get "+namespace], 12, "one for each creation")
 	for _, metric := range []string{"millwright_provider_requests_total", "millwright_provider_request_duration_seconds_count"} {
-		require.Greater(t, r.Metric(t, component.ProviderWorker, metric), r.Metric(t, component.ProviderWorker, "millwright_provider_calls_total"), metric)
+		require.Greater(
+			t,
+			r.Metric(t, component.ProviderWorker, metric),
+			r.Metric(t, component.ProviderWorker, "millwright_provider_calls_total"),
+			metric,
+		)
 	}
 }

@@ -24,16 +24,23 @@ type session struct {
 	token string
 }
 
-// open returns a session for a class. It returns Unauthenticated, without a request, if the class's Secret has no token.
+// open returns a session for a class. It returns Unauthenticated, without a request, if the class's Secret has no
+// token.
 func (d *Driver) open(class provider.Class) (*session, error) {
 	token := strings.TrimSpace(string(class.Secret[SecretToken]))
 	if token == "" {
-		return nil, provider.Errorf(provider.Unauthenticated, "the secret of machine class %s has no key %q", classTag(class), SecretToken)
+		return nil, provider.Errorf(
+			provider.Unauthenticated,
+			"the secret of machine class %s has no key %q",
+			classTag(class),
+			SecretToken,
+		)
 	}
 	return &session{Driver: d, token: token}, nil
 }
 
-// read reads the instances of a query, all pages. The clock is that of the first page: what a later page shows is at least as new.
+// read reads the instances of a query, all pages. The clock is that of the first page: what a later page shows is at
+// least as new.
 func (s *session) read(ctx context.Context, path string, query url.Values) (driver.Found, error) {
 	var found driver.Found
 	for {
@@ -98,7 +105,11 @@ func refusal(answer *http.Response) error {
 	if told.Reason == ReasonExpired {
 		return driver.Expired(told.Message)
 	}
-	return &provider.Error{Code: provider.ParseCode(told.Code), Message: told.Message, RetryAfter: time.Duration(told.RetryAfter)}
+	return &provider.Error{
+		Code:       provider.ParseCode(told.Code),
+		Message:    told.Message,
+		RetryAfter: time.Duration(told.RetryAfter),
+	}
 }
 
 // unreachable is the error of a failed connection.

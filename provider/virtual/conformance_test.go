@@ -30,10 +30,14 @@ func TestConformance(t *testing.T) {
 		asItComes:               func(*admin.Behaviour) {},
 		"without client tokens": func(b *admin.Behaviour) { b.ClientTokens = false },
 		"stale reads, without client tokens": func(b *admin.Behaviour) {
-			b.ClientTokens, b.Staleness, b.AcceptLatency = false, virtual.Duration(20*time.Millisecond), virtual.Duration(10*time.Millisecond)
+			b.ClientTokens = false
+			b.Staleness = virtual.Duration(20 * time.Millisecond)
+			b.AcceptLatency = virtual.Duration(10 * time.Millisecond)
 		},
 		"names of its own for nodes, initialised later": func(b *admin.Behaviour) {
-			b.OwnNodeNames, b.BootLatency, b.NodeInit = true, virtual.Duration(20*time.Millisecond), virtual.Duration(time.Second)
+			b.OwnNodeNames = true
+			b.BootLatency = virtual.Duration(20 * time.Millisecond)
+			b.NodeInit = virtual.Duration(time.Second)
 		},
 		"pages of two":                        func(b *admin.Behaviour) { b.PageSize = 2 },
 		"instances that are gone linger":      func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Hour) },

@@ -173,8 +173,8 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 	}
 }
 
-// A process that was frozen between its lookup and its request, or a network that delayed the request, must not create a second
-// instance after another process has taken over.
+// A process that was frozen between its lookup and its request, or a network that delayed the request, must not create
+// a second instance after another process has taken over.
 func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)

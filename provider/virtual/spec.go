@@ -21,7 +21,8 @@ type Spec struct {
 
 	// How the cloud behaves for instances of this class. Left out means the cloud's run-time setting.
 	CreateLatency *Duration `json:"createLatency,omitempty"` // until the create call answers; the instance is pending
-	CreateSpread  *Duration `json:"createSpread,omitempty"`  // by how much more or less createLatency an instance has, evenly, by its name; left out means none
+	// by how much more or less createLatency an instance has, evenly, by its name; left out means none
+	CreateSpread  *Duration `json:"createSpread,omitempty"`
 	BootLatency   *Duration `json:"bootLatency,omitempty"`   // from the instance running until its Node registers
 	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // from the delete call until the instance is gone
 
@@ -50,8 +51,8 @@ func DefaultCapacity() Capacity {
 	return Capacity{"cpu": "4", "memory": "16Gi", "pods": "110"}
 }
 
-// ParseSpec parses a providerSpec. The error has code InvalidArgument and names the field that is unknown, invalid, or required
-// and missing.
+// ParseSpec parses a providerSpec. The error has code InvalidArgument and names the field that is unknown, invalid, or
+// required and missing.
 func ParseSpec(raw json.RawMessage) (Spec, error) {
 	var given map[string]json.RawMessage
 	if len(raw) > 0 {
@@ -77,9 +78,18 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 // fields maps each JSON name to its field.
 func (s *Spec) fields() map[string]any {
 	return map[string]any{
-		"region": &s.Region, "zone": &s.Zone, "instanceType": &s.InstanceType, "image": &s.Image, "capacity": &s.Capacity,
-		"createLatency": &s.CreateLatency, "createSpread": &s.CreateSpread, "bootLatency": &s.BootLatency, "deleteLatency": &s.DeleteLatency,
-		"neverBoots": &s.NeverBoots, "initialize": &s.Initialize, "quota": &s.Quota,
+		"region":        &s.Region,
+		"zone":          &s.Zone,
+		"instanceType":  &s.InstanceType,
+		"image":         &s.Image,
+		"capacity":      &s.Capacity,
+		"createLatency": &s.CreateLatency,
+		"createSpread":  &s.CreateSpread,
+		"bootLatency":   &s.BootLatency,
+		"deleteLatency": &s.DeleteLatency,
+		"neverBoots":    &s.NeverBoots,
+		"initialize":    &s.Initialize,
+		"quota":         &s.Quota,
 	}
 }
 

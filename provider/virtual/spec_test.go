@@ -52,7 +52,9 @@ func TestParseSpecNamesTheFieldThatIsWrong(t *testing.T) {
 
 func TestCapacityIsCheckedByTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := process(startCloud(t)).CreateInstance(t.Context(), class("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}), untried())
+		_, err := process(
+			startCloud(t),
+		).CreateInstance(t.Context(), class("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}), untried())
 		require.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
 		assert.ErrorContains(t, err, `capacity.cpu: "many" is not a quantity`)
 	})

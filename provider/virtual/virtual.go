@@ -1,6 +1,6 @@
-// Package virtual is the client of virtualcloud, the simulated cloud of the devstack, over HTTP. The provider activities call
-// it as they would call a real cloud's package, and it is written like one: it knows only the cloud's API, which wire.go
-// defines for both sides. It creates no Node objects; the cloud does.
+// Package virtual is the client of virtualcloud, the simulated cloud of the devstack, over HTTP. The provider
+// activities call it as they would call a real cloud's package, and it is written like one: it knows only the cloud's
+// API, which wire.go defines for both sides. It creates no Node objects; the cloud does.
 package virtual
 
 import (
@@ -46,7 +46,9 @@ func over(network http.RoundTripper, address string, options ...driver.Option) *
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
-	return driver.New(&Driver{address: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: network}}, options...)
+	return driver.New(
+		&Driver{address: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: network}},
+		options...)
 }
 
 // Traits implements driver.Driver. They are read each time, since the cloud may change them.
@@ -66,8 +68,8 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 	return traits, nil
 }
 
-// Find implements driver.Driver: one request for the UID and the name, and one for the provider ID if no instance has the UID (a
-// Machine that was restored from a backup has a new UID and its old instance).
+// Find implements driver.Driver: one request for the UID and the name, and one for the provider ID if no instance has
+// the UID (a Machine that was restored from a backup has a new UID and its old instance).
 func (d *Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
 	s, err := d.open(class)
 	if err != nil {
@@ -91,7 +93,12 @@ func (d *Driver) Find(ctx context.Context, class provider.Class, machine provide
 }
 
 // Create implements driver.Driver.
-func (d *Driver) Create(ctx context.Context, class provider.Class, machine provider.Machine, request driver.Request) (provider.Instance, error) {
+func (d *Driver) Create(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	request driver.Request,
+) (provider.Instance, error) {
 	s, err := d.open(class)
 	if err != nil {
 		return provider.Instance{}, err
@@ -112,8 +119,14 @@ func (d *Driver) Create(ctx context.Context, class provider.Class, machine provi
 	return fromWire(made), err
 }
 
-// Initialize implements driver.Initializer. It may be called again; Unimplemented if the instance's class has no such step.
-func (d *Driver) Initialize(ctx context.Context, class provider.Class, _ provider.Machine, instance provider.Instance) (provider.Instance, error) {
+// Initialize implements driver.Initializer. It may be called again; Unimplemented if the instance's class has no such
+// step.
+func (d *Driver) Initialize(
+	ctx context.Context,
+	class provider.Class,
+	_ provider.Machine,
+	instance provider.Instance,
+) (provider.Instance, error) {
 	s, err := d.open(class)
 	if err != nil {
 		return provider.Instance{}, err
@@ -128,7 +141,12 @@ func (d *Driver) Initialize(ctx context.Context, class provider.Class, _ provide
 }
 
 // Delete implements driver.Driver. The cloud refuses it if the instance belongs to another cluster.
-func (d *Driver) Delete(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) error {
+func (d *Driver) Delete(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	instance provider.Instance,
+) error {
 	s, err := d.open(class)
 	if err != nil {
 		return err
@@ -221,7 +239,11 @@ func parseProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "virtual:///")
 	_, id, two := strings.Cut(rest, "/")
 	if !ours || !two || !strings.HasPrefix(id, "i-") {
-		return "", provider.Errorf(provider.InvalidArgument, "provider ID %q is not of the form virtual:///REGION/i-N", providerID)
+		return "", provider.Errorf(
+			provider.InvalidArgument,
+			"provider ID %q is not of the form virtual:///REGION/i-N",
+			providerID,
+		)
 	}
 	return id, nil
 }

@@ -7,9 +7,12 @@ import (
 
 // Paths of the cloud's API. Every request carries "Authorization: Bearer TOKEN".
 const (
-	PathInstances = "/v1/instances" // POST creates; GET lists ?cluster=&class=&page=; POST {id}/initialize; DELETE {id}?cluster=
-	PathLookup    = "/v1/lookup"    // GET ?id= or ?cluster=&uid=; with &machine=&class= also an instance of that name without a UID, if none has the UID; &page=
-	PathLimits    = "/v1/limits"    // GET
+	// POST creates; GET lists ?cluster=&class=&page=; POST {id}/initialize; DELETE {id}?cluster=
+	PathInstances = "/v1/instances"
+	// GET ?id= or ?cluster=&uid=; with &machine=&class= also an instance of that name without a UID, if none has the UID;
+	// &page=
+	PathLookup = "/v1/lookup"
+	PathLimits = "/v1/limits" // GET
 )
 
 // Tags are what an instance stores about its machine.
@@ -20,8 +23,8 @@ type Tags struct {
 	MachineUID string `json:"machineUID"`
 }
 
-// CreateRequest requests one instance. Without a client token, or if the cloud ignores tokens, each accepted request creates
-// another instance, as RunInstances of EC2 does.
+// CreateRequest requests one instance. Without a client token, or if the cloud ignores tokens, each accepted request
+// creates another instance, as RunInstances of EC2 does.
 type CreateRequest struct {
 	Name     string `json:"name"` // of the instance and of its Node
 	Tags     Tags   `json:"tags"`
@@ -31,9 +34,9 @@ type CreateRequest struct {
 	// ClientToken makes the request idempotent for as long as its instance exists: the same token returns that instance.
 	ClientToken string `json:"clientToken,omitempty"`
 
-	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). It bounds how long
-	// a request can be delayed by a network or a frozen process and still take effect, as the expiry of a signed request does
-	// in real clouds. Zero means no bound.
+	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). It bounds how
+	// long a request can be delayed by a network or a frozen process and still take effect, as the expiry of a signed
+	// request does in real clouds. Zero means no bound.
 	NotAfter time.Time `json:"notAfter,omitzero"`
 }
 
@@ -59,12 +62,13 @@ type Instance struct {
 	Created     time.Time `json:"created"`
 }
 
-// ReadAnswer answers list and lookup. Items may be older than the truth by the staleness in Limits.ConsistencyWindow; Now is
-// the cloud's clock when it answered and is never stale.
+// ReadAnswer answers list and lookup. Items may be older than the truth by the staleness in Limits.ConsistencyWindow;
+// Now is the cloud's clock when it answered and is never stale.
 type ReadAnswer struct {
 	Now   time.Time  `json:"now"`
-	Items []Instance `json:"items"`          // sorted by number
-	Next  string     `json:"next,omitempty"` // parameter page of the request for the next page; empty: this was the last one
+	Items []Instance `json:"items"` // sorted by number
+	// parameter page of the request for the next page; empty: this was the last one
+	Next string `json:"next,omitempty"`
 }
 
 // Limits is what the cloud documents about itself.
@@ -72,8 +76,8 @@ type Limits struct {
 	// ClientTokens says whether the cloud obeys CreateRequest.ClientToken.
 	ClientTokens bool `json:"clientTokens"`
 
-	// ConsistencyWindow is how long after a create request reached the cloud every read shows its instance, if it created one.
-	// It covers the time before a request has a record, and the age of stale reads.
+	// ConsistencyWindow is how long after a create request reached the cloud every read shows its instance, if it created
+	// one. It covers the time before a request has a record, and the age of stale reads.
 	ConsistencyWindow Duration `json:"consistencyWindow"`
 }
 

@@ -12,7 +12,8 @@ const statusExpectedInit = http.StatusTooEarly
 // statusClientClosed is nginx's number for a request that its sender cancelled; net/http has no name for it.
 const statusClientClosed = 499
 
-// ReasonExpired is the reason of an answer to a create request that came after its NotAfter: it created nothing and never will.
+// ReasonExpired is the reason of an answer to a create request that came after its NotAfter: it created nothing and
+// never will.
 const ReasonExpired = "Expired"
 
 // ErrorAnswer is the body of every error answer. Clients use its code; the HTTP status is for proxies and people.

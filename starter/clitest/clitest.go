@@ -58,7 +58,12 @@ type FakeTemporal struct {
 }
 
 // ExecuteWorkflow starts a workflow that nobody carries out.
-func (f *FakeTemporal) ExecuteWorkflow(_ context.Context, options client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
+func (f *FakeTemporal) ExecuteWorkflow(
+	_ context.Context,
+	options client.StartWorkflowOptions,
+	_ any,
+	_ ...any,
+) (client.WorkflowRun, error) {
 	return idle{id: options.ID}, nil
 }
 
@@ -93,7 +98,11 @@ type queues struct {
 }
 
 // DescribeNamespace finds every namespace.
-func (q queues) DescribeNamespace(context.Context, *workflowservice.DescribeNamespaceRequest, ...grpc.CallOption) (*workflowservice.DescribeNamespaceResponse, error) {
+func (q queues) DescribeNamespace(
+	context.Context,
+	*workflowservice.DescribeNamespaceRequest,
+	...grpc.CallOption,
+) (*workflowservice.DescribeNamespaceResponse, error) {
 	return &workflowservice.DescribeNamespaceResponse{}, q.of.Err
 }
 
@@ -108,7 +117,11 @@ type attributes struct {
 	of *FakeTemporal
 }
 
-func (a attributes) ListSearchAttributes(context.Context, *operatorservice.ListSearchAttributesRequest, ...grpc.CallOption) (*operatorservice.ListSearchAttributesResponse, error) {
+func (a attributes) ListSearchAttributes(
+	context.Context,
+	*operatorservice.ListSearchAttributesRequest,
+	...grpc.CallOption,
+) (*operatorservice.ListSearchAttributesResponse, error) {
 	answer := &operatorservice.ListSearchAttributesResponse{CustomAttributes: map[string]enumspb.IndexedValueType{}}
 	for _, known := range run.Attributes() {
 		if !slices.Contains(a.of.Unregistered, known.Name) {
@@ -119,7 +132,11 @@ func (a attributes) ListSearchAttributes(context.Context, *operatorservice.ListS
 }
 
 // DescribeTaskQueue returns one poller, unless the queue has none.
-func (q queues) DescribeTaskQueue(_ context.Context, in *workflowservice.DescribeTaskQueueRequest, _ ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error) {
+func (q queues) DescribeTaskQueue(
+	_ context.Context,
+	in *workflowservice.DescribeTaskQueueRequest,
+	_ ...grpc.CallOption,
+) (*workflowservice.DescribeTaskQueueResponse, error) {
 	answer := &workflowservice.DescribeTaskQueueResponse{}
 	if !slices.Contains(q.of.Unpolled, in.GetTaskQueue().GetName()) {
 		answer.Pollers = []*taskqueuepb.PollerInfo{{Identity: "1@worker", LastAccessTime: timestamppb.Now()}}
@@ -127,7 +144,10 @@ func (q queues) DescribeTaskQueue(_ context.Context, in *workflowservice.Describ
 	return answer, q.of.Err
 }
 
-func (f *FakeTemporal) DescribeWorkflowExecution(_ context.Context, id, _ string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (f *FakeTemporal) DescribeWorkflowExecution(
+	_ context.Context,
+	id, _ string,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	switch {
 	case f.Err != nil:
 		return nil, f.Err

@@ -57,7 +57,8 @@ down.`,
 	}
 	x.access.Register(c)
 	x.temporalAt.Register(c)
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
+	c.Flags().
+		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
 	return c
 }
 
@@ -117,13 +118,29 @@ func say(out io.Writer, findings []finding) error {
 }
 
 // objects checks the control cluster, and returns the classes in it. It reports whether the API server answers.
-func (x *command) objects(ctx context.Context, clients kubecli.Clients) (findings []finding, classes []v1alpha1.MachineClass, reached bool) {
+func (x *command) objects(
+	ctx context.Context,
+	clients kubecli.Clients,
+) (findings []finding, classes []v1alpha1.MachineClass, reached bool) {
 	const api = "API server and CRDs"
 	resources, err := clients.Machines.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if err != nil {
-		return []finding{{what: api, bad: kubecli.OneLine(err.Error()), do: "check --kubeconfig and --context; install the CRDs: kubectl apply -k deploy/crds"}}, nil, false
+		return []finding{
+			{
+				what: api,
+				bad:  kubecli.OneLine(err.Error()),
+				do:   "check --kubeconfig and --context; install the CRDs: kubectl apply -k deploy/crds",
+			},
+		}, nil, false
 	}
-	missing := []string{"machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies"}
+	missing := []string{
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	}
 	for _, r := range resources.APIResources {
 		missing = slices.DeleteFunc(missing, func(name string) bool { return name == r.Name })
 	}
@@ -134,7 +151,14 @@ func (x *command) objects(ctx context.Context, clients kubecli.Clients) (finding
 	findings = append(findings, f)
 	found, err := clients.Machines.MachineV1alpha1().MachineClasses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		findings = append(findings, finding{what: "rights", bad: kubecli.OneLine(err.Error()), do: "ask for the right to list the objects of " + v1alpha1.GroupName})
+		findings = append(
+			findings,
+			finding{
+				what: "rights",
+				bad:  kubecli.OneLine(err.Error()),
+				do:   "ask for the right to list the objects of " + v1alpha1.GroupName,
+			},
+		)
 	} else {
 		classes = found.Items
 	}
@@ -144,10 +168,15 @@ func (x *command) objects(ctx context.Context, clients kubecli.Clients) (finding
 
 // upstream says how kubectl tells the two API groups apart, if the cluster has Cluster API, too.
 func upstream(clients kubecli.Clients) []finding {
-	f := finding{what: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's"}
+	f := finding{
+		what: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
+	}
 	switch served, err := clients.Upstream.Served(); {
 	case err != nil:
-		f.what, f.bad, f.do, f.mild = "Cluster API", kubecli.OneLine(err.Error()), "repeat the command; commands that need no object of Cluster API work", true
+		f.what = "Cluster API"
+		f.bad = kubecli.OneLine(err.Error())
+		f.do = "repeat the command; commands that need no object of Cluster API work"
+		f.mild = true
 	case !served:
 		return nil
 	}
@@ -156,28 +185,42 @@ func upstream(clients kubecli.Clients) []finding {
 
 // heartbeats checks who is at work. Workers renew their Lease only while Temporal answers.
 func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, temporal bool) []finding {
-	return list.Map(explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now()), func(h explain.Heartbeat) finding {
-		f := finding{what: "heartbeat of the " + h.Process}
-		switch {
-		case h.Err != nil:
-			f.bad, f.do, f.mild = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
-		case h.Missing != "":
-			f.what, f.bad, f.do = "heartbeats", h.Missing, "look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime"
-			if !temporal && h.Process == explain.Worker {
-				f.do = "mend Temporal first: a worker has a heartbeat only while Temporal answers"
+	return list.Map(
+		explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now()),
+		func(h explain.Heartbeat) finding {
+			f := finding{what: "heartbeat of the " + h.Process}
+			switch {
+			case h.Err != nil:
+				f.bad, f.do, f.mild = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
+			case h.Missing != "":
+				f.what = "heartbeats"
+				f.bad = h.Missing
+				f.do = "look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime"
+				if !temporal && h.Process == explain.Worker {
+					f.do = "mend Temporal first: a worker has a heartbeat only while Temporal answers"
+				}
+			case h.Late:
+				f.bad = fmt.Sprintf(
+					"the last one was %s ago, and one is due each %s",
+					kubecli.Age(h.At, x.Now()),
+					phrase.Span(h.Each),
+				)
+				f.do = fmt.Sprintf(
+					"the %s may be down; after %s it counts as down: repeat the command then, or look at its log",
+					h.Process,
+					phrase.Span(h.Silent),
+				)
+				f.mild = true
+			default:
+				f.what += ": " + kubecli.Age(h.At, x.Now()) + " ago"
 			}
-		case h.Late:
-			f.bad = fmt.Sprintf("the last one was %s ago, and one is due each %s", kubecli.Age(h.At, x.Now()), phrase.Span(h.Each))
-			f.do, f.mild = fmt.Sprintf("the %s may be down; after %s it counts as down: repeat the command then, or look at its log", h.Process, phrase.Span(h.Silent)), true
-		default:
-			f.what += ": " + kubecli.Age(h.At, x.Now()) + " ago"
-		}
-		return f
-	})
+			return f
+		},
+	)
 }
 
-// mostSkew is how far the clock of this machine may be from that of the API server. Source: its time comes in whole seconds, and an answer
-// takes a moment.
+// mostSkew is how far the clock of this machine may be from that of the API server. Source: its time comes in whole
+// seconds, and an answer takes a moment.
 const mostSkew = 5 * time.Second
 
 // self checks who the user is to the API server, what that user may change, and the clock of this machine.
@@ -199,7 +242,10 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 			may = append(may, right[1])
 		}
 	}
-	findings = append(findings, finding{what: fmt.Sprintf("user %s may change %s", self.User, cmp.Or(strings.Join(may, ", "), "nothing"))})
+	findings = append(
+		findings,
+		finding{what: fmt.Sprintf("user %s may change %s", self.User, cmp.Or(strings.Join(may, ", "), "nothing"))},
+	)
 	clock := finding{what: "clock of this machine", do: "set it by NTP: starter prints times and ages by this clock"}
 	if skew := x.Now().Sub(self.At); skew.Abs() > mostSkew {
 		clock.bad = fmt.Sprintf("%s from that of the API server", phrase.Span(skew.Abs()))
@@ -207,15 +253,18 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 	return append(findings, clock)
 }
 
-// temporalTimeout bounds the first request to Temporal. Source: a third of timeout, so that the other checks have their time.
+// temporalTimeout bounds the first request to Temporal. Source: a third of timeout, so that the other checks have their
+// time.
 const temporalTimeout = timeout / 3
 
-// server checks Temporal, its namespace and the search attributes. It reports whether Temporal answers and has the namespace.
+// server checks Temporal, its namespace and the search attributes. It reports whether Temporal answers and has the
+// namespace.
 func (x *command) server(ctx context.Context, temporal client.Client) (findings []finding, ready bool) {
 	server := finding{what: "Temporal and its namespace"}
 	first, cancel := context.WithTimeout(ctx, temporalTimeout)
 	defer cancel()
-	_, err := temporal.WorkflowService().DescribeNamespace(first, &workflowservice.DescribeNamespaceRequest{Namespace: x.temporalAt.Namespace})
+	_, err := temporal.WorkflowService().
+		DescribeNamespace(first, &workflowservice.DescribeNamespaceRequest{Namespace: x.temporalAt.Namespace})
 	if err != nil {
 		server.bad, server.do = kubecli.OneLine(err.Error()), x.remedy(err)
 		return []finding{server}, false
@@ -227,16 +276,27 @@ func (x *command) server(ctx context.Context, temporal client.Client) (findings 
 func (x *command) remedy(err error) string {
 	switch serviceerror.ToStatus(err).Code() {
 	case codes.NotFound:
-		return fmt.Sprintf("check --temporal-namespace (%s), or make the namespace: starter bootstrap", x.temporalAt.Namespace)
+		return fmt.Sprintf(
+			"check --temporal-namespace (%s), or make the namespace: starter bootstrap",
+			x.temporalAt.Namespace,
+		)
 	case codes.PermissionDenied, codes.Unauthenticated:
 		return "check the API key, --temporal-api-key-path, or the certificate, --temporal-tls-cert-path"
 	default:
-		return fmt.Sprintf("does a Temporal server run at %s? --temporal-address sets the address, else the variable TEMPORAL_ADDRESS", x.temporalAt.Address)
+		return fmt.Sprintf(
+			"does a Temporal server run at %s? --temporal-address sets the address, else the variable TEMPORAL_ADDRESS",
+			x.temporalAt.Address,
+		)
 	}
 }
 
 // queues checks who polls the queues of the installation.
-func (x *command) queues(ctx context.Context, temporal client.Client, installation run.Installation, classes []v1alpha1.MachineClass) (findings []finding) {
+func (x *command) queues(
+	ctx context.Context,
+	temporal client.Client,
+	installation run.Installation,
+	classes []v1alpha1.MachineClass,
+) (findings []finding) {
 	if err := installation.Check(); err != nil {
 		return []finding{{what: "queues", bad: "the installation is not known", do: "give --cluster-name"}}
 	}
@@ -249,7 +309,10 @@ func (x *command) queues(ctx context.Context, temporal client.Client, installati
 	}
 	slices.Sort(providers)
 	for _, name := range slices.Compact(providers) {
-		findings = append(findings, x.queue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name))
+		findings = append(
+			findings,
+			x.queue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name),
+		)
 	}
 	return findings
 }
@@ -257,7 +320,8 @@ func (x *command) queues(ctx context.Context, temporal client.Client, installati
 // attributes checks the search attributes.
 func (x *command) attributes(ctx context.Context, temporal client.Client) finding {
 	f := finding{what: "search attributes", do: "starter bootstrap"}
-	have, err := temporal.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: x.temporalAt.Namespace})
+	have, err := temporal.OperatorService().
+		ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: x.temporalAt.Namespace})
 	if err != nil {
 		f.bad = kubecli.OneLine(err.Error())
 		return f

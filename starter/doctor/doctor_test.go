@@ -43,7 +43,15 @@ func installed(t *testing.T, kinds ...string) *clitest.World {
 }
 
 func TestDoctor(t *testing.T) {
-	all := []string{"machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies", "machines/status"}
+	all := []string{
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+		"machines/status",
+	}
 	const well = "ok      Temporal and its namespace\nok      search attributes\n" +
 		"ok      queue garden/machines: 1 worker\nok      queue garden/kubernetes: 1 worker\nok      queue garden/drains: 1 worker\n"
 	for name, row := range map[string]struct {
@@ -119,26 +127,45 @@ func known(behind time.Duration, may ...string) *kubefake.Clientset {
 			Status:     authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "ann"}},
 		}, nil
 	})
-	kube.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		asked := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
-		asked.Status.Allowed = slices.Contains(may, asked.Spec.ResourceAttributes.Verb+" "+asked.Spec.ResourceAttributes.Resource)
-		return true, asked, nil
-	})
+	kube.PrependReactor(
+		"create",
+		"selfsubjectaccessreviews",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			asked := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+			asked.Status.Allowed = slices.Contains(
+				may,
+				asked.Spec.ResourceAttributes.Verb+" "+asked.Spec.ResourceAttributes.Resource,
+			)
+			return true, asked, nil
+		},
+	)
 	return kube
 }
 
 // lease is a Lease of the installation garden that was renewed so long ago.
 func lease(name string, ago time.Duration) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "millwright", Name: name, Annotations: map[string]string{v1alpha1.AnnotationInstallation: "garden"}},
-		Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(clitest.Now.Add(-ago)))},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "millwright",
+			Name:        name,
+			Annotations: map[string]string{v1alpha1.AnnotationInstallation: "garden"},
+		},
+		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(clitest.Now.Add(-ago)))},
 	}
 }
 
-// The Leases say whether worker and bridge are at work, and of which installation they are. A heartbeat that is overdue is a warning.
-// With both API groups, names of kinds are ambiguous.
+// The Leases say whether worker and bridge are at work, and of which installation they are. A heartbeat that is overdue
+// is a warning. With both API groups, names of kinds are ambiguous.
 func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
-	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	w := installed(
+		t,
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "Cluster API")
@@ -146,7 +173,11 @@ func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
 	w.Upstream = capitest.NewServer()
 	out, err = w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
-	assert.Contains(t, out, "ok      Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's\n")
+	assert.Contains(
+		t,
+		out,
+		"ok      Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's\n",
+	)
 }
 
 func TestDoctorReadsTheLeases(t *testing.T) {
@@ -178,8 +209,17 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
-			w.Cluster, w.Temporal.Err = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, row.worker), lease("millwright-bridge", row.bridge)), row.temporal
+			w := installed(
+				t,
+				"machines",
+				"machinesets",
+				"machinedeployments",
+				"machineclasses",
+				"machinedrainrules",
+				"rolloutpolicies",
+			)
+			w.Cluster = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, row.worker), lease("millwright-bridge", row.bridge))
+			w.Temporal.Err = row.temporal
 			out, err := w.Run(t.Context(), Command(w.Environment()), "--temporal-address", "127.0.0.1:7233")
 			assert.Contains(t, out, row.says)
 			if row.fails == "" {
@@ -193,19 +233,43 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 
 // Leases that cannot be read say nothing: that is no heartbeat.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
-	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	w := installed(
+		t,
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	)
 	cluster := kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, time.Second), lease("millwright-bridge", time.Second))
-	cluster.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+	cluster.PrependReactor(
+		"list",
+		"leases",
+		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
+	)
 	w.Cluster = cluster
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
-	assert.Contains(t, out, "WARNING heartbeat of the worker: read Lease millwright-worker: forbidden\n        ask for the right to list Leases\n")
+	assert.Contains(
+		t,
+		out,
+		"WARNING heartbeat of the worker: read Lease millwright-worker: forbidden\n        ask for the right to list Leases\n",
+	)
 	assert.NotContains(t, out, "ok      heartbeat")
 }
 
 // A port on which nobody listens: the answer comes fast, and the advice is one that helps.
 func TestDoctorWithoutATemporalServer(t *testing.T) {
-	w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+	w := installed(
+		t,
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := listener.Addr().String()
@@ -214,7 +278,11 @@ func TestDoctorWithoutATemporalServer(t *testing.T) {
 	e.Temporal = kubecli.Dial
 	out, err := w.Run(t.Context(), Command(e), "--cluster-name", "garden", "--temporal-address", address)
 	require.EqualError(t, err, "1 check failed")
-	assert.Regexp(t, "FAILED  Temporal and its namespace: .*connection refused.*\n        does a Temporal server run at "+address+"\\?", out)
+	assert.Regexp(
+		t,
+		"FAILED  Temporal and its namespace: .*connection refused.*\n        does a Temporal server run at "+address+"\\?",
+		out,
+	)
 	assert.NotContains(t, out, "starter bootstrap")
 }
 
@@ -232,7 +300,15 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := installed(t, "machines", "machinesets", "machinedeployments", "machineclasses", "machinedrainrules", "rolloutpolicies")
+			w := installed(
+				t,
+				"machines",
+				"machinesets",
+				"machinedeployments",
+				"machineclasses",
+				"machinedrainrules",
+				"rolloutpolicies",
+			)
 			w.Kube = row.kube
 			out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 			assert.Contains(t, out, row.says)

@@ -17,7 +17,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// find reads a machine: of Millwright, or one of Cluster API whose node Millwright drains, in the form of a Machine of Millwright.
+// find reads a machine: of Millwright, or one of Cluster API whose node Millwright drains, in the form of a Machine of
+// Millwright.
 func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
 	m, err := kubecli.Find(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
 	if !apierrors.IsNotFound(err) {
@@ -37,13 +38,18 @@ func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName
 	case otherErr != nil:
 		return nil, fmt.Errorf("get machine %s of Cluster API: %w", key, otherErr)
 	case !capi.DrainedByUs(other):
-		return nil, fmt.Errorf("machine %s is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n %s %s)",
-			key, key.Namespace, key.Name)
+		return nil, fmt.Errorf(
+			"machine %s is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n %s %s)",
+			key,
+			key.Namespace,
+			key.Name,
+		)
 	}
 	return capi.AsMachine(other), nil
 }
 
-// machinesOf returns the machines of a namespace, or of all: of Millwright, and those of Cluster API whose nodes Millwright drains.
+// machinesOf returns the machines of a namespace, or of all: of Millwright, and those of Cluster API whose nodes
+// Millwright drains.
 func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) ([]v1alpha1.Machine, error) {
 	found, err := clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -70,9 +76,13 @@ func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) 
 // patchMachine writes a machine that find returned.
 func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine, data []byte) (err error) {
 	if observe.OfClusterAPI(m) {
-		_, err = clients.Upstream.Client().Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		_, err = clients.Upstream.Client().
+			Machines(m.Namespace).
+			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	} else {
-		_, err = clients.Machines.MachineV1alpha1().Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
+		_, err = clients.Machines.MachineV1alpha1().
+			Machines(m.Namespace).
+			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	}
 	return err
 }
@@ -84,9 +94,16 @@ func unsuited(m *v1alpha1.Machine, command request.Command) string {
 	}
 	switch command {
 	case request.AbandonInstance, request.Preserve, request.Unpreserve:
-		return fmt.Sprintf("machine %s is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's", kubecli.KeyOf(m))
+		return fmt.Sprintf(
+			"machine %s is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's",
+			kubecli.KeyOf(m),
+		)
 	case request.Extend:
-		return phrase.If(endless(m), "the drain of machine %s has no end to extend: its nodeDrainTimeoutSeconds is not set", kubecli.KeyOf(m))
+		return phrase.If(
+			endless(m),
+			"the drain of machine %s has no end to extend: its nodeDrainTimeoutSeconds is not set",
+			kubecli.KeyOf(m),
+		)
 	default:
 		return ""
 	}

@@ -43,14 +43,26 @@ func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 		m.DeletionTimestamp = &began
 		m.Annotations[capi.AnnotationHook] = "millwright"
 		m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: began}
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, clusterv1.MachineDeletingWaitingForPreDrainHookReason, "")(m)
+		capitest.SaysWhy(
+			clusterv1.MachineDeletingCondition,
+			metav1.ConditionTrue,
+			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+			"",
+		)(m)
 		v := capi.AsMachine(m)
 		v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: began, Means: "Evict", MeansSince: &began}
 		v.Status.CurrentOperation = &v1alpha1.Operation{
 			WorkflowID: "garden/clusterapidrain/shop/m-1/uid-m-1", Step: vocabulary.StepEvictPods, Since: began,
 			BlockedBy: []string{"PodDisruptionBudget web/all"}, WaitsFor: "web/all allows none",
 		}
-		v.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.MachineDrained, Status: corev1.ConditionFalse, Reason: "Blocked", Message: "web/all allows none of its pods to go"}}
+		v.Status.Conditions = []corev1.NodeCondition{
+			{
+				Type:    v1alpha1.MachineDrained,
+				Status:  corev1.ConditionFalse,
+				Reason:  "Blocked",
+				Message: "web/all allows none of its pods to go",
+			},
+		}
 		text, err := capi.StatusOf(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
@@ -59,11 +71,18 @@ func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 }
 
 func TestDrainsOfClusterAPIAreListedAndExplained(t *testing.T) {
-	alive, theirs := capitest.Machine("alive", capitest.Set("s", 1)), capitest.Machine("theirs", capitest.Set("s", 1), capitest.Going)
+	alive := capitest.Machine("alive", capitest.Set("s", 1))
+	theirs := capitest.Machine("theirs", capitest.Set("s", 1), capitest.Going)
 	w := newClusterAPI(budgeted(t), alive, theirs)
 	out, err := w.run(t.Context(), "list", "-n", "shop")
 	require.NoError(t, err)
-	require.Len(t, strings.Split(strings.TrimSpace(out), "\n"), 2, "head and one machine: Cluster API drains the others\n%s", out)
+	require.Len(
+		t,
+		strings.Split(strings.TrimSpace(out), "\n"),
+		2,
+		"head and one machine: Cluster API drains the others\n%s",
+		out,
+	)
 	for _, part := range []string{"m-1", "node-m-1", "Drain", "Evict", "PodDisruptionBudget web/all"} {
 		assert.Contains(t, out, part)
 	}
@@ -82,7 +101,11 @@ func TestDrainsOfClusterAPIAreListedAndExplained(t *testing.T) {
 	assert.NotContains(t, out, "extend", "it has no end")
 
 	_, err = w.run(t.Context(), "explain", "shop/theirs")
-	require.EqualError(t, err, "machine shop/theirs is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n shop theirs)")
+	require.EqualError(
+		t,
+		err,
+		"machine shop/theirs is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n shop theirs)",
+	)
 	_, err = w.run(t.Context(), "explain", "shop/absent")
 	require.ErrorContains(t, err, "there is no machine shop/absent")
 }

@@ -55,7 +55,11 @@ func at(stage v1alpha1.MachineDeletionStage) edit {
 func by(means string) edit {
 	return func(m *v1alpha1.Machine) {
 		at(v1alpha1.MachineDeletionDrain)(m)
-		m.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(begun), Means: means, MeansSince: new(metav1.NewTime(begun))}
+		m.Status.Deletion.Drain = &v1alpha1.MachineDrain{
+			StartedAt:  metav1.NewTime(begun),
+			Means:      means,
+			MeansSince: new(metav1.NewTime(begun)),
+		}
 	}
 }
 
@@ -82,7 +86,16 @@ func until(in time.Duration) edit {
 
 func saying(kind corev1.NodeConditionType, reason, message string) edit {
 	return func(m *v1alpha1.Machine) {
-		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(begun)})
+		m.Status.Conditions = append(
+			m.Status.Conditions,
+			corev1.NodeCondition{
+				Type:               kind,
+				Status:             corev1.ConditionFalse,
+				Reason:             reason,
+				Message:            message,
+				LastTransitionTime: metav1.NewTime(begun),
+			},
+		)
 	}
 }
 
@@ -95,7 +108,14 @@ func emptied(purpose v1alpha1.DrainPurpose) edit {
 		if purpose == v1alpha1.DrainForPreservation {
 			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
 		}
-		m.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonSelectedForUpdate, LastTransitionTime: occasion}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{
+				Type:               v1alpha1.NodeInPlaceUpdate,
+				Status:             corev1.ConditionTrue,
+				Reason:             v1alpha1.ReasonSelectedForUpdate,
+				LastTransitionTime: occasion,
+			},
+		}
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
 			StartedAt: metav1.NewTime(begun), Means: "Evict", MeansSince: new(metav1.NewTime(begun)),
 		}}

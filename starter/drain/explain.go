@@ -32,7 +32,8 @@ provider).
 The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
 		Example: `  starter drain explain m-1 -n shop
   starter drain explain shop/m-1`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := f.open(c, args[0])
 			if err != nil {
@@ -58,7 +59,8 @@ type reader struct {
 	now      func() time.Time
 }
 
-// open makes a reader of the named machine. Its clients connect on their first use; the caller closes the one of Temporal.
+// open makes a reader of the named machine. Its clients connect on their first use; the caller closes the one of
+// Temporal.
 func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 	r.address, r.now = f.temporalAt.Address, f.Now
 	if r.key, err = f.Key(c, name); err != nil {
@@ -73,8 +75,8 @@ func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 	return r, err
 }
 
-// look gathers what is known about a machine that is being deleted or whose node is drained. For any other machine it returns
-// an error, and a snapshot with the machine only.
+// look gathers what is known about a machine that is being deleted or whose node is drained. For any other machine it
+// returns an error, and a snapshot with the machine only.
 func (e reader) look(ctx context.Context) (snapshot, error) {
 	m, err := find(ctx, e.clients, e.key)
 	if err != nil {
@@ -148,7 +150,10 @@ func (s snapshot) table(out io.Writer) {
 	if len(s.picture.Rows) > 0 {
 		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
 		for _, r := range s.picture.Rows[:min(len(s.picture.Rows), drain.MaxRows)] {
-			rows = append(rows, []any{r.Pod, r.State, kubecli.Age(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.Clock(r.Next, s.now)})
+			rows = append(
+				rows,
+				[]any{r.Pod, r.State, kubecli.Age(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.Clock(r.Next, s.now)},
+			)
 		}
 		_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	}
@@ -160,5 +165,12 @@ func (s snapshot) table(out io.Writer) {
 }
 
 func counted(c drain.Counts) string {
-	return fmt.Sprintf("%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
+	return fmt.Sprintf(
+		"%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay",
+		c.Gone,
+		c.Terminating,
+		c.Blocked,
+		c.Waiting,
+		c.Skipped,
+	)
 }

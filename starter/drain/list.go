@@ -80,7 +80,10 @@ func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output,
 	l := kubecli.Listing{
 		Table: [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
 		Wide:  [][]any{{"WAITS FOR"}},
-		Empty: cmp.Or(phrase.If(onlyStuck, "no machine that is being deleted or drained needs a person"), "no machine is being deleted or drained"),
+		Empty: cmp.Or(
+			phrase.If(onlyStuck, "no machine that is being deleted or drained needs a person"),
+			"no machine is being deleted or drained",
+		),
 	}
 	for i := range going {
 		m := &going[i]
@@ -103,7 +106,8 @@ func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output,
 	return output.Write(out, l)
 }
 
-// stageWord is the stage in the table. It distinguishes a drain that is queued, and that of a machine that stays, from others.
+// stageWord is the stage in the table. It distinguishes a drain that is queued, and that of a machine that stays, from
+// others.
 func stageWord(m *v1alpha1.Machine) string {
 	switch {
 	case queued(m):

@@ -58,7 +58,11 @@ func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
 	w := newWorld(
 		going(emptied(v1alpha1.DrainForUpdate), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),
 		going(named("shop", "m-2"), emptied(v1alpha1.DrainForPreservation)),
-		going(named("shop", "m-3"), emptied(v1alpha1.DrainForUpdate), func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" }),
+		going(
+			named("shop", "m-3"),
+			emptied(v1alpha1.DrainForUpdate),
+			func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
+		),
 	)
 	out, err := w.run(t.Context(), "list", "-A")
 	require.NoError(t, err)
@@ -98,7 +102,9 @@ func TestListOfStuckMachines(t *testing.T) {
 
 func TestStuck(t *testing.T) {
 	patient := func(m *v1alpha1.Machine) {
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 10 * time.Minute}}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineDrainTimeout: &metav1.Duration{Duration: 10 * time.Minute},
+		}
 	}
 	for name, c := range map[string]struct {
 		machine *v1alpha1.Machine

@@ -24,12 +24,12 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long to wait for Temporal. Source: after that, users prefer the part of the answer that the Machine
-// has.
+// temporalTimeout is how long to wait for Temporal. Source: after that, users prefer the part of the answer that the
+// Machine has.
 const temporalTimeout = 5 * time.Second
 
-// silent is how long an activity may send no heartbeat before that is shown. Source: three times the heartbeat timeout, after
-// which another worker should have taken over.
+// silent is how long an activity may send no heartbeat before that is shown. Source: three times the heartbeat timeout,
+// after which another worker should have taken over.
 const silent = 30 * time.Second
 
 // snapshot is what is known about one deletion at one moment.
@@ -42,8 +42,8 @@ type snapshot struct {
 	now     time.Time
 }
 
-// ask adds what Temporal knows about a drain, or about volumes that the deletion waits for. If Temporal has nothing, that is a
-// note, not an error.
+// ask adds what Temporal knows about a drain, or about volumes that the deletion waits for. If Temporal has nothing,
+// that is a note, not an error.
 func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
@@ -54,7 +54,11 @@ func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	case errors.Is(err, errNotOpen):
 		s.note = "Temporal has no open workflow for this step: what follows is from the Machine alone."
 	case err != nil:
-		s.note = fmt.Sprintf("The step cannot be read from Temporal at %s (%s): what follows is from the Machine alone.", address, kubecli.OneLine(err.Error()))
+		s.note = fmt.Sprintf(
+			"The step cannot be read from Temporal at %s (%s): what follows is from the Machine alone.",
+			address,
+			kubecli.OneLine(err.Error()),
+		)
 	}
 }
 
@@ -102,9 +106,14 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 // errNotOpen says that no workflow of that ID is open.
 var errNotOpen = errors.New("no such workflow is open")
 
-// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. The ID of an activity is the
-// name of its step; later activities of that step have a number after it.
-func (s *snapshot) readHeartbeat(ctx context.Context, t client.Client, workflowID, activityID string, into any) (bool, error) {
+// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. The ID of an
+// activity is the name of its step; later activities of that step have a number after it.
+func (s *snapshot) readHeartbeat(
+	ctx context.Context,
+	t client.Client,
+	workflowID, activityID string,
+	into any,
+) (bool, error) {
 	answer, err := t.DescribeWorkflowExecution(ctx, workflowID, "")
 	_, missing := errors.AsType[*serviceerror.NotFound](err)
 	switch {
@@ -134,9 +143,18 @@ func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 	}
 	switch {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
-		s.note = fmt.Sprintf("Attempt %d of %s has not begun yet; the attempt before failed: %s", a.GetAttempt(), a.GetActivityId(), kubecli.OneLine(a.GetLastFailure().GetMessage()))
+		s.note = fmt.Sprintf(
+			"Attempt %d of %s has not begun yet; the attempt before failed: %s",
+			a.GetAttempt(),
+			a.GetActivityId(),
+			kubecli.OneLine(a.GetLastFailure().GetMessage()),
+		)
 	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
-		s.note = fmt.Sprintf("No worker has reported since %s: check that a worker polls the queue %s.", kubecli.Since(s.seen, s.now), s.installation().Queue(run.QueueDrains))
+		s.note = fmt.Sprintf(
+			"No worker has reported since %s: check that a worker polls the queue %s.",
+			kubecli.Since(s.seen, s.now),
+			s.installation().Queue(run.QueueDrains),
+		)
 	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
 		s.note = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
 			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), s.installation().Queue(run.QueueDrains))

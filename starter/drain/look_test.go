@@ -25,7 +25,15 @@ func picture() drain.Picture {
 	return drain.Picture{
 		Counts: drain.Counts{Gone: 3, Terminating: 1, Blocked: 1, Skipped: 2},
 		Rows: []drain.Row{
-			{Pod: "shop/web-1", State: drain.Blocked, Attempts: 14, BlockedBy: "shop/web", Budgets: []string{"shop/web"}, Bad: true, Next: now.Add(time.Minute)},
+			{
+				Pod:       "shop/web-1",
+				State:     drain.Blocked,
+				Attempts:  14,
+				BlockedBy: "shop/web",
+				Budgets:   []string{"shop/web"},
+				Bad:       true,
+				Next:      now.Add(time.Minute),
+			},
 			{Pod: "shop/db-0", State: drain.Terminating, Since: now.Add(-20 * time.Second), Attempts: 1},
 		},
 		Why: "2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating",
@@ -41,12 +49,19 @@ func beating(progress any) *workflowpb.PendingActivityInfo {
 }
 
 func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal {
-	return &clitest.FakeTemporal{ID: "drain/shop/m-1/u-1", Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, Pending: pending}
+	return &clitest.FakeTemporal{
+		ID:      "drain/shop/m-1/u-1",
+		Status:  enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+		Pending: pending,
+	}
 }
 
 func TestExplainShowsWhatTheLastHeartbeatSays(t *testing.T) {
 	w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")))
-	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "other"}, beating(activities.Progress{Gone: 3, Picture: picture()}))
+	w.Temporal = openDrain(
+		&workflowpb.PendingActivityInfo{ActivityId: "other"},
+		beating(activities.Progress{Gone: 3, Picture: picture()}),
+	)
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -75,7 +90,13 @@ func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 
 // The first line is that of starter explain.
 func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
-	w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods), func(m *v1alpha1.Machine) { m.Status.CurrentOperation.WaitsFor = "a budget (since 13:51:07 UTC)" }))
+	w := newWorld(
+		going(
+			by("Evict"),
+			doing(vocabulary.StepEvictPods),
+			func(m *v1alpha1.Machine) { m.Status.CurrentOperation.WaitsFor = "a budget (since 13:51:07 UTC)" },
+		),
+	)
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, "machine shop/m-1: a budget (since 13:51:07 UTC)\nshop/m-1   node n-1"), out)
@@ -132,8 +153,15 @@ func TestExplainWithoutTemporal(t *testing.T) {
 		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
-		w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
-			saying(v1alpha1.MachineDrained, v1alpha1.ReasonBlocked, "1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3")))
+		w := newWorld(going(
+			by("Evict"),
+			doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+			saying(
+				v1alpha1.MachineDrained,
+				v1alpha1.ReasonBlocked,
+				"1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3",
+			),
+		))
 		w.Temporal = c.temporal
 		out, err := w.run(t.Context(), "explain", "shop/m-1", "--temporal-address=temporal:1")
 		require.NoError(t, err, name)
@@ -150,7 +178,10 @@ func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
 	failing := beating(activities.Progress{Picture: picture()})
 	failing.State, failing.Attempt = enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, 7
 	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
-	untaken := &workflowpb.PendingActivityInfo{ActivityId: "evict-pods", ScheduledTime: timestamppb.New(now.Add(-time.Minute))}
+	untaken := &workflowpb.PendingActivityInfo{
+		ActivityId:    "evict-pods",
+		ScheduledTime: timestamppb.New(now.Add(-time.Minute)),
+	}
 	for want, pending := range map[string]*workflowpb.PendingActivityInfo{
 		"No worker has reported since 14:04:07 UTC (2m): check that a worker polls the queue drains.":             lost,
 		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden": failing,
@@ -168,7 +199,12 @@ func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
 
 func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
 	w := newWorld(going(ended(v1alpha1.MachineDeletionDetach, "Drained")))
-	w.Temporal = openDrain(&workflowpb.PendingActivityInfo{ActivityId: "await-detach", HeartbeatDetails: clitest.Encoded([]string{"pv-1", "pv-2"})})
+	w.Temporal = openDrain(
+		&workflowpb.PendingActivityInfo{
+			ActivityId:       "await-detach",
+			HeartbeatDetails: clitest.Encoded([]string{"pv-1", "pv-2"}),
+		},
+	)
 	w.Temporal.ID = "machine/shop/m-1/u-1"
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -190,7 +226,11 @@ func TestExplainAsksTemporalOnlyWhereItKnowsMore(t *testing.T) {
 }
 
 func TestExplainShowsWishesAndWhatIsLeftBehind(t *testing.T) {
-	forced := going(ended(v1alpha1.MachineDeletionInstance, "Forced"), wished(v1alpha1.AnnotationForce, "ann: it burns"), wished(v1alpha1.AnnotationHold, "bob: wait"))
+	forced := going(
+		ended(v1alpha1.MachineDeletionInstance, "Forced"),
+		wished(v1alpha1.AnnotationForce, "ann: it burns"),
+		wished(v1alpha1.AnnotationHold, "bob: wait"),
+	)
 	forced.Status.Deletion.Drain.LeftBehind = []string{"shop/a", "shop/b"}
 	out, err := newWorld(forced).run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)

@@ -19,10 +19,20 @@ func (s snapshot) evictions() string {
 	m, d := s.machine, observe.Draining(s.machine)
 	switch {
 	case queued(m):
-		return s.say([]string{s.command(request.Force, kubecli.GiveReason), s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits for its turn to be drained (%s); %s",
-			s.sinceStage(), m.Status.LastOperation.Description, begins(m, "then"))
+		return s.say(
+			[]string{s.command(request.Force, kubecli.GiveReason), s.command(request.Skip, kubecli.GiveReason)},
+			"since %s it waits for its turn to be drained (%s); %s",
+			s.sinceStage(),
+			m.Status.LastOperation.Description,
+			begins(m, "then"),
+		)
 	case observe.IsOver(m):
-		return s.say(nil, "the drain of node %s has ended (%s), and the next stage is about to begin", s.node(), m.Status.Deletion.Drain.Result)
+		return s.say(
+			nil,
+			"the drain of node %s has ended (%s), and the next stage is about to begin",
+			s.node(),
+			m.Status.Deletion.Drain.Result,
+		)
 	case d == nil:
 		return s.say(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and %s",
 			s.sinceStage(), s.node(), begins(m, "with the first eviction"))
@@ -36,8 +46,13 @@ func (s snapshot) evictions() string {
 		return s.say(nil, "%s; since %s pods are deleted without a grace period%s", s.waits(), kubecli.Since(began, s.now),
 			s.then(at, "the remaining pods stay and the "+s.rest()+" continues"))
 	case drain.Delete:
-		return s.say([]string{s.command(request.Force, kubecli.GiveReason)}, "%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
-			s.waits(), kubecli.Since(began, s.now), s.then(at, "they are deleted without"))
+		return s.say(
+			[]string{s.command(request.Force, kubecli.GiveReason)},
+			"%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
+			s.waits(),
+			kubecli.Since(began, s.now),
+			s.then(at, "they are deleted without"),
+		)
 	default:
 		return s.evicting(began, at)
 	}
@@ -61,8 +76,14 @@ func (s snapshot) evicting(began, at time.Time) string {
 	} else if !endless(s.machine) {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
-	return s.say(append(commands, s.command(request.Force, kubecli.GiveReason)), "%s; since %s pods %s%s", s.waits(), kubecli.Since(began, s.now), does,
-		s.then(at, "the remaining pods are deleted "+how+", whatever blocks them"))
+	return s.say(
+		append(commands, s.command(request.Force, kubecli.GiveReason)),
+		"%s; since %s pods %s%s",
+		s.waits(),
+		kubecli.Since(began, s.now),
+		does,
+		s.then(at, "the remaining pods are deleted "+how+", whatever blocks them"),
+	)
 }
 
 // then says what happens at a deadline.
@@ -90,12 +111,12 @@ func (s snapshot) waits() string {
 	return "node " + s.node() + " is being emptied"
 }
 
-// mostRemedies is how many commands against blockers are shown; the others follow when these blockers are gone. Source: what
-// fits into a readable line beside the commands for requests.
+// mostRemedies is how many commands against blockers are shown; the others follow when these blockers are gone. Source:
+// what fits into a readable line beside the commands for requests.
 const mostRemedies = 2
 
-// remedies are commands that remove what blocks a drain, misconfigured budgets first. Pods and budgets are in the target
-// cluster.
+// remedies are commands that remove what blocks a drain, misconfigured budgets first. Pods and budgets are in the
+// target cluster.
 func (s snapshot) remedies() []string {
 	var lines []string
 	add := func(line string) {

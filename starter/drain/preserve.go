@@ -17,7 +17,8 @@ func PreserveCommand(d kubecli.Environment) *cobra.Command {
 	f := &kubecli.Objects{Environment: d, Kind: request.Machine}
 	r, stop := kubecli.NewRequest(request.Machine, request.Preserve), false
 	c := &cobra.Command{
-		Use: "preserve MACHINE", Short: "Keep a machine for inspection, or no longer",
+		Use:   "preserve MACHINE",
+		Short: "Keep a machine for inspection, or no longer",
 		Long: `preserve keeps a machine from now on: its set does not replace it when it fails, and the cluster autoscaler leaves its node. It
 lasts for the machine's machinePreserveTimeout, 96 hours by default, and is not made longer by asking again. --stop ends it, and
 keeps the machine's set from preserving it by itself.
@@ -26,7 +27,8 @@ It writes an annotation on the Machine, and an event with actor and reason, whic
 NAMESPACE/NAME, or as NAME with --namespace.`,
 		Example: `  starter preserve shop/m-1 --reason "what is in its memory?"
   starter preserve shop/m-1 --stop`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if stop {
 				r.Command = request.Unpreserve
@@ -51,6 +53,9 @@ func keeps(r kubecli.Request, m *v1alpha1.Machine, now time.Time) string {
 	case end != nil:
 		return "the machine stays preserved until " + phrase.When(end.Time, now) + ", which does not move"
 	default:
-		return fmt.Sprintf("the machine is preserved for %s: neither its set nor the cluster autoscaler removes it", phrase.Length(m.Spec.EffectivePreserveTimeout()))
+		return fmt.Sprintf(
+			"the machine is preserved for %s: neither its set nor the cluster autoscaler removes it",
+			phrase.Length(m.Spec.EffectivePreserveTimeout()),
+		)
 	}
 }

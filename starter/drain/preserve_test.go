@@ -24,7 +24,11 @@ import (
 func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) (string, []corev1.Event, error) {
 	core := kubefake.NewClientset()
 	if eventsFail != nil {
-		core.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, eventsFail })
+		core.PrependReactor(
+			"create",
+			"events",
+			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, eventsFail },
+		)
 	}
 	d := w.Environment()
 	d.Clients = func(kubecli.Access) (kubecli.Clients, error) {
@@ -92,7 +96,11 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 			require.Len(t, events, 1)
 			assert.Equal(t, c.event, events[0].Message)
 			assert.Equal(t, []string{"Normal", "RequestApplied", "Machine", "m-1", "u-1"}, []string{
-				events[0].Type, events[0].Reason, events[0].InvolvedObject.Kind, events[0].InvolvedObject.Name, string(events[0].InvolvedObject.UID),
+				events[0].Type,
+				events[0].Reason,
+				events[0].InvolvedObject.Kind,
+				events[0].InvolvedObject.Name,
+				string(events[0].InvolvedObject.UID),
 			})
 			for _, says := range c.says {
 				assert.Contains(t, out, says)
@@ -103,12 +111,18 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 }
 
 func TestPreserveTwiceWritesOnce(t *testing.T) {
-	w := newWorld(going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))))
+	w := newWorld(
+		going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))),
+	)
 	out, events, err := w.preserve(t.Context(), nil, "shop/m-1")
 	require.NoError(t, err)
 	assert.Empty(t, w.Patches())
 	assert.Empty(t, events)
-	assert.Contains(t, out, "machine shop/m-1: node.machine.sapcloud.io/preserve is already set: \"now\"\nNext: the machine stays preserved until")
+	assert.Contains(
+		t,
+		out,
+		"machine shop/m-1: node.machine.sapcloud.io/preserve is already set: \"now\"\nNext: the machine stays preserved until",
+	)
 }
 
 func TestPreserveRefuses(t *testing.T) {

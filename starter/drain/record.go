@@ -18,8 +18,8 @@ func stage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
 	return ""
 }
 
-// stageSince is when the present stage began; before the first one, when the deletion was requested; for a machine that stays,
-// when its drain began.
+// stageSince is when the present stage began; before the first one, when the deletion was requested; for a machine that
+// stays, when its drain began.
 func stageSince(m *v1alpha1.Machine) time.Time {
 	switch d := m.Status.Deletion; {
 	case d != nil:
@@ -78,8 +78,8 @@ func held(m *v1alpha1.Machine) bool {
 // queued reports whether the node of a machine waits for its turn to be drained.
 func queued(m *v1alpha1.Machine) bool { return observe.InDrain(m) && m.Status.Deletion.Queued }
 
-// stuck reports whether a person may have to act: a deletion is held, overdue, or blocked by something that does not end by
-// itself, as volumes and a queue do.
+// stuck reports whether a person may have to act: a deletion is held, overdue, or blocked by something that does not
+// end by itself, as volumes and a queue do.
 func stuck(m *v1alpha1.Machine, now time.Time) bool {
 	if held(m) || late(m, now) {
 		return true

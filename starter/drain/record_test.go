@@ -16,7 +16,9 @@ import (
 func TestDeadlineOfEvictions(t *testing.T) {
 	unready := func(since time.Duration) edit {
 		return func(m *v1alpha1.Machine) {
-			m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+			m.Status.Conditions = []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since))},
+			}
 		}
 	}
 	for name, c := range map[string]struct {

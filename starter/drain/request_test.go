@@ -48,7 +48,11 @@ func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
 	w := newWorld(going(by("Evict")))
 	w.conflicts(100)
 	_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
-	require.EqualError(t, err, "force machine shop/m-1: others wrote it 4 times meanwhile, and nothing was written: try again")
+	require.EqualError(
+		t,
+		err,
+		"force machine shop/m-1: others wrote it 4 times meanwhile, and nothing was written: try again",
+	)
 	assert.Len(t, w.Patches(), 4)
 }
 
@@ -82,8 +86,17 @@ func TestAbandonInstanceAsks(t *testing.T) {
 		w.In = answer
 		w.conflicts(1)
 		out, err := w.run(t.Context(), "abandon-instance", "shop/m-1", "--reason=x")
-		assert.Equal(t, 1, strings.Count(out, "Abandon the instance of machine shop/m-1? Type yes: "), "it asks once, conflict or not")
-		assert.Contains(t, out, "Instance virtual:///i-1 at the provider is left running: only a sweep for orphans of its MachineClass deletes it later\n")
+		assert.Equal(
+			t,
+			1,
+			strings.Count(out, "Abandon the instance of machine shop/m-1? Type yes: "),
+			"it asks once, conflict or not",
+		)
+		assert.Contains(
+			t,
+			out,
+			"Instance virtual:///i-1 at the provider is left running: only a sweep for orphans of its MachineClass deletes it later\n",
+		)
 		if done {
 			require.NoError(t, err)
 			assert.Len(t, w.Patches(), 2)
@@ -99,7 +112,11 @@ func TestForceAsks(t *testing.T) {
 		w := newWorld(going(by("Evict")))
 		w.In = answer
 		out, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
-		assert.Contains(t, out, "The pods of machine shop/m-1 get no time to end, whatever their budgets say.\nDelete them? Type yes: ")
+		assert.Contains(
+			t,
+			out,
+			"The pods of machine shop/m-1 get no time to end, whatever their budgets say.\nDelete them? Type yes: ",
+		)
 		assert.Equal(t, patches == 0, errors.Is(err, kubecli.ErrNotConfirmed))
 		assert.Len(t, w.Patches(), patches)
 	}

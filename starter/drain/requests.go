@@ -134,14 +134,21 @@ func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Dec
 func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
 	case observe.IsOver(m):
-		return fmt.Sprintf("the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect", stage(m))
+		return fmt.Sprintf(
+			"the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect",
+			stage(m),
+		)
 	case observe.Means(m).Ordered() && !observe.Deadlines(m, now).Next().IsZero():
 		cordon := ", and it stays cordoned"
 		if staying(m) {
 			cordon = ""
 		}
-		return fmt.Sprintf("no more pods of node %s are evicted%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
-			node, cordon, phrase.When(observe.Deadlines(m, now).Next(), now))
+		return fmt.Sprintf(
+			"no more pods of node %s are evicted%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
+			node,
+			cordon,
+			phrase.When(observe.Deadlines(m, now).Next(), now),
+		)
 	default:
 		return "no more pods of node " + node + " are evicted, and nothing else is done to the node"
 	}
@@ -169,7 +176,10 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	text := "pods are " + does + " until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
 	switch at, then := observe.Deadlines(extended, now).Evictions(); {
 	case observe.Means(m) == "":
-		text += fmt.Sprintf(", unless its drainTimeout of %s, which begins with the drain, ends later", phrase.Length(m.Spec.EffectiveDrainTimeout()))
+		text += fmt.Sprintf(
+			", unless its drainTimeout of %s, which begins with the drain, ends later",
+			phrase.Length(m.Spec.EffectiveDrainTimeout()),
+		)
 	case then == drain.Kill:
 		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.When(at, now)
 	}
@@ -181,7 +191,10 @@ func abandons(m *v1alpha1.Machine) string {
 	case instanceGone(m):
 		return "the Machine object is removed, even if its node's cluster does not answer. " + notDone(m)
 	case deletion.Later(now, deletion.Instance) != now:
-		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " + notDone(m)
+		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " +
+			notDone(
+				m,
+			)
 	default:
 		return "the Node and Machine objects are removed, and the provider gets no more requests. " + notDone(m)
 	}
@@ -195,7 +208,8 @@ func instanceGone(m *v1alpha1.Machine) bool {
 // notDone says what a person has to remove after an instance is abandoned.
 func notDone(m *v1alpha1.Machine) string {
 	if instanceGone(m) {
-		return "The instance is gone; what cannot be removed in the cluster of node " + cmp.Or(cache.NodeNameOf(m), "of the machine") + " is left there for good"
+		return "The instance is gone; what cannot be removed in the cluster of node " +
+			cmp.Or(cache.NodeNameOf(m), "of the machine") + " is left there for good"
 	}
 	what := "Whatever instance the machine has at the provider"
 	if m.Spec.ProviderID != "" {
@@ -206,7 +220,13 @@ func notDone(m *v1alpha1.Machine) string {
 
 // takeBack is the command that undoes a request; empty if that would change nothing any more.
 func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
-	off := fmt.Sprintf("kubectl annotate %s -n %s %s %s-", resource(m), m.Namespace, m.Name, machine.RequestAnnotation(r.Kind, r.Command))
+	off := fmt.Sprintf(
+		"kubectl annotate %s -n %s %s %s-",
+		resource(m),
+		m.Namespace,
+		m.Name,
+		machine.RequestAnnotation(r.Kind, r.Command),
+	)
 	switch r.Command {
 	case request.Hold:
 		return "starter drain resume " + kubecli.KeyOf(m)
@@ -241,7 +261,10 @@ func machineSubject(
 	case request.AbandonInstance:
 		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", notDone(m), kubecli.KeyOf(m))
 	case request.Force:
-		s.Question = fmt.Sprintf("The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?", kubecli.KeyOf(m))
+		s.Question = fmt.Sprintf(
+			"The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?",
+			kubecli.KeyOf(m),
+		)
 	default: // it can be taken back
 	}
 	s.Outlook = func(d request.Decision) (next, back, follow string) {

@@ -25,7 +25,11 @@ func written(annotation, value string) []string {
 	if err != nil {
 		panic(err)
 	}
-	return []string{`application/merge-patch+json {"metadata":{"annotations":{"` + annotation + `":` + string(text) + `},"resourceVersion":"7","uid":"u-1"}}`}
+	return []string{
+		`application/merge-patch+json {"metadata":{"annotations":{"` + annotation + `":` + string(
+			text,
+		) + `},"resourceVersion":"7","uid":"u-1"}}`,
+	}
 }
 
 func TestRequestsWriteTheirAnnotation(t *testing.T) {
@@ -209,7 +213,9 @@ func TestWhoWantsItWhenNobodySays(t *testing.T) {
 	w = newWorld(going(by("Evict")))
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "ann"}}}, nil
+		return true, &authenticationv1.SelfSubjectReview{
+			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "ann"}},
+		}, nil
 	})
 	w.Kube = kube
 	_, err = w.run(t.Context(), "retry", "shop/m-1")
@@ -229,7 +235,13 @@ func TestResumeTakesTheHoldOff(t *testing.T) {
 		w := newWorld(m)
 		out, err := w.run(t.Context(), "resume", "shop/m-1")
 		require.NoError(t, err)
-		assert.Equal(t, []string{`application/merge-patch+json {"metadata":{"annotations":{"drain.machine.sapcloud.io/hold":null},"resourceVersion":"7","uid":"u-1"}}`}, w.Patches())
+		assert.Equal(
+			t,
+			[]string{
+				`application/merge-patch+json {"metadata":{"annotations":{"drain.machine.sapcloud.io/hold":null},"resourceVersion":"7","uid":"u-1"}}`,
+			},
+			w.Patches(),
+		)
 		assert.Contains(t, out, "machine shop/m-1: removed drain.machine.sapcloud.io/hold: \"bob: wait\"\n")
 		assert.Contains(t, out, want)
 	}
@@ -281,7 +293,9 @@ func TestRequestsRefuse(t *testing.T) {
 
 func TestExtensionBeyondWhatTheNodeAllows(t *testing.T) {
 	w := newWorld(going(by("Evict"), func(m *v1alpha1.Machine) {
-		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))},
+		}
 	}))
 	out, err := w.run(t.Context(), "extend", "shop/m-1", "--until=2026-11-21T18:00:00Z")
 	require.NoError(t, err)

@@ -15,8 +15,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// sentence says what blocks a deletion, since when, and what happens by itself at which time. A second line has the commands
-// that change it.
+// sentence says what blocks a deletion, since when, and what happens by itself at which time. A second line has the
+// commands that change it.
 func (s snapshot) sentence() string {
 	m := s.machine
 	if held(m) {
@@ -48,12 +48,17 @@ func (s snapshot) sentence() string {
 	}
 }
 
-// targetUnavailable describes a deletion that waits for a target cluster that does not answer. Its age is that of the status.
+// targetUnavailable describes a deletion that waits for a target cluster that does not answer. Its age is that of the
+// status.
 func (s snapshot) targetUnavailable() string {
 	m := s.machine
 	if observe.OfClusterAPI(m) {
-		return s.say([]string{s.command(request.Skip, kubecli.GiveReason)}, "since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
-			kubecli.Since(m.Status.CurrentOperation.Since.Time, s.now), s.waits())
+		return s.say(
+			[]string{s.command(request.Skip, kubecli.GiveReason)},
+			"since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
+			kubecli.Since(m.Status.CurrentOperation.Since.Time, s.now),
+			s.waits(),
+		)
 	}
 	at := m.Status.LastOperation.LastUpdateTime.Time
 	if at.IsZero() {
@@ -62,10 +67,20 @@ func (s snapshot) targetUnavailable() string {
 	const own = "it continues when that cluster answers; this step has no deadline; "
 	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
 	if instanceGone(m) {
-		return s.say([]string{s.command(request.AbandonInstance, kubecli.GiveReason)}, "since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s", kubecli.Since(at, s.now), what, s.node())
+		return s.say(
+			[]string{s.command(request.AbandonInstance, kubecli.GiveReason)},
+			"since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s",
+			kubecli.Since(at, s.now),
+			what,
+			s.node(),
+		)
 	}
-	return s.say([]string{s.command(request.Skip, kubecli.GiveReason), s.command(request.AbandonInstance, kubecli.GiveReason)},
-		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running", kubecli.Since(at, s.now), what)
+	return s.say(
+		[]string{s.command(request.Skip, kubecli.GiveReason), s.command(request.AbandonInstance, kubecli.GiveReason)},
+		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running",
+		kubecli.Since(at, s.now),
+		what,
+	)
 }
 
 // holding describes a deletion that is held. A hold does not stop the clock of its drain.
@@ -77,12 +92,27 @@ func (s snapshot) holding() string {
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "by an unknown person")
 	if staying(m) {
-		return s.say(commands, "it is held (%s) while node %s is emptied for its %s, which began at %s: no pod is evicted until the hold ends; %s", who, s.node(), goal(m), s.sinceStage(), clock)
+		return s.say(
+			commands,
+			"it is held (%s) while node %s is emptied for its %s, which began at %s: no pod is evicted until the hold ends; %s",
+			who,
+			s.node(),
+			goal(m),
+			s.sinceStage(),
+			clock,
+		)
 	}
 	if stage(m) == "" {
 		return s.say(commands, "it is held (%s) before its first stage: nothing happens until the hold ends", who)
 	}
-	return s.say(commands, "it is held (%s) in stage %s, which began at %s: nothing more happens in it until the hold ends; %s", who, stage(m), s.sinceStage(), clock)
+	return s.say(
+		commands,
+		"it is held (%s) in stage %s, which began at %s: nothing more happens in it until the hold ends; %s",
+		who,
+		stage(m),
+		s.sinceStage(),
+		clock,
+	)
 }
 
 // say begins with the machine and ends with the commands that change something.
@@ -137,7 +167,13 @@ func (s snapshot) hooked(kind, prefix string) string {
 	if len(names) == 0 {
 		return s.say(nil, "since %s it waited for %s hooks; none is left; it continues now", s.sinceStage(), kind)
 	}
-	return s.say(commands, "since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline", s.sinceStage(), kind, strings.Join(names, ", "))
+	return s.say(
+		commands,
+		"since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline",
+		s.sinceStage(),
+		kind,
+		strings.Join(names, ", "),
+	)
 }
 
 // detaching describes volumes that are not detached from the node yet.
@@ -150,8 +186,20 @@ func (s snapshot) detaching() string {
 	if at := observe.Deadlines(s.machine, s.now).Next(); !at.IsZero() {
 		end = "until " + phrase.When(at, s.now) + "; then it continues anyway"
 	}
-	skip := fmt.Sprintf("kubectl annotate machine -n %s %s %s=", s.machine.Namespace, s.machine.Name, v1alpha1.AnnotationExcludeDetach)
-	return s.say([]string{skip}, "since %s it waits until %s are detached from node %s, %s", s.sinceStage(), what, s.node(), end)
+	skip := fmt.Sprintf(
+		"kubectl annotate machine -n %s %s %s=",
+		s.machine.Namespace,
+		s.machine.Name,
+		v1alpha1.AnnotationExcludeDetach,
+	)
+	return s.say(
+		[]string{skip},
+		"since %s it waits until %s are detached from node %s, %s",
+		s.sinceStage(),
+		what,
+		s.node(),
+		end,
+	)
 }
 
 // terminating describes the call of the provider, which has no deadline.
@@ -165,9 +213,14 @@ func (s snapshot) terminating() string {
 	if code == "" {
 		return s.say(nil, "since %s the provider deletes %s, and this step has no deadline", s.sinceStage(), what)
 	}
-	return s.say([]string{s.command(request.Retry), s.command(request.AbandonInstance, kubecli.GiveReason)},
+	return s.say(
+		[]string{s.command(request.Retry), s.command(request.AbandonInstance, kubecli.GiveReason)},
 		"since %s the deletion of %s at the provider is blocked by %s: %s; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running",
-		s.sinceStage(), what, code, strings.TrimSuffix(message, "."))
+		s.sinceStage(),
+		what,
+		code,
+		strings.TrimSuffix(message, "."),
+	)
 }
 
 // problem returns the code and the sentence of what blocks the deletion of an instance.

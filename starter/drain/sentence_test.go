@@ -21,17 +21,27 @@ func TestSentence(t *testing.T) {
 	)
 	failed := func(code, text string) edit {
 		return func(m *v1alpha1.Machine) {
-			m.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationDelete, State: v1alpha1.MachineStateFailed, ErrorCode: code, Description: text}
+			m.Status.LastOperation = v1alpha1.LastOperation{
+				Type:        v1alpha1.MachineOperationDelete,
+				State:       v1alpha1.MachineStateFailed,
+				ErrorCode:   code,
+				Description: text,
+			}
 		}
 	}
 	place := func(m *v1alpha1.Machine) {
 		m.Status.LastOperation.Description = "queued: place 12 of 80; 100 nodes are drained at a time"
 	}
 	targetUnavailable := func(m *v1alpha1.Machine) {
-		m.Status.LastOperation = v1alpha1.LastOperation{Description: "the target cluster does not answer: cordons node n-1", LastUpdateTime: metav1.NewTime(now.Add(-2 * time.Minute))}
+		m.Status.LastOperation = v1alpha1.LastOperation{
+			Description:    "the target cluster does not answer: cordons node n-1",
+			LastUpdateTime: metav1.NewTime(now.Add(-2 * time.Minute)),
+		}
 	}
 	unready := func(m *v1alpha1.Machine) {
-		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
+		m.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))},
+		}
 	}
 	blocked := func(message string) edit { return saying(v1alpha1.MachineDrained, v1alpha1.ReasonBlocked, message) }
 	for _, c := range []struct {
@@ -257,7 +267,11 @@ func TestHintsForWhatBlocks(t *testing.T) {
 			s := snapshot{machine: going(by("Evict")), picture: &seen, now: now}
 			assert.Equal(t, c.want, append([]string(nil), s.remedies()...), seen)
 			text := s.sentence()
-			assert.True(t, strings.HasPrefix(text, "shop/m-1: "+seen.Why+"; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC"), text)
+			assert.True(
+				t,
+				strings.HasPrefix(text, "shop/m-1: "+seen.Why+"; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC"),
+				text,
+			)
 			assert.Equal(t, 1, strings.Count(text, "\n"), "it is two lines")
 		})
 	}

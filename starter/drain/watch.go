@@ -25,7 +25,8 @@ func (f *drains) watchCommand() *cobra.Command {
 with the drain. If the output is not a terminal, it prints a line for each change. Ctrl-C ends it without an error.`,
 		Example: `  starter drain watch shop/m-1
   starter drain watch m-1 -n shop --interval 10s`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := f.open(c, args[0])
 			if err != nil {
@@ -39,8 +40,8 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 	return c
 }
 
-// watch reads the machine until it is gone, the drain of one that stays has ended, or ctx ends. An error of the first read ends
-// the watch; later ones are shown, and the next read may succeed.
+// watch reads the machine until it is gone, the drain of one that stays has ended, or ctx ends. An error of the first
+// read ends the watch; later ones are shown, and the next read may succeed.
 func (e reader) watch(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
 	var uid types.UID

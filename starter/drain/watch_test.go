@@ -42,8 +42,22 @@ const watchFast = "--interval=1ns"
 func TestWatchPrintsALineForEachChange(t *testing.T) {
 	w := newWorld()
 	blocked := going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"))
-	refused := going(at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "Internal"), saying(v1alpha1.MachineInstanceReady, "Internal", "boom"))
-	w.looks(blocked, blocked, errors.New("away"), errors.New("away"), blocked, going(by("Evict"), wished(v1alpha1.AnnotationHold, "ann")), refused, refused, errMissing)
+	refused := going(
+		at(v1alpha1.MachineDeletionInstance),
+		doing("delete-instance", "Internal"),
+		saying(v1alpha1.MachineInstanceReady, "Internal", "boom"),
+	)
+	w.looks(
+		blocked,
+		blocked,
+		errors.New("away"),
+		errors.New("away"),
+		blocked,
+		going(by("Evict"), wished(v1alpha1.AnnotationHold, "ann")),
+		refused,
+		refused,
+		errMissing,
+	)
 	w.Temporal = openDrain()
 	w.Temporal.Queried = picture()
 	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
@@ -99,7 +113,20 @@ func TestWatchEndsWellWithCtrlC(t *testing.T) {
 	w.Temporal = openDrain()
 	w.Temporal.Queried = picture()
 	out := &clitest.Pressed{Cancel: cancel} // between two reads
-	require.NoError(t, reader{keyed("shop", "m-1"), kubecli.Clients{Machines: w.Machines}, w.Temporal, "", w.Environment().Now}.watch(ctx, out, time.Hour))
+	require.NoError(
+		t,
+		reader{
+			keyed("shop", "m-1"),
+			kubecli.Clients{Machines: w.Machines},
+			w.Temporal,
+			"",
+			w.Environment().Now,
+		}.watch(
+			ctx,
+			out,
+			time.Hour,
+		),
+	)
 	assert.Contains(t, out.String(), "Drain Evict")
 }
 

@@ -24,12 +24,14 @@ type answer struct {
 	Generation int64    `json:"generation,omitempty"` // that the status is of
 	Unseen     bool     `json:"unseen"`               // the object has a newer generation
 	Notes      []string `json:"notes,omitempty"`      // who is not at work, and what Temporal does not answer
-	Calls      []call   `json:"calls,omitempty"`      // of the object's workflow, that are open or wait for their next attempt
-	Counts     *counts  `json:"counts,omitempty"`     // of a deployment or a set
-	Machines   []waits  `json:"machines,omitempty"`   // of a deployment or a set, that wait
+	// of the object's workflow, that are open or wait for their next attempt
+	Calls    []call  `json:"calls,omitempty"`
+	Counts   *counts `json:"counts,omitempty"`   // of a deployment or a set
+	Machines []waits `json:"machines,omitempty"` // of a deployment or a set, that wait
 }
 
-// step is what is done now, and what is in its way. What and Next are absent where the sentence is a sum: each of the machines has its own.
+// step is what is done now, and what is in its way. What and Next are absent where the sentence is a sum: each of the
+// machines has its own.
 type step struct {
 	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that does the step
 	Step      string    `json:"step,omitempty"`
@@ -101,7 +103,12 @@ func commandsIn(sentence string) (commands []string) {
 // stepOf returns what a status says of a step.
 func stepOf(o *v1alpha1.Operation) step {
 	return step{
-		Workflow: o.WorkflowID, Step: o.Step, Why: o.Cause, BlockedBy: o.BlockedBy, Since: o.Since.Time, Deadline: cache.TimeOf(o.Deadline),
+		Workflow:  o.WorkflowID,
+		Step:      o.Step,
+		Why:       o.Cause,
+		BlockedBy: o.BlockedBy,
+		Since:     o.Since.Time,
+		Deadline:  cache.TimeOf(o.Deadline),
 	}
 }
 

@@ -30,9 +30,13 @@ func full() *v1alpha1.Machine {
 	}}
 	m.Spec.Class.Name = "small"
 	m.Status.CurrentOperation = &v1alpha1.Operation{
-		WorkflowID: "garden/machine/shop/web-a/uid-m", Step: vocabulary.StepCreateInstance, Cause: "no room", BlockedBy: []string{"ResourceExhausted"},
-		Since: metav1.NewTime(clitest.Begun), Deadline: new(metav1.NewTime(clitest.Now.Add(time.Hour))),
-		WaitsFor: "no room (since 13:51:07 UTC); it is tried again; it fails and is replaced at 15:06:07 UTC; `starter explain machine/web-a -n shop`",
+		WorkflowID: "garden/machine/shop/web-a/uid-m",
+		Step:       vocabulary.StepCreateInstance,
+		Cause:      "no room",
+		BlockedBy:  []string{"ResourceExhausted"},
+		Since:      metav1.NewTime(clitest.Begun),
+		Deadline:   new(metav1.NewTime(clitest.Now.Add(time.Hour))),
+		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again; it fails and is replaced at 15:06:07 UTC; `starter explain machine/web-a -n shop`",
 	}
 	return m
 }
@@ -41,16 +45,27 @@ func full() *v1alpha1.Machine {
 func calls(f *clitest.FakeTemporal) {
 	f.ID, f.Status = "garden/machine/shop/web-a/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 	f.Pending = []*workflowpb.PendingActivityInfo{
-		{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.Begun)},
 		{
-			ActivityId: "report", Attempt: 3, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
-			NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)), LastFailure: &failurepb.Failure{Message: "no\nroom"},
+			ActivityId:      "create-instance",
+			Attempt:         1,
+			State:           enumspb.PENDING_ACTIVITY_STATE_STARTED,
+			LastStartedTime: timestamppb.New(clitest.Begun),
+		},
+		{
+			ActivityId:              "report",
+			Attempt:                 3,
+			State:                   enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
+			NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)),
+			LastFailure:             &failurepb.Failure{Message: "no\nroom"},
 		},
 	}
 }
 
 func TestAMachineIsExplainedAsFields(t *testing.T) {
-	w := clitest.NewWorld(full(), &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"})
+	w := clitest.NewWorld(
+		full(),
+		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"},
+	)
 	calls(w.Temporal)
 	w.Temporal.Unpolled = []string{"garden/machines"}
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-a", "-o", "yaml")
@@ -78,10 +93,21 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 	assert.Equal(t, []any{true, true, true, int64(2)}, []any{a.Waits, a.Blocked, a.Unseen, a.Generation})
 	assert.Equal(t, &counts{Updated: new(int32(0)), Machines: 3, Waiting: 2, Blocked: 2}, a.Counts)
 	require.Len(t, a.Machines, 2)
-	assert.Equal(t, waits{"web-a", "new", step{
-		Workflow: "garden/machine/shop/web-a/uid-m", Step: "create-instance", What: "waits for its instance", Why: "no room", BlockedBy: []string{"ResourceExhausted"},
-		Since: clitest.Begun, Next: "it is tried again; it fails and is replaced", Deadline: clitest.Now.Add(time.Hour), Command: "starter explain machine/web-a -n shop",
-	}}, a.Machines[0])
+	assert.Equal(t, waits{
+		"web-a",
+		"new",
+		step{
+			Workflow:  "garden/machine/shop/web-a/uid-m",
+			Step:      "create-instance",
+			What:      "waits for its instance",
+			Why:       "no room",
+			BlockedBy: []string{"ResourceExhausted"},
+			Since:     clitest.Begun,
+			Next:      "it is tried again; it fails and is replaced",
+			Deadline:  clitest.Now.Add(time.Hour),
+			Command:   "starter explain machine/web-a -n shop",
+		},
+	}, a.Machines[0])
 }
 
 // An object that waits for nothing, and a Temporal that does not answer.
@@ -95,7 +121,13 @@ func TestACalmObjectIsExplainedAsFields(t *testing.T) {
 	require.Len(t, fields["notes"], 1)
 	delete(fields, "notes")
 	assert.Equal(t, map[string]any{
-		"kind": "machine", "namespace": "shop", "name": "web-c", "sentence": "phase new", "waits": false, "blocked": false, "unseen": false,
+		"kind":      "machine",
+		"namespace": "shop",
+		"name":      "web-c",
+		"sentence":  "phase new",
+		"waits":     false,
+		"blocked":   false,
+		"unseen":    false,
 	}, fields)
 	_, err = w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-c", "-o", "name")
 	require.ErrorContains(t, err, "the formats are [text json yaml]")
@@ -103,9 +135,16 @@ func TestACalmObjectIsExplainedAsFields(t *testing.T) {
 
 // The commands are those that the sentences of decide/explain end with.
 func TestCommandsOfASentence(t *testing.T) {
-	first := explain.Wait{Cause: "`x` is full", Since: clitest.Begun, Command: "kubectl edit pdb -n shop web", Next: explain.Words{One: "its pods are deleted"}, At: clitest.Now}
+	first := explain.Wait{
+		Cause:   "`x` is full",
+		Since:   clitest.Begun,
+		Command: "kubectl edit pdb -n shop web",
+		Next:    explain.Words{One: "its pods are deleted"},
+		At:      clitest.Now,
+	}
 	second := explain.Wait{Cause: "nobody approves", Command: "starter rollout approve shop/web --reason …"}
-	sentence := first.Sentence(clitest.Now) + ". " + second.Sentence(clitest.Now) + ". " + explain.Wait{Cause: "it takes time"}.Sentence(clitest.Now)
+	sentence := first.Sentence(clitest.Now) + ". " + second.Sentence(clitest.Now) + ". " +
+		explain.Wait{Cause: "it takes time"}.Sentence(clitest.Now)
 	assert.Equal(t, []string{first.Command, second.Command}, commandsIn(sentence))
 	assert.Empty(t, commandsIn("it takes time"))
 }

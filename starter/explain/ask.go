@@ -17,11 +17,12 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long explain waits for Temporal. Source: after that, the answer of the API server alone is better than none.
+// temporalTimeout is how long explain waits for Temporal. Source: after that, the answer of the API server alone is
+// better than none.
 const temporalTimeout = 5 * time.Second
 
-// ask says what Temporal knows: what is down, if Temporal does not answer or workers are missing; what else is wrong, one line each; and
-// which calls are open.
+// ask says what Temporal knows: what is down, if Temporal does not answer or workers are missing; what else is wrong,
+// one line each; and which calls are open.
 func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) (down, notes []string, calls []call) {
 	installation := x.installation(ctx, clients, s)
 	if installation == "" || s.workflow == "" {
@@ -36,7 +37,13 @@ func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) 
 	defer temporal.Close()
 	down, notes, err = x.pollers(ctx, temporal, installation, s)
 	if err != nil {
-		return []string{fmt.Sprintf("Temporal at %s does not answer: nothing moves until it does (%s).", x.temporalAt.Address, kubecli.OneLine(err.Error()))}, nil, nil
+		return []string{
+			fmt.Sprintf(
+				"Temporal at %s does not answer: nothing moves until it does (%s).",
+				x.temporalAt.Address,
+				kubecli.OneLine(err.Error()),
+			),
+		}, nil, nil
 	}
 	answer, err := temporal.DescribeWorkflowExecution(ctx, s.workflowID(installation), "")
 	missing := new(serviceerror.NotFound)
@@ -58,7 +65,8 @@ func (s *subject) workflowID(of run.Installation) string {
 	return of.ID(s.workflow, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
 }
 
-// installation returns the name of the installation: that of the flag, else as a status names it, else as the Lease of the workers does.
+// installation returns the name of the installation: that of the flag, else as a status names it, else as the Lease of
+// the workers does.
 func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
 	if x.cluster != "" {
 		return run.Installation(x.cluster)
@@ -74,9 +82,14 @@ func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *
 	return clients.Installation(ctx)
 }
 
-// pollers names the queues of the object that no worker polls. Without a worker of the core, nobody writes a status; without one of the
-// provider, the status says so, too.
-func (x *command) pollers(ctx context.Context, temporal client.Client, installation run.Installation, s *subject) (core, provider []string, err error) {
+// pollers names the queues of the object that no worker polls. Without a worker of the core, nobody writes a status;
+// without one of the provider, the status says so, too.
+func (x *command) pollers(
+	ctx context.Context,
+	temporal client.Client,
+	installation run.Installation,
+	s *subject,
+) (core, provider []string, err error) {
 	queue := installation.Queue(run.QueueMachines)
 	n, err := kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
@@ -91,18 +104,26 @@ func (x *command) pollers(ctx context.Context, temporal client.Client, installat
 	queue = installation.ProviderQueue(s.provider)
 	n, err = kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	if err == nil && n == 0 {
-		provider = append(provider, fmt.Sprintf("No worker serves provider %s (queue %s): no instance is made or deleted until one runs.", s.provider, queue))
+		provider = append(
+			provider,
+			fmt.Sprintf(
+				"No worker serves provider %s (queue %s): no instance is made or deleted until one runs.",
+				s.provider,
+				queue,
+			),
+		)
 	}
 	return core, provider, err
 }
 
 // call is a call of the object's workflow.
 type call struct {
-	Name    string    `json:"name"`
-	Attempt int32     `json:"attempt"`
-	Open    bool      `json:"open"`           // a worker carries it out
-	Since   time.Time `json:"since,omitzero"` // when the attempt began; of a call that is not open: since when it waits for a worker
-	Next    time.Time `json:"next,omitzero"`  // when the next attempt begins
+	Name    string `json:"name"`
+	Attempt int32  `json:"attempt"`
+	Open    bool   `json:"open"` // a worker carries it out
+	// when the attempt began; of a call that is not open: since when it waits for a worker
+	Since   time.Time `json:"since,omitzero"`
+	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`
 }
 

@@ -35,7 +35,8 @@ process runs. The Deployment that answers Gardener's cluster autoscaler for mach
 		RunE: func(c *cobra.Command, _ []string) error { return x.run(c) },
 	}
 	x.access.Register(c)
-	c.Flags().StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases, as of worker and bridge")
+	c.Flags().
+		StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases, as of worker and bridge")
 	c.Flags().StringVar(&x.address, "address", "", "host:port to serve on; empty: ask once")
 	return c
 }

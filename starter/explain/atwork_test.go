@@ -56,7 +56,11 @@ func TestHeartbeatsCommand(t *testing.T) {
 	t.Run("a Lease that cannot be read is no answer", func(t *testing.T) {
 		w := clitest.NewWorld()
 		kube := kubefake.NewClientset(renewed(worker, time.Second), renewed(bridge, time.Second))
-		kube.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		kube.PrependReactor(
+			"list",
+			"leases",
+			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
+		)
 		w.Cluster = kube
 		_, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", "millwright")
 		require.ErrorContains(t, err, "read Lease millwright-worker: forbidden")
@@ -69,7 +73,9 @@ func TestProbesOfHeartbeats(t *testing.T) {
 	w.Cluster = kube
 	clients, err := w.Environment().Clients(kubecli.Access{})
 	require.NoError(t, err)
-	server := httptest.NewServer(probes(func(ctx context.Context) error { return AtWork(ctx, clients.Leases, "millwright", clitest.Now) }))
+	server := httptest.NewServer(
+		probes(func(ctx context.Context) error { return AtWork(ctx, clients.Leases, "millwright", clitest.Now) }),
+	)
 	defer server.Close()
 	status := func(path string) int {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
@@ -80,10 +86,15 @@ func TestProbesOfHeartbeats(t *testing.T) {
 		return answer.StatusCode
 	}
 	assert.Equal(t, http.StatusOK, status("/readyz"))
-	require.NoError(t, kube.CoordinationV1().Leases("millwright").Delete(t.Context(), "millwright-bridge", metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		kube.CoordinationV1().Leases("millwright").Delete(t.Context(), "millwright-bridge", metav1.DeleteOptions{}),
+	)
 	assert.Equal(t, http.StatusServiceUnavailable, status("/readyz"))
 	assert.Equal(t, http.StatusOK, status("/healthz"), "the process runs")
-	_, err = kube.CoordinationV1().Leases("millwright").Create(t.Context(), renewed("millwright-bridge", time.Second), metav1.CreateOptions{})
+	_, err = kube.CoordinationV1().
+		Leases("millwright").
+		Create(t.Context(), renewed("millwright-bridge", time.Second), metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, status("/readyz"), "a bridge is back")
 }

@@ -17,8 +17,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// readClusterAPI reads an object of Cluster API. It returns nil if there is none, or if it is not Millwright's and not meant.
-func (x *command) readClusterAPI(ctx context.Context, clients kubecli.Clients, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+// readClusterAPI reads an object of Cluster API. It returns nil if there is none, or if it is not Millwright's and not
+// meant.
+func (x *command) readClusterAPI(
+	ctx context.Context,
+	clients kubecli.Clients,
+	of kubecli.NamedKind,
+	name string,
+	meant bool,
+) (*subject, error) {
 	served, err := clients.Upstream.Served()
 	switch {
 	case err != nil:
@@ -39,13 +46,28 @@ func (x *command) readClusterAPI(ctx context.Context, clients kubecli.Clients, o
 }
 
 // readUpstreamSet is readClusterAPI for a set.
-func (x *command) readUpstreamSet(ctx context.Context, upstream *kubecli.ClusterAPI, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+func (x *command) readUpstreamSet(
+	ctx context.Context,
+	upstream *kubecli.ClusterAPI,
+	of kubecli.NamedKind,
+	name string,
+	meant bool,
+) (*subject, error) {
 	set, err := upstream.Client().Sets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || !meant && !capi.Lost(set) {
 		return nil, err
 	}
-	s := &subject{kind: of.Full(), object: set, operation: capi.Operation(set), calm: available(number(set.Status.AvailableReplicas), number(set.Spec.Replicas))}
-	s.counts = &counts{Desired: number(set.Spec.Replicas), Ready: number(set.Status.ReadyReplicas), Available: number(set.Status.AvailableReplicas)}
+	s := &subject{
+		kind:      of.Full(),
+		object:    set,
+		operation: capi.Operation(set),
+		calm:      available(number(set.Status.AvailableReplicas), number(set.Spec.Replicas)),
+	}
+	s.counts = &counts{
+		Desired:   number(set.Spec.Replicas),
+		Ready:     number(set.Status.ReadyReplicas),
+		Available: number(set.Status.AvailableReplicas),
+	}
 	if !capi.Lost(set) {
 		s.operation, s.calm = nil, foreign(set)+"; "+s.calm
 		return s, nil
@@ -55,14 +77,30 @@ func (x *command) readUpstreamSet(ctx context.Context, upstream *kubecli.Cluster
 }
 
 // readUpstreamDeployment is readClusterAPI for a deployment.
-func (x *command) readUpstreamDeployment(ctx context.Context, upstream *kubecli.ClusterAPI, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+func (x *command) readUpstreamDeployment(
+	ctx context.Context,
+	upstream *kubecli.ClusterAPI,
+	of kubecli.NamedKind,
+	name string,
+	meant bool,
+) (*subject, error) {
 	d, err := upstream.Client().Deployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || !meant && !capi.Lost(d) {
 		return nil, err
 	}
 	wanted, has := number(d.Spec.Replicas), &d.Status
-	s := &subject{kind: of.Full(), object: d, operation: deployment.Moves(d), calm: available(number(has.AvailableReplicas), wanted)}
-	s.counts = &counts{Desired: wanted, Updated: new(number(has.UpToDateReplicas)), Ready: number(has.ReadyReplicas), Available: number(has.AvailableReplicas)}
+	s := &subject{
+		kind:      of.Full(),
+		object:    d,
+		operation: deployment.Moves(d),
+		calm:      available(number(has.AvailableReplicas), wanted),
+	}
+	s.counts = &counts{
+		Desired:   wanted,
+		Updated:   new(number(has.UpToDateReplicas)),
+		Ready:     number(has.ReadyReplicas),
+		Available: number(has.AvailableReplicas),
+	}
 	if !capi.Lost(d) {
 		s.operation, s.calm = nil, foreign(d)+"; "+s.calm
 		return s, nil
@@ -72,11 +110,21 @@ func (x *command) readUpstreamDeployment(ctx context.Context, upstream *kubecli.
 	if err != nil {
 		return nil, err
 	}
-	return s, x.addUpstream(ctx, upstream, s, slices.DeleteFunc(sets, func(set clusterv1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) }))
+	return s, x.addUpstream(
+		ctx,
+		upstream,
+		s,
+		slices.DeleteFunc(sets, func(set clusterv1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) }),
+	)
 }
 
 // addUpstream adds the machines of sets.
-func (x *command) addUpstream(ctx context.Context, upstream *kubecli.ClusterAPI, s *subject, sets []clusterv1.MachineSet) error {
+func (x *command) addUpstream(
+	ctx context.Context,
+	upstream *kubecli.ClusterAPI,
+	s *subject,
+	sets []clusterv1.MachineSet,
+) error {
 	machines, err := upstream.Machines(ctx, x.Namespace, sets)
 	for i := range machines {
 		s.members = append(s.members, upstreamMember(&machines[i], x.Now()))
@@ -87,11 +135,22 @@ func (x *command) addUpstream(ctx context.Context, upstream *kubecli.ClusterAPI,
 
 // foreign says that Millwright does not reconcile an object, and whom its label names.
 func foreign(o metav1.Object) string {
-	return fmt.Sprintf("it has no finalizer %s, so Millwright does not reconcile it; its label %s is %q", capi.Finalizer, clusterv1.WatchLabel, o.GetLabels()[clusterv1.WatchLabel])
+	return fmt.Sprintf(
+		"it has no finalizer %s, so Millwright does not reconcile it; its label %s is %q",
+		capi.Finalizer,
+		clusterv1.WatchLabel,
+		o.GetLabels()[clusterv1.WatchLabel],
+	)
 }
 
 // readUpstreamMachine reads a machine of Cluster API. The workflow of its set waits for it.
-func (x *command) readUpstreamMachine(ctx context.Context, upstream *kubecli.ClusterAPI, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+func (x *command) readUpstreamMachine(
+	ctx context.Context,
+	upstream *kubecli.ClusterAPI,
+	of kubecli.NamedKind,
+	name string,
+	meant bool,
+) (*subject, error) {
 	m, err := upstream.Client().Machines(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -116,7 +175,12 @@ func (x *command) readUpstreamMachine(ctx context.Context, upstream *kubecli.Clu
 
 // upstreamMember returns a machine of Cluster API.
 func upstreamMember(m *clusterv1.Machine, now time.Time) member {
-	return member{m.Name, cmp.Or(m.Status.Phase, "new"), capi.MachineOperation(m, now), capi.ExplainedMachine(m, now).WaitsFor()}
+	return member{
+		m.Name,
+		cmp.Or(m.Status.Phase, "new"),
+		capi.MachineOperation(m, now),
+		capi.ExplainedMachine(m, now).WaitsFor(),
+	}
 }
 
 // number is a number of an object of Cluster API; 0 if it is not reported.
@@ -127,9 +191,14 @@ func number(n *int32) int32 {
 	return *n
 }
 
-// upstream adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. That they cannot be read is a doubt: the other objects
-// are known.
-func (m *motion) upstream(ctx context.Context, clients kubecli.Clients, namespace string, add func(kind string, o metav1.Object, operation *v1alpha1.Operation)) {
+// upstream adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. That they
+// cannot be read is a doubt: the other objects are known.
+func (m *motion) upstream(
+	ctx context.Context,
+	clients kubecli.Clients,
+	namespace string,
+	add func(kind string, o metav1.Object, operation *v1alpha1.Operation),
+) {
 	deployments, err := clients.Upstream.Deployments(ctx, namespace)
 	var sets []clusterv1.MachineSet
 	if err == nil {

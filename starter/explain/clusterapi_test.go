@@ -27,25 +27,61 @@ var begun = metav1.NewTime(clitest.Begun)
 // onSet is a condition of a set that is True since Begun.
 func onSet(kind, reason, message string) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) {
-		s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: begun})
+		s.Status.Conditions = append(
+			s.Status.Conditions,
+			metav1.Condition{
+				Type:               kind,
+				Status:             metav1.ConditionTrue,
+				Reason:             reason,
+				Message:            message,
+				LastTransitionTime: begun,
+			},
+		)
 	}
 }
 
-// pool is a set of Cluster API that Millwright reconciles. Of its machines, one runs, one is kept by a hook, and one waits for its instance. The
-// set and the machine of others have nothing to do with Millwright.
+// pool is a set of Cluster API that Millwright reconciles. Of its machines, one runs, one is kept by a hook, and one
+// waits for its instance. The set and the machine of others have nothing to do with Millwright.
 func pool() []runtime.Object {
-	s := capitest.Set("pool", 2, onSet("ScalingDown", "ScalingDown", "Scaling down from 3 to 2 replicas"), onSet("Blocked", "Waiting", "1 of 3 machines waits to leave"))
+	s := capitest.Set(
+		"pool",
+		2,
+		onSet("ScalingDown", "ScalingDown", "Scaling down from 3 to 2 replicas"),
+		onSet("Blocked", "Waiting", "1 of 3 machines waits to leave"),
+	)
 	s.Status.AvailableReplicas, s.Status.ReadyReplicas = new(int32(1)), new(int32(1))
 	s.Status.ObservedGeneration = s.Generation
-	kept := capitest.Machine("pool-b", s, capitest.Annotated[*clusterv1.Machine](hook, ""),
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"))
+	kept := capitest.Machine(
+		"pool-b",
+		s,
+		capitest.Annotated[*clusterv1.Machine](hook, ""),
+		capitest.SaysWhy(
+			clusterv1.MachineDeletingCondition,
+			metav1.ConditionTrue,
+			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+			"hooks",
+		),
+	)
 	kept.DeletionTimestamp, kept.Status.Phase = &begun, "Deleting"
-	fresh := capitest.Machine("pool-c", s, capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, metav1.ConditionFalse, "NotReady", "no room"))
-	fresh.CreationTimestamp, fresh.Status.NodeRef, fresh.Status.Phase = metav1.NewTime(clitest.Now.Add(-90e9)), clusterv1.MachineNodeReference{}, "Provisioning"
+	fresh := capitest.Machine(
+		"pool-c",
+		s,
+		capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, metav1.ConditionFalse, "NotReady", "no room"),
+	)
+	fresh.CreationTimestamp = metav1.NewTime(clitest.Now.Add(-90e9))
+	fresh.Status.NodeRef = clusterv1.MachineNodeReference{}
+	fresh.Status.Phase = "Provisioning"
 	theirs := capitest.Set("theirs", 3, func(s *clusterv1.MachineSet) {
 		s.Finalizers, s.Labels[clusterv1.WatchLabel] = []string{clusterv1.MachineSetFinalizer}, "upstream"
 	}, onSet("ScalingUp", "ScalingUp", "Scaling up"))
-	return []runtime.Object{s, capitest.Machine("pool-a", s), kept, fresh, theirs, capitest.Machine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &begun })}
+	return []runtime.Object{
+		s,
+		capitest.Machine("pool-a", s),
+		kept,
+		fresh,
+		theirs,
+		capitest.Machine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &begun }),
+	}
 }
 
 // both is a world with both API groups.
@@ -104,7 +140,11 @@ func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
 	w := both(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
 	for _, arg := range []string{"pool", "machinesets/pool"} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
-		require.EqualError(t, err, "both API groups have a machineset shop/pool: give machineset.machine.sapcloud.io/pool or machineset.cluster.x-k8s.io/pool")
+		require.EqualError(
+			t,
+			err,
+			"both API groups have a machineset shop/pool: give machineset.machine.sapcloud.io/pool or machineset.cluster.x-k8s.io/pool",
+		)
 	}
 	for arg, says := range map[string]string{
 		"machineset.machine.sapcloud.io/pool": "machineset shop/pool: its status names nothing that it waits for",
@@ -142,11 +182,23 @@ func TestWithoutClusterAPINothingFails(t *testing.T) {
 
 func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 	w := both()
-	out, err := w.Run(t.Context(), Command(w.Environment()), "machineset.cluster.x-k8s.io/shop/pool", "-o", "json", "--cluster-name", "garden")
+	out, err := w.Run(
+		t.Context(),
+		Command(w.Environment()),
+		"machineset.cluster.x-k8s.io/shop/pool",
+		"-o",
+		"json",
+		"--cluster-name",
+		"garden",
+	)
 	require.NoError(t, err)
 	var a answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
-	assert.Equal(t, []any{"machineset.cluster.x-k8s.io", "1 of 3 machines waits to leave", true, true, "delete-machines"}, []any{a.Kind, a.Sentence, a.Waits, a.Blocked, a.Step})
+	assert.Equal(
+		t,
+		[]any{"machineset.cluster.x-k8s.io", "1 of 3 machines waits to leave", true, true, "delete-machines"},
+		[]any{a.Kind, a.Sentence, a.Waits, a.Blocked, a.Step},
+	)
 	assert.Equal(t, &counts{Desired: 2, Ready: 1, Available: 1, Machines: 3, Waiting: 2, Blocked: 1}, a.Counts)
 	require.Len(t, a.Machines, 2)
 	assert.Equal(t, waits{"pool-b", "Deleting", step{
@@ -180,7 +232,11 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 	})
 	out, err = w.Run(t.Context(), TopCommand(w.Environment()), "-n", "bar")
 	require.NoError(t, err, "the other objects are known")
-	assert.Equal(t, "nothing is in motion; what is in motion of Cluster API is not known: list machine sets of Cluster API: forbidden\n", out)
+	assert.Equal(
+		t,
+		"nothing is in motion; what is in motion of Cluster API is not known: list machine sets of Cluster API: forbidden\n",
+		out,
+	)
 }
 
 func TestPagesOfClusterAPI(t *testing.T) {
@@ -192,16 +248,37 @@ func TestPagesOfClusterAPI(t *testing.T) {
 		assert.Equal(t, page, out)
 	}
 	w := both()
-	_, err := w.Run(t.Context(), UICommand(w.Environment()), "machineset.cluster.x-k8s.io/theirs", "-n", "shop", "--cluster-name", "garden")
+	_, err := w.Run(
+		t.Context(),
+		UICommand(w.Environment()),
+		"machineset.cluster.x-k8s.io/theirs",
+		"-n",
+		"shop",
+		"--cluster-name",
+		"garden",
+	)
 	require.EqualError(t, err, "machineset.cluster.x-k8s.io theirs: the installation is not known: give --cluster-name")
 }
 
-// A deployment of Cluster API says what its workflow wrote: the operation in an annotation, and the whole sentence in the condition Blocked.
+// A deployment of Cluster API says what its workflow wrote: the operation in an annotation, and the whole sentence in
+// the condition Blocked.
 func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
-	d := capitest.Pool(2, capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation,
-		`{"workflowID":"garden/clusterapirollout/shop/d/uid-d/2","step":"roll","blockedBy":["NodeDrain"],"waitsFor":"1 of 3 …"}`))
-	d.Status.ObservedGeneration, d.Status.AvailableReplicas, d.Status.UpToDateReplicas = d.Generation, new(int32(2)), new(int32(1))
-	d.Status.Conditions = []metav1.Condition{{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "NodeDrain", Message: "1 of 3 machines waits to leave", LastTransitionTime: begun}}
+	d := capitest.Pool(2, capitest.Annotated[*clusterv1.MachineDeployment](
+		v1alpha1.AnnotationOperation,
+		`{"workflowID":"garden/clusterapirollout/shop/d/uid-d/2","step":"roll","blockedBy":["NodeDrain"],"waitsFor":"1 of 3 …"}`,
+	))
+	d.Status.ObservedGeneration = d.Generation
+	d.Status.AvailableReplicas = new(int32(2))
+	d.Status.UpToDateReplicas = new(int32(1))
+	d.Status.Conditions = []metav1.Condition{
+		{
+			Type:               "Blocked",
+			Status:             metav1.ConditionTrue,
+			Reason:             "NodeDrain",
+			Message:            "1 of 3 machines waits to leave",
+			LastTransitionTime: begun,
+		},
+	}
 	s := capitest.SetOf(d, "d-new", 1, 1)
 	objects := []runtime.Object{d, s, capitest.Machine("d-new-a", s)}
 	w := clitest.NewWorld()
@@ -223,11 +300,18 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "machinedeployment.cluster.x-k8s.io/shop/d\n")
 
-	theirs := capitest.Pool(1, func(d *clusterv1.MachineDeployment) { d.Finalizers, d.Labels[clusterv1.WatchLabel] = nil, "upstream" })
+	theirs := capitest.Pool(
+		1,
+		func(d *clusterv1.MachineDeployment) { d.Finalizers, d.Labels[clusterv1.WatchLabel] = nil, "upstream" },
+	)
 	w.Upstream = capitest.NewServer(theirs)
 	_, err = w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
 	require.EqualError(t, err, "there is no object d in namespace shop")
 	out, err = w.Run(t.Context(), Command(w.Environment()), "machinedeployment.cluster.x-k8s.io/d", "-n", "shop")
 	require.NoError(t, err)
-	assert.Contains(t, out, "so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 1 machine available\n")
+	assert.Contains(
+		t,
+		out,
+		"so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 1 machine available\n",
+	)
 }

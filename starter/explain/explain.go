@@ -55,14 +55,17 @@ object of a name, name the group, too: machineset.cluster.x-k8s.io/web or machin
   starter explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
   starter explain node/ip-10-0-0-7
   starter explain mcd/web -n shop -o json`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: x.CompleteKindAndName,
-		RunE: func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: x.CompleteKindAndName,
+		RunE:              func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
 	}
 	x.Register(c)
 	x.temporalAt.Register(c)
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
+	c.Flags().
+		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
 	x.output.RegisterText(c)
-	c.Flags().StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes, if it is another one")
+	c.Flags().
+		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes, if it is another one")
 	return c
 }
 
@@ -108,7 +111,18 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 		}
 	}
 	if s.unseen() { // before the sentence, which is of an earlier generation
-		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, fmt.Sprintf("The status is of generation %d, and the object has generation %d: nobody has seen the change yet.", s.seen, s.generation)))
+		_, _ = fmt.Fprintln(
+			out,
+			kubecli.Paint(
+				out,
+				kubecli.Stuck,
+				fmt.Sprintf(
+					"The status is of generation %d, and the object has generation %d: nobody has seen the change yet.",
+					s.seen,
+					s.generation,
+				),
+			),
+		)
 	}
 	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
 	for _, line := range append(notes, list.Map(calls, func(c call) string { return c.says(x.Now()) })...) {
@@ -135,13 +149,23 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 	case s != nil || err != nil:
 		return s, err
 	case given && !known:
-		return nil, fmt.Errorf("%q is no kind, and in no namespace of that name is an object %s: give machinedeployment, machineset, machine, machineclass or node", x.Namespace, name)
+		return nil, fmt.Errorf(
+			"%q is no kind, and in no namespace of that name is an object %s: give machinedeployment, machineset, machine, machineclass or node",
+			x.Namespace,
+			name,
+		)
 	}
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-// first reads the first object of this name of one of the kinds; nil if there is none. If both API groups have one, the user must choose.
-func (x *command) first(ctx context.Context, clients kubecli.Clients, kinds []kubecli.NamedKind, name string) (*subject, error) {
+// first reads the first object of this name of one of the kinds; nil if there is none. If both API groups have one, the
+// user must choose.
+func (x *command) first(
+	ctx context.Context,
+	clients kubecli.Clients,
+	kinds []kubecli.NamedKind,
+	name string,
+) (*subject, error) {
 	var found *subject
 	var of kubecli.NamedKind
 	for _, k := range kinds {
@@ -154,7 +178,14 @@ func (x *command) first(ctx context.Context, clients kubecli.Clients, kinds []ku
 			return nil, err
 		case err != nil || s == nil: // if it cannot be read, the one of the other group counts
 		case found != nil:
-			return nil, fmt.Errorf("both API groups have a %s %s/%s: give %[1]s.%[4]s/%[3]s or %[1]s.%[5]s/%[3]s", k.Names[0], x.Namespace, name, of.Group, k.Group)
+			return nil, fmt.Errorf(
+				"both API groups have a %s %s/%s: give %[1]s.%[4]s/%[3]s or %[1]s.%[5]s/%[3]s",
+				k.Names[0],
+				x.Namespace,
+				name,
+				of.Group,
+				k.Group,
+			)
 		default:
 			found, of = s, k
 		}
@@ -162,9 +193,15 @@ func (x *command) first(ctx context.Context, clients kubecli.Clients, kinds []ku
 	return found, nil
 }
 
-// read reads an object. One of Cluster API that is not Millwright's counts only if it is meant: its group was given. It returns nil if there is
-// no such object.
-func (x *command) read(ctx context.Context, clients kubecli.Clients, of kubecli.NamedKind, name string, meant bool) (*subject, error) {
+// read reads an object. One of Cluster API that is not Millwright's counts only if it is meant: its group was given. It
+// returns nil if there is no such object.
+func (x *command) read(
+	ctx context.Context,
+	clients kubecli.Clients,
+	of kubecli.NamedKind,
+	name string,
+	meant bool,
+) (*subject, error) {
 	if of.OfClusterAPI() {
 		return x.readClusterAPI(ctx, clients, of, name, meant)
 	}
@@ -176,10 +213,20 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, of kubecli.
 			return nil, err
 		}
 		s := &subject{
-			kind: kind, workflow: run.KindMachineDeployment, object: d, generation: d.Generation, seen: d.Status.ObservedGeneration,
-			operation: d.Status.CurrentOperation, provider: providerOf(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
+			kind:       kind,
+			workflow:   run.KindMachineDeployment,
+			object:     d,
+			generation: d.Generation,
+			seen:       d.Status.ObservedGeneration,
+			operation:  d.Status.CurrentOperation,
+			provider:   providerOf(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
 		}
-		s.counts = &counts{Desired: d.Spec.Replicas, Updated: &d.Status.UpdatedReplicas, Ready: d.Status.ReadyReplicas, Available: d.Status.AvailableReplicas}
+		s.counts = &counts{
+			Desired:   d.Spec.Replicas,
+			Updated:   &d.Status.UpdatedReplicas,
+			Ready:     d.Status.ReadyReplicas,
+			Available: d.Status.AvailableReplicas,
+		}
 		s.calm = available(d.Status.AvailableReplicas, d.Spec.Replicas)
 		sets, err := machines.MachineSets(x.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -198,10 +245,19 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, of kubecli.
 			return nil, err
 		}
 		s := &subject{
-			kind: kind, workflow: run.KindMachineSet, object: set, generation: set.Generation, seen: set.Status.ObservedGeneration,
-			operation: set.Status.CurrentOperation, provider: providerOf(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
+			kind:       kind,
+			workflow:   run.KindMachineSet,
+			object:     set,
+			generation: set.Generation,
+			seen:       set.Status.ObservedGeneration,
+			operation:  set.Status.CurrentOperation,
+			provider:   providerOf(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
 		}
-		s.counts = &counts{Desired: set.Spec.Replicas, Ready: set.Status.ReadyReplicas, Available: set.Status.AvailableReplicas}
+		s.counts = &counts{
+			Desired:   set.Spec.Replicas,
+			Ready:     set.Status.ReadyReplicas,
+			Available: set.Status.AvailableReplicas,
+		}
 		s.calm = available(set.Status.AvailableReplicas, set.Spec.Replicas)
 		return s, x.addMembers(ctx, clients, s, []metav1.Object{set})
 	case request.Machine:
@@ -216,7 +272,11 @@ func (x *command) read(ctx context.Context, clients kubecli.Clients, of kubecli.
 			return nil, err
 		}
 		return &subject{
-			kind: kind, workflow: run.KindMachineClass, object: class, provider: class.ProviderName(), calm: "provider " + class.ProviderName(),
+			kind:     kind,
+			workflow: run.KindMachineClass,
+			object:   class,
+			provider: class.ProviderName(),
+			calm:     "provider " + class.ProviderName(),
 		}, nil
 	default:
 		return x.readNode(ctx, clients, name)
@@ -230,9 +290,15 @@ func available(n, of int32) string {
 
 func (x *command) ofMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
-		kind: "machine", workflow: run.KindMachine, object: m, operation: m.Status.CurrentOperation, calm: "phase " + kubecli.Status(*m),
+		kind:      "machine",
+		workflow:  run.KindMachine,
+		object:    m,
+		operation: m.Status.CurrentOperation,
+		calm:      "phase " + kubecli.Status(*m),
 	}
-	class, err := clients.Machines.MachineV1alpha1().MachineClasses(m.Namespace).Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
+	class, err := clients.Machines.MachineV1alpha1().
+		MachineClasses(m.Namespace).
+		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
 	if err == nil { // not everybody may
 		s.provider = class.ProviderName()
 	} else {
@@ -274,7 +340,8 @@ func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name st
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
 	for i := range list.Items {
-		if m := &list.Items[i]; cache.NodeNameOf(m) == name || m.Spec.ProviderID != "" && m.Spec.ProviderID == node.Spec.ProviderID {
+		if m := &list.Items[i]; cache.NodeNameOf(m) == name ||
+			m.Spec.ProviderID != "" && m.Spec.ProviderID == node.Spec.ProviderID {
 			return x.ofMachine(ctx, clients, m), nil
 		}
 	}
@@ -291,7 +358,10 @@ func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *su
 		return fmt.Errorf("list machines: %w", err)
 	}
 	classes := map[string]*v1alpha1.MachineClass{}
-	if list, err := clients.Machines.MachineV1alpha1().MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{}); err == nil { // not everybody may
+	if list, err := clients.Machines.MachineV1alpha1().
+		MachineClasses(x.Namespace).
+		List(ctx, metav1.ListOptions{}); err == nil {
+		// not everybody may
 		for i := range list.Items {
 			classes[list.Items[i].Name] = &list.Items[i]
 		}
@@ -314,7 +384,8 @@ func (s *subject) sentence() string {
 	return cmp.Or(Sentence(s.kind, s.object, s.operation), named(s.kind, s.object)+s.silence())
 }
 
-// silence says that no status names what the object waits for: whoever writes the status may be down, or may see nothing.
+// silence says that no status names what the object waits for: whoever writes the status may be down, or may see
+// nothing.
 func (s *subject) silence() string {
 	if s.workflow == "" {
 		return ": " + s.calm
@@ -322,7 +393,8 @@ func (s *subject) silence() string {
 	return ": its status names nothing that it waits for: " + s.calm
 }
 
-// Sentence returns what the status of an object says that it waits for, after the name of the object; empty if it says nothing.
+// Sentence returns what the status of an object says that it waits for, after the name of the object; empty if it says
+// nothing.
 func Sentence(kind string, o metav1.Object, operation *v1alpha1.Operation) string {
 	if operation == nil || operation.WaitsFor == "" {
 		return ""
@@ -370,7 +442,17 @@ func (s *subject) table(out io.Writer, now time.Time) error {
 	rows := [][]any{{"MACHINE", "STATUS", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}}
 	for _, m := range waiting[:min(len(waiting), mostMachines)] {
 		o := m.operation
-		rows = append(rows, []any{m.name, m.status, o.Step, kubecli.Age(o.Since.Time, now), kubecli.Clock(cache.TimeOf(o.Deadline), now), m.wait.Cause})
+		rows = append(
+			rows,
+			[]any{
+				m.name,
+				m.status,
+				o.Step,
+				kubecli.Age(o.Since.Time, now),
+				kubecli.Clock(cache.TimeOf(o.Deadline), now),
+				m.wait.Cause,
+			},
+		)
 	}
 	_, _ = fmt.Fprintln(out)
 	if err := kubecli.WriteTable(out, rows); err != nil {

@@ -23,25 +23,58 @@ import (
 // stack is a deployment with a set, two machines of which one is blocked, and their class.
 func stack() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: kind, Name: name, UID: "uid-" + "x", Controller: new(true)}}
+		return []metav1.OwnerReference{
+			{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: kind, Name: name, UID: "uid-" + "x", Controller: new(true)},
+		}
 	}
-	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-x", Generation: 3}}
+	d := &v1alpha1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-x", Generation: 3},
+	}
 	d.Spec.Template.Spec.Class.Name, d.Status.ObservedGeneration = "small", 2
-	d.Status.CurrentOperation = &v1alpha1.Operation{WaitsFor: "1 of 2 machines waits for its instance", BlockedBy: []string{"ResourceExhausted"}}
-	set := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "uid-x", OwnerReferences: owned("MachineDeployment", "web")}}
+	d.Status.CurrentOperation = &v1alpha1.Operation{
+		WaitsFor:  "1 of 2 machines waits for its instance",
+		BlockedBy: []string{"ResourceExhausted"},
+	}
+	set := &v1alpha1.MachineSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "shop",
+			Name:            "web-1",
+			UID:             "uid-x",
+			OwnerReferences: owned("MachineDeployment", "web"),
+		},
+	}
 	set.Spec.Template.Spec.Class.Name = "small"
 	machine := func(name string, operation *v1alpha1.Operation) *v1alpha1.Machine {
-		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-m", OwnerReferences: owned("MachineSet", "web-1")}}
+		m := &v1alpha1.Machine{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:       "shop",
+				Name:            name,
+				UID:             "uid-m",
+				OwnerReferences: owned("MachineSet", "web-1"),
+			},
+		}
 		m.Spec.Class.Name, m.Status.CurrentOperation = "small", operation
 		return m
 	}
 	waits := func(by ...string) *v1alpha1.Operation {
 		return &v1alpha1.Operation{
-			WorkflowID: "garden/machine/shop/web-a/uid-m", Step: "create-instance", Since: metav1.NewTime(clitest.Begun), Cause: "no room (since the sale)", WaitsFor: "no room (since …)", BlockedBy: by,
+			WorkflowID: "garden/machine/shop/web-a/uid-m",
+			Step:       "create-instance",
+			Since:      metav1.NewTime(clitest.Begun),
+			Cause:      "no room (since the sale)",
+			WaitsFor:   "no room (since …)",
+			BlockedBy:  by,
 		}
 	}
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
-	return []runtime.Object{d, set, machine("web-a", waits()), machine("web-b", waits("ResourceExhausted")), machine("web-c", nil), class}
+	return []runtime.Object{
+		d,
+		set,
+		machine("web-a", waits()),
+		machine("web-b", waits("ResourceExhausted")),
+		machine("web-c", nil),
+		class,
+	}
 }
 
 func TestExplain(t *testing.T) {
@@ -132,7 +165,11 @@ func TestHeartbeats(t *testing.T) {
 		"never anything": {nil, []string{"No worker has ever been at work: there is no Lease millwright-worker.", "No bridge has ever been at work: there is no Lease millwright-bridge."}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.says, Heartbeats(t.Context(), kubefake.NewClientset(row.leases...).CoordinationV1(), clitest.Now))
+			assert.Equal(
+				t,
+				row.says,
+				Heartbeats(t.Context(), kubefake.NewClientset(row.leases...).CoordinationV1(), clitest.Now),
+			)
 		})
 	}
 	assert.Empty(t, Heartbeats(t.Context(), nil, clitest.Now), "nobody who may read Leases")
@@ -141,13 +178,20 @@ func TestHeartbeats(t *testing.T) {
 // 13 and 14: what is down comes before the sentence, which nobody writes any more.
 func TestWhatIsDownComesFirst(t *testing.T) {
 	w := clitest.NewWorld(stack()...)
-	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 15*time.Minute), renewed("millwright-bridge", 15*time.Minute))
+	w.Cluster = kubefake.NewClientset(
+		renewed("millwright-worker", 15*time.Minute),
+		renewed("millwright-bridge", 15*time.Minute),
+	)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mcc/small", "-n", "shop")
 	require.NoError(t, err)
-	assert.Equal(t, "No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n"+
-		"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is.\n"+
-		"Start what is missing, or look at its log; `starter doctor` checks the whole installation.\n"+
-		"machineclass shop/small: its status names nothing that it waits for: provider aws\n", out)
+	assert.Equal(
+		t,
+		"No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n"+
+			"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is.\n"+
+			"Start what is missing, or look at its log; `starter doctor` checks the whole installation.\n"+
+			"machineclass shop/small: its status names nothing that it waits for: provider aws\n",
+		out,
+	)
 }
 
 func TestTop(t *testing.T) {

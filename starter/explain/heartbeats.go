@@ -30,8 +30,8 @@ type process struct {
 // Worker is the Process of the Heartbeat of the workers.
 const Worker = "worker"
 
-// processes are those of an installation. Sources of the times: late is a renewal and the time that it may take: a worker gives up a request
-// after 5 s, and a bridge writes its Lease after 15 to 17 s. Silent is two to three renewals.
+// processes are those of an installation. Sources of the times: late is a renewal and the time that it may take: a
+// worker gives up a request after 5 s, and a bridge writes its Lease after 15 to 17 s. Silent is two to three renewals.
 var processes = []process{
 	{
 		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
@@ -56,14 +56,19 @@ type Heartbeat struct {
 	Err     error         // why the Lease cannot be read; nil: it was read
 }
 
-// ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all. It returns one Heartbeat for each, also if a
-// Lease cannot be read.
-func ReadHeartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) []Heartbeat {
+// ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all. It returns one Heartbeat
+// for each, also if a Lease cannot be read.
+func ReadHeartbeats(
+	ctx context.Context,
+	leases typedcoordinationv1.LeasesGetter,
+	namespace string,
+	now time.Time,
+) []Heartbeat {
 	return list.Map(processes, func(p process) Heartbeat { return p.heartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// Heartbeats says which processes of an installation are not at work, one line each. Leases that cannot be read are left out: not everybody
-// may.
+// Heartbeats says which processes of an installation are not at work, one line each. Leases that cannot be read are
+// left out: not everybody may.
 func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
 	if leases == nil {
 		return nil
@@ -74,8 +79,8 @@ func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, no
 	return lines
 }
 
-// AtWork returns nil if a worker and a bridge of the installation whose Leases are in this namespace are at work, and an error that says what
-// is not, or what cannot be read.
+// AtWork returns nil if a worker and a bridge of the installation whose Leases are in this namespace are at work, and
+// an error that says what is not, or what cannot be read.
 func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
 	var errs []error
 	for _, h := range ReadHeartbeats(ctx, leases, namespace, now) {

@@ -130,8 +130,13 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 	found.upstream(ctx, clients, x.Namespace, add)
 	slices.SortStableFunc(found.objects, func(a, b moving) int {
 		return cmp.Or(
-			list.FalseFirst(len(a.Operation.BlockedBy) == 0, len(b.Operation.BlockedBy) == 0), a.Operation.Since.Compare(b.Operation.Since.Time),
-			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Object, b.Object),
+			list.FalseFirst(
+				len(a.Operation.BlockedBy) == 0,
+				len(b.Operation.BlockedBy) == 0,
+			),
+			a.Operation.Since.Compare(b.Operation.Since.Time),
+			strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Object, b.Object),
 		)
 	})
 	return found, nil
@@ -145,12 +150,26 @@ func (m *motion) hear(ctx context.Context, leases typedcoordinationv1.LeasesGett
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, m.now) {
 		switch {
 		case h.Err != nil:
-			m.doubts = append(m.doubts, fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())))
+			m.doubts = append(
+				m.doubts,
+				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())),
+			)
 		case h.Missing != "":
 			m.missing = append(m.missing, h.Missing)
-			m.doubts = append(m.doubts, fmt.Sprintf("no %s is at work%s", h.Process, phrase.If(!h.At.IsZero(), " since %s", kubecli.Clock(h.At, m.now))))
+			m.doubts = append(
+				m.doubts,
+				fmt.Sprintf("no %s is at work%s", h.Process, phrase.If(!h.At.IsZero(), " since %s", kubecli.Clock(h.At, m.now))),
+			)
 		case h.Late:
-			m.doubts = append(m.doubts, fmt.Sprintf("the %s may be down: its last heartbeat was at %s, and one is due each %s", h.Process, kubecli.Clock(h.At, m.now), phrase.Span(h.Each)))
+			m.doubts = append(
+				m.doubts,
+				fmt.Sprintf(
+					"the %s may be down: its last heartbeat was at %s, and one is due each %s",
+					h.Process,
+					kubecli.Clock(h.At, m.now),
+					phrase.Span(h.Each),
+				),
+			)
 		}
 	}
 }
@@ -160,13 +179,19 @@ func (m motion) unknown() error {
 	if len(m.missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("what is in motion now is not known: %s `starter doctor` says what to do", strings.Join(m.missing, " "))
+	return fmt.Errorf(
+		"what is in motion now is not known: %s `starter doctor` says what to do",
+		strings.Join(m.missing, " "),
+	)
 }
 
 // write writes the list. A table has the numbers above it.
 func (m motion) write(out io.Writer, output kubecli.Output) error {
 	l := kubecli.Listing{
-		Items: m.objects, Table: [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}}, Wide: [][]any{{"WORKFLOW"}}, Empty: m.summary(),
+		Items: m.objects,
+		Table: [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
+		Wide:  [][]any{{"WORKFLOW"}},
+		Empty: m.summary(),
 	}
 	if len(m.objects) > 0 && (output == kubecli.OutputTable || output == kubecli.OutputWide) {
 		if _, err := fmt.Fprintln(out, m.summary()); err != nil {
@@ -178,7 +203,12 @@ func (m motion) write(out io.Writer, output kubecli.Output) error {
 		kind, name, _ := strings.Cut(o.Object, "/")
 		l.Names, l.Wide = append(l.Names, kind+"/"+o.Namespace+"/"+name), append(l.Wide, []any{operation.WorkflowID})
 		l.Table = append(l.Table, []any{
-			o.Namespace, o.Object, operation.Step, kubecli.Age(operation.Since.Time, m.now), kubecli.Clock(cache.TimeOf(operation.Deadline), m.now), operation.WaitsFor,
+			o.Namespace,
+			o.Object,
+			operation.Step,
+			kubecli.Age(operation.Since.Time, m.now),
+			kubecli.Clock(cache.TimeOf(operation.Deadline), m.now),
+			operation.WaitsFor,
 		})
 	}
 	return output.Write(out, l)

@@ -17,7 +17,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// Statuses are as old as the last heartbeat of those who write them: top does not say that nothing is in motion when it cannot know.
+// Statuses are as old as the last heartbeat of those who write them: top does not say that nothing is in motion when it
+// cannot know.
 func TestTopHearsWorkerAndBridge(t *testing.T) {
 	const worker, bridge = "millwright-worker", "millwright-bridge"
 	for name, row := range map[string]struct {
@@ -70,12 +71,20 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 	t.Run("nobody may read Leases", func(t *testing.T) {
 		w := clitest.NewWorld()
 		kube := kubefake.NewClientset()
-		kube.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		kube.PrependReactor(
+			"list",
+			"leases",
+			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
+		)
 		w.Cluster = kube
 		out, err := w.Run(t.Context(), TopCommand(w.Environment()))
 		require.NoError(t, err)
-		assert.Equal(t, "nothing is in motion; whether a worker is at work is not known: read Lease millwright-worker: forbidden; "+
-			"whether a bridge is at work is not known: read Lease millwright-bridge: forbidden\n", out)
+		assert.Equal(
+			t,
+			"nothing is in motion; whether a worker is at work is not known: read Lease millwright-worker: forbidden; "+
+				"whether a bridge is at work is not known: read Lease millwright-bridge: forbidden\n",
+			out,
+		)
 	})
 	t.Run("a watch goes on, and says it once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -85,7 +94,11 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 			defer cancel()
 			out, err := w.Run(ctx, TopCommand(w.Environment()), "-n", "bar", "--watch", "--interval", "10ms")
 			require.NoError(t, err)
-			assert.Equal(t, "14:06:07 UTC  no status says that something is in motion; no worker is at work since 13:51:07 UTC\n", out)
+			assert.Equal(
+				t,
+				"14:06:07 UTC  no status says that something is in motion; no worker is at work since 13:51:07 UTC\n",
+				out,
+			)
 		})
 	})
 }

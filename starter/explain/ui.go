@@ -35,7 +35,8 @@ BlockedBy and Deadline once with the gear above the list.`,
 		Example: `  starter ui
   starter ui --stuck
   xdg-open "$(starter ui mcd/web -n shop)"`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: x.CompleteKindAndName,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error {
 			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, ""))
 		},
@@ -43,8 +44,10 @@ BlockedBy and Deadline once with the gear above the list.`,
 	x.Register(c)
 	c.PersistentPreRunE = nil // a list needs no cluster
 	x.temporalAt.Register(c)
-	c.Flags().StringVar(&x.address, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
-	c.Flags().StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
+	c.Flags().
+		StringVar(&x.address, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
+	c.Flags().
+		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
 	c.Flags().BoolVar(&x.stuck, "stuck", false, "only what stands still")
 	return c
 }

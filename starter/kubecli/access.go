@@ -15,14 +15,18 @@ type Access struct {
 
 // Register adds the flags to a command and its subcommands.
 func (a *Access) Register(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
+	c.PersistentFlags().
+		StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
 	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current one")
 }
 
 func (a Access) config() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		rules,
+		&clientcmd.ConfigOverrides{CurrentContext: a.Context},
+	)
 }
 
 // ContextNamespace returns the namespace of the context; default if it names none.

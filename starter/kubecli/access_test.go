@@ -20,8 +20,14 @@ func TestNamespaceOfTheContext(t *testing.T) {
 		return file
 	}
 	const head = "apiVersion: v1\nkind: Config\n"
-	a := write("a", head+"clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: one, context: {cluster: c, user: u, namespace: shop}}]\ncurrent-context: one\n")
-	b := write("b", head+"users: [{name: u, user: {token: t}}]\ncontexts: [{name: two, context: {cluster: c, user: u, namespace: bar}}, {name: three, context: {cluster: c, user: u}}]\n")
+	a := write(
+		"a",
+		head+"clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: one, context: {cluster: c, user: u, namespace: shop}}]\ncurrent-context: one\n",
+	)
+	b := write(
+		"b",
+		head+"users: [{name: u, user: {token: t}}]\ncontexts: [{name: two, context: {cluster: c, user: u, namespace: bar}}, {name: three, context: {cluster: c, user: u}}]\n",
+	)
 	t.Setenv("KUBECONFIG", a+string(filepath.ListSeparator)+b)
 	for context, want := range map[string]string{"": "shop", "two": "bar", "three": "default"} {
 		got, err := kubecli.ContextNamespace(kubecli.Access{Context: context})

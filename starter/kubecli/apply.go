@@ -60,7 +60,14 @@ func Connect(a Access) (Clients, error) {
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(cluster.Discovery()))
 	return Clients{
-		machines, cluster.CoreV1(), cluster.CoordinationV1(), cluster.AppsV1(), cluster.AuthenticationV1(), cluster.AuthorizationV1(), objects, mapper,
+		machines,
+		cluster.CoreV1(),
+		cluster.CoordinationV1(),
+		cluster.AppsV1(),
+		cluster.AuthenticationV1(),
+		cluster.AuthorizationV1(),
+		objects,
+		mapper,
 		NewClusterAPI(upstream, cluster.Discovery()),
 	}, nil
 }
@@ -83,8 +90,8 @@ func ReadDocuments(file string) (documents [][]byte, err error) {
 	}
 }
 
-// Apply applies every object of a file, as `kubectl apply --server-side` does, and returns the one MachineDeployment among them
-// as the server returned it.
+// Apply applies every object of a file, as `kubectl apply --server-side` does, and returns the one MachineDeployment
+// among them as the server returned it.
 func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeployment, error) {
 	documents, err := ReadDocuments(file)
 	if err != nil {
@@ -109,7 +116,9 @@ func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeplo
 	if len(deployments) != 1 {
 		return nil, fmt.Errorf("%s holds %d MachineDeployments, not one", file, len(deployments))
 	}
-	return c.Machines.MachineV1alpha1().MachineDeployments(namespace(deployments[0])).Get(ctx, deployments[0].GetName(), metav1.GetOptions{})
+	return c.Machines.MachineV1alpha1().
+		MachineDeployments(namespace(deployments[0])).
+		Get(ctx, deployments[0].GetName(), metav1.GetOptions{})
 }
 
 func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructured) error {

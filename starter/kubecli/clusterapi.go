@@ -52,8 +52,9 @@ func (c *ClusterAPI) Served() (bool, error) {
 // Client returns the client. Call it only if Served returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
-// Sets returns the sets of a namespace, or of all, that Millwright reconciles. They are those with its finalizer: the value of the label that
-// makes a set Millwright's is a flag of the worker. It returns none if Cluster API is not installed.
+// Sets returns the sets of a namespace, or of all, that Millwright reconciles. They are those with its finalizer: the
+// value of the label that makes a set Millwright's is a flag of the worker. It returns none if Cluster API is not
+// installed.
 func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.Served(); err != nil || !served {
 		return nil, err
@@ -78,7 +79,11 @@ func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clust
 }
 
 // Machines returns the machines of a namespace, or of all, that one of these sets controls.
-func (c *ClusterAPI) Machines(ctx context.Context, namespace string, sets []clusterv1.MachineSet) ([]clusterv1.Machine, error) {
+func (c *ClusterAPI) Machines(
+	ctx context.Context,
+	namespace string,
+	sets []clusterv1.MachineSet,
+) ([]clusterv1.Machine, error) {
 	if len(sets) == 0 {
 		return nil, nil
 	}
@@ -91,7 +96,8 @@ func (c *ClusterAPI) Machines(ctx context.Context, namespace string, sets []clus
 	}), nil
 }
 
-// keys returns the keys of the objects of a kind that are Millwright's, or of machines that its sets control; none when they cannot be read.
+// keys returns the keys of the objects of a kind that are Millwright's, or of machines that its sets control; none when
+// they cannot be read.
 func (c *ClusterAPI) keys(ctx context.Context, namespace string, kind request.Kind) (keys []types.NamespacedName) {
 	if kind == KindClusterAPIDeployment {
 		deployments, err := c.Deployments(ctx, namespace)

@@ -58,8 +58,9 @@ func (k NamedKind) Full() string {
 	return k.Names[0]
 }
 
-// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. Kinds of both API groups with the
-// same name are neighbours, Millwright's first. The first of the Names is the kind's word in messages.
+// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. Kinds of both
+// API groups with the same name are neighbours, Millwright's first. The first of the Names is the kind's word in
+// messages.
 var Kinds = []NamedKind{
 	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
 	{KindClusterAPIDeployment, []string{"machinedeployment", "machinedeployments"}, clusterv1.GroupVersion.Group},
@@ -71,13 +72,14 @@ var Kinds = []NamedKind{
 	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// KindsOf returns the kinds that a word on the command line can mean: those of both groups if it names none. None: it is no kind.
+// KindsOf returns the kinds that a word on the command line can mean: those of both groups if it names none. None: it
+// is no kind.
 func KindsOf(word string) []NamedKind {
 	return list.Where(Kinds, func(k NamedKind) bool { return k.Is(word) })
 }
 
-// CompleteName implements cobra.CompletionFunc: it offers the objects of the kind as Key parses them: NAME in the namespace of the flag, and
-// NAMESPACE/NAME. It offers nothing when the cluster cannot be asked.
+// CompleteName implements cobra.CompletionFunc: it offers the objects of the kind as Key parses them: NAME in the
+// namespace of the flag, and NAMESPACE/NAME. It offers nothing when the cluster cannot be asked.
 func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -85,9 +87,13 @@ func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([
 	return o.offered(c, typed, []request.Kind{o.Kind}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before anything is typed, it offers the kinds, and of the objects only the
-// deployments: a cluster has many machines.
-func (o *Objects) CompleteKindAndName(c *cobra.Command, args []string, typed string) (offered []string, directive cobra.ShellCompDirective) {
+// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before anything is typed, it offers the kinds, and
+// of the objects only the deployments: a cluster has many machines.
+func (o *Objects) CompleteKindAndName(
+	c *cobra.Command,
+	args []string,
+	typed string,
+) (offered []string, directive cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -121,9 +127,9 @@ func (o *Objects) hasClusterAPI() bool {
 	return has && err == nil
 }
 
-// offered returns what begins with what was typed: the names of objects in the namespace of the flag or of the context, and those of all
-// namespaces as NAMESPACE/NAME. Before anything is typed, the latter are left out if there is a name. A flag for the namespace leaves
-// them out, too.
+// offered returns what begins with what was typed: the names of objects in the namespace of the flag or of the context,
+// and those of all namespaces as NAMESPACE/NAME. Before anything is typed, the latter are left out if there is a name.
+// A flag for the namespace leaves them out, too.
 func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
 	clients, err := o.Clients(o.Access)
 	if err != nil || o.Resolve() != nil {
@@ -147,7 +153,8 @@ func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) 
 	}
 	add(o.Namespace, func(key types.NamespacedName) string { return key.Name })
 	if !c.Flags().Changed("namespace") && (typed != "" || len(offered) == 0) {
-		kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind request.Kind) bool { return kind == KindNode }) // nodes have no namespace
+		// nodes have no namespace
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind request.Kind) bool { return kind == KindNode })
 		add(metav1.NamespaceAll, types.NamespacedName.String)
 	}
 	return offered
@@ -158,9 +165,13 @@ func completing(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
 }
 
-// completeNamespace implements cobra.CompletionFunc for the flag --namespace. Who may not list namespaces is offered those that have a
-// deployment or a machine.
-func (o *Objects) completeNamespace(c *cobra.Command, _ []string, typed string) (offered []string, _ cobra.ShellCompDirective) {
+// completeNamespace implements cobra.CompletionFunc for the flag --namespace. Who may not list namespaces is offered
+// those that have a deployment or a machine.
+func (o *Objects) completeNamespace(
+	c *cobra.Command,
+	_ []string,
+	typed string,
+) (offered []string, _ cobra.ShellCompDirective) {
 	clients, err := o.Clients(o.Access)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -182,7 +193,10 @@ func (o *Objects) completeNamespace(c *cobra.Command, _ []string, typed string) 
 		}
 	}
 	slices.Sort(offered)
-	return list.Where(slices.Compact(offered), func(name string) bool { return strings.HasPrefix(name, typed) }), cobra.ShellCompDirectiveNoFileComp
+	return list.Where(
+		slices.Compact(offered),
+		func(name string) bool { return strings.HasPrefix(name, typed) },
+	), cobra.ShellCompDirectiveNoFileComp
 }
 
 // objects returns the keys of the objects of a kind; none when they cannot be read. Nodes are in no namespace.

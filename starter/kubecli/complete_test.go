@@ -44,7 +44,12 @@ func TestNamesAreCompleted(t *testing.T) {
 		return names
 	}
 	assert.Equal(t, []string{"web-1"}, offered(request.Machine, false, nil, "w"))
-	assert.Equal(t, []string{"db-1", "web-1"}, offered(request.Machine, false, nil, ""), "of other namespaces nothing, as there is one here")
+	assert.Equal(
+		t,
+		[]string{"db-1", "web-1"},
+		offered(request.Machine, false, nil, ""),
+		"of other namespaces nothing, as there is one here",
+	)
 	assert.Equal(t, []string{"other/web-2"}, offered(request.Machine, false, nil, "o"))
 	assert.Equal(t, []string{"other/web-2"}, offered(request.Machine, false, nil, "other/"))
 	assert.Empty(t, offered(request.Machine, false, nil, "third/"))
@@ -54,10 +59,20 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Equal(t, []string{"machine/db-1", "machine/web-1"}, offered("object", true, nil, "machine/"))
 	assert.Contains(t, offered("object", true, nil, ""), "machinedeployment/")
 	assert.Contains(t, offered("object", true, nil, ""), "web", "a deployment without its kind")
-	assert.NotContains(t, offered("object", true, nil, ""), "web-1", "before anything is typed, a cluster has too many machines")
+	assert.NotContains(
+		t,
+		offered("object", true, nil, ""),
+		"web-1",
+		"before anything is typed, a cluster has too many machines",
+	)
 	assert.Equal(t, []string{"mcd/web"}, offered("object", true, nil, "mcd/w"), "the short name that was typed stays")
 	assert.Equal(t, []string{"mcs/web-5f"}, offered("object", true, nil, "mcs/"))
-	assert.Equal(t, []string{"web", "web-5f", "web-1"}, offered("object", true, nil, "we"), "names without a kind, in the order in which they are looked for")
+	assert.Equal(
+		t,
+		[]string{"web", "web-5f", "web-1"},
+		offered("object", true, nil, "we"),
+		"names without a kind, in the order in which they are looked for",
+	)
 	assert.Equal(t, []string{"other/web-2"}, offered("object", true, nil, "other/w"))
 	assert.Equal(t, []string{"mc/other/web-2"}, offered("object", true, nil, "mc/other/"))
 	assert.Equal(t, []string{"node/n-1"}, offered("object", true, nil, "node/"))
@@ -115,7 +130,11 @@ func TestAShellIsAnswered(t *testing.T) {
 	}
 	t.Run("nobody may list namespaces", func(t *testing.T) {
 		kube := kubefake.NewClientset()
-		kube.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		kube.PrependReactor(
+			"list",
+			"namespaces",
+			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
+		)
 		w.Cluster = kube
 		offered, _ := offer(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
 		assert.Equal(t, []string{"shop", "store"}, offered)

@@ -9,13 +9,14 @@ import (
 	"millwright/workflows/run"
 )
 
-// Installation returns the name of the installation whose workers renew a Lease in the cluster. It returns an empty name if there is no
-// such Lease, if there are several installations, or if the Leases cannot be read.
+// Installation returns the name of the installation whose workers renew a Lease in the cluster. It returns an empty
+// name if there is no such Lease, if there are several installations, or if the Leases cannot be read.
 func (c Clients) Installation(ctx context.Context) (name run.Installation) {
 	if c.Leases == nil {
 		return ""
 	}
-	found, err := c.Leases.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.LeaseWorkers})
+	found, err := c.Leases.Leases(metav1.NamespaceAll).
+		List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.LeaseWorkers})
 	if err != nil {
 		return ""
 	}

@@ -44,12 +44,14 @@ type Objects struct {
 // Register adds the flags to a command and its subcommands.
 func (o *Objects) Register(c *cobra.Command) {
 	o.Access.Register(c)
-	c.PersistentFlags().StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: that of the context")
+	c.PersistentFlags().
+		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: that of the context")
 	_ = c.RegisterFlagCompletionFunc("namespace", o.completeNamespace) // it fails only for a flag that does not exist
 	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.Resolve() }
 }
 
-// Resolve sets the namespace to that of the context if the flag does not set it. Register lets it run before each command.
+// Resolve sets the namespace to that of the context if the flag does not set it. Register lets it run before each
+// command.
 func (o *Objects) Resolve() (err error) {
 	switch {
 	case o.Namespace != "":
@@ -61,8 +63,8 @@ func (o *Objects) Resolve() (err error) {
 	return err
 }
 
-// Key parses the name of an object: NAMESPACE/NAME, NAME in the namespace of the flag, KIND/NAMESPACE/NAME as lists print it with -o name, or
-// KIND.GROUP/NAME. It sets Group.
+// Key parses the name of an object: NAMESPACE/NAME, NAME in the namespace of the flag, KIND/NAMESPACE/NAME as lists
+// print it with -o name, or KIND.GROUP/NAME. It sets Group.
 func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, error) {
 	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
@@ -79,14 +81,22 @@ func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, erro
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
 		return types.NamespacedName{}, fmt.Errorf("%q names no %s: give NAME or NAMESPACE/NAME", text, o.Kind)
 	case both && c.Flags().Changed("namespace") && namespace != o.Namespace:
-		return types.NamespacedName{}, fmt.Errorf("%s is in namespace %s, but --namespace says %s", text, namespace, o.Namespace)
+		return types.NamespacedName{}, fmt.Errorf(
+			"%s is in namespace %s, but --namespace says %s",
+			text,
+			namespace,
+			o.Namespace,
+		)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
 // Find reads an object of a kind with the method Get of its client. The error also says when there is no such object.
 func Find[T any](
-	ctx context.Context, kind request.Kind, key types.NamespacedName, get func(context.Context, string, metav1.GetOptions) (*T, error),
+	ctx context.Context,
+	kind request.Kind,
+	key types.NamespacedName,
+	get func(context.Context, string, metav1.GetOptions) (*T, error),
 ) (*T, error) {
 	object, err := get(ctx, key.Name, metav1.GetOptions{})
 	switch {

@@ -13,7 +13,8 @@ import (
 	"millwright/decide/list"
 )
 
-// Output is the format of a list, a table, a table with more columns, JSON, YAML or a name a line, or of a text: for people, JSON or YAML.
+// Output is the format of a list, a table, a table with more columns, JSON, YAML or a name a line, or of a text: for
+// people, JSON or YAML.
 type Output string
 
 // The formats.
@@ -28,7 +29,13 @@ const (
 
 // Register adds the flag of a list to a command.
 func (o *Output) Register(c *cobra.Command) {
-	choice{o, []Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName}}.register(c, "format of the list: table, wide, json, yaml or name")
+	choice{
+		o,
+		[]Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName},
+	}.register(
+		c,
+		"format of the list: table, wide, json, yaml or name",
+	)
 }
 
 // RegisterText adds the flag of a text to a command.
@@ -46,7 +53,8 @@ func (f choice) register(c *cobra.Command, usage string) {
 	*f.chosen = f.of[0]
 	c.Flags().VarP(f, "output", "o", usage)
 	words := list.Map(f.of, func(format Output) string { return string(format) })
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // it fails only for a flag that does not exist
+	// it fails only for a flag that does not exist
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.
@@ -78,7 +86,8 @@ type Listing struct {
 	Empty string   // what the table says instead when there is nothing
 }
 
-// Write writes a list. JSON and YAML are one object with the field items, which is empty and not null when there is nothing.
+// Write writes a list. JSON and YAML are one object with the field items, which is empty and not null when there is
+// nothing.
 func (o Output) Write(out io.Writer, l Listing) error {
 	switch o {
 	case OutputName:

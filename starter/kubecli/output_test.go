@@ -14,8 +14,15 @@ func TestFormatsOfAList(t *testing.T) {
 		Name string `json:"name"`
 	}
 	full := Listing{
-		Items: []item{{"a"}, {"b"}}, Names: []string{"machine/a", "machine/b"},
-		Table: [][]any{{"NAME", "STAGE"}, {"a", "Drain"}, {"b", ""}}, Wide: [][]any{{"WAITS FOR"}, {"a budget"}, {""}}, Empty: "nothing",
+		Items: []item{{"a"}, {"b"}},
+		Names: []string{"machine/a", "machine/b"},
+		Table: [][]any{
+			{"NAME", "STAGE"},
+			{"a", "Drain"},
+			{"b", ""},
+		},
+		Wide:  [][]any{{"WAITS FOR"}, {"a budget"}, {""}},
+		Empty: "nothing",
 	}
 	none := Listing{Items: []item{}, Table: [][]any{{"NAME"}}, Empty: "nothing"}
 	for name, row := range map[string]struct {

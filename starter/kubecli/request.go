@@ -22,7 +22,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// WriteRetries is how often a request is written again after a conflict. Each time the object is read and checked again.
+// WriteRetries is how often a request is written again after a conflict. Each time the object is read and checked
+// again.
 const WriteRetries = 3
 
 // GiveReason is the flag for a reason in example commands.
@@ -93,7 +94,8 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 // Signed adds the flags for actor and reason.
 func (r *Request) Signed(c *cobra.Command) {
 	c.Flags().StringVar(&r.Reason, "reason", "", "why; shown wherever the request takes effect")
-	c.Flags().StringVar(&r.Actor, "as-user", "", "actor of the request; default: the user who is logged in, for root the user of the kubeconfig")
+	c.Flags().
+		StringVar(&r.Actor, "as-user", "", "actor of the request; default: the user who is logged in, for root the user of the kubeconfig")
 }
 
 // Send writes a request on the object of this name.
@@ -149,8 +151,8 @@ type subjectReader func(
 	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
-// write writes a request on its object, if the object allows it, and says what happens next. It has a precondition on the
-// object's version. A second call is a second request.
+// write writes a request on its object, if the object allows it, and says what happens next. It has a precondition on
+// the object's version. A second call is a second request.
 func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {

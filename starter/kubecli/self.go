@@ -21,7 +21,8 @@ type Self struct {
 
 // Self asks the API server who the user is.
 func (c Clients) Self(ctx context.Context) (Self, error) {
-	answer, err := c.Identity.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	answer, err := c.Identity.SelfSubjectReviews().
+		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return Self{}, fmt.Errorf("ask who the user is: %w", err)
 	}
@@ -40,7 +41,8 @@ func (c Clients) May(ctx context.Context, verb, resource string) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// actor returns who makes a request: the user who is logged in. For root, whom many may be, it is the user of the kubeconfig.
+// actor returns who makes a request: the user who is logged in. For root, whom many may be, it is the user of the
+// kubeconfig.
 func actor(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
 	if login != "" && login != "root" || c.Identity == nil {

@@ -13,14 +13,22 @@ import (
 )
 
 // Show prints the machines of a deployment until there are exactly size of them and all are Running.
-func (c Clients) Show(ctx context.Context, out io.Writer, deployment *v1alpha1.MachineDeployment, size int, began time.Time) error {
+func (c Clients) Show(
+	ctx context.Context,
+	out io.Writer,
+	deployment *v1alpha1.MachineDeployment,
+	size int,
+	began time.Time,
+) error {
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
 		return fmt.Errorf("read selector of %s: %w", deployment.Name, err)
 	}
 	table, machines, running := table{out: out, live: IsTerminal(out), seen: map[string]string{}}, 0, 0
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		list, err := c.Machines.MachineV1alpha1().Machines(deployment.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+		list, err := c.Machines.MachineV1alpha1().
+			Machines(deployment.Namespace).
+			List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 		if err != nil {
 			return false, fmt.Errorf("list machines of %s: %w", deployment.Name, err)
 		}
@@ -34,7 +42,13 @@ func (c Clients) Show(ctx context.Context, out io.Writer, deployment *v1alpha1.M
 		return running == size && machines == size, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("wait for %d machines of %s: %d exist and %d run; `kubectl describe machines` says why", size, deployment.Name, machines, running)
+		return fmt.Errorf(
+			"wait for %d machines of %s: %d exist and %d run; `kubectl describe machines` says why",
+			size,
+			deployment.Name,
+			machines,
+			running,
+		)
 	}
 	if err == nil {
 		_, _ = fmt.Fprintf(out, "%d machines run, after %.1f s\n", size, time.Since(began).Seconds())

@@ -37,6 +37,11 @@ func Dial(f TemporalFlags) (client.Client, error) {
 }
 
 // Pollers returns how many workers poll a queue for tasks of a type.
-func Pollers(ctx context.Context, temporal client.Client, namespace, queue string, kind enumspb.TaskQueueType) (int, error) {
+func Pollers(
+	ctx context.Context,
+	temporal client.Client,
+	namespace, queue string,
+	kind enumspb.TaskQueueType,
+) (int, error) {
 	return taskqueue.Pollers(ctx, temporal.WorkflowService(), namespace, queue, kind)
 }

@@ -18,10 +18,13 @@ type Watch struct {
 	said string
 }
 
-// Follow reads an object once each interval and shows what was read, until show reports that the watch is over or returns an
-// error. The end of ctx ends the watch without an error.
+// Follow reads an object once each interval and shows what was read, until show reports that the watch is over or
+// returns an error. The end of ctx ends the watch without an error.
 func Follow[T any](
-	ctx context.Context, interval time.Duration, read func(context.Context) (T, error), show func(T, error) (over bool, err error),
+	ctx context.Context,
+	interval time.Duration,
+	read func(context.Context) (T, error),
+	show func(T, error) (over bool, err error),
 ) (err error) {
 	if interval <= 0 {
 		return fmt.Errorf("--interval %s is not positive", interval)

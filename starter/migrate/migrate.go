@@ -39,7 +39,8 @@ describes the takeover and the way back.`,
   starter migrate plan --namespace shop --as-mcm`,
 	}
 	x.Register(c)
-	c.PersistentFlags().StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
+	c.PersistentFlags().
+		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
 	c.PersistentFlags().BoolVar(&x.asMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
 	c.AddCommand(x.checkCommand(), x.planCommand())
 	return c

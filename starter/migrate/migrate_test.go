@@ -31,7 +31,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the commands print in testdata")
 
-// recorded returns the objects that a released machine-controller-manager left on the local stack: test/integration/takeover -record.
+// recorded returns the objects that a released machine-controller-manager left on the local stack:
+// test/integration/takeover -record.
 func recorded(t *testing.T) (machines, nodes []runtime.Object) {
 	t.Helper()
 	type list struct {
@@ -118,8 +119,13 @@ func TestWhatAReleasedMCMLeaves(t *testing.T) {
 		assert.Equal(t, string(want), out, file)
 		for _, action := range w.Machines.Actions() {
 			create, creates := action.(clienttesting.CreateActionImpl)
-			assert.True(t, slices.Contains([]string{"get", "list"}, action.GetVerb()) || creates && slices.Contains(create.GetCreateOptions().DryRun, metav1.DryRunAll),
-				"it changes nothing: %v", action)
+			assert.True(
+				t,
+				slices.Contains([]string{"get", "list"}, action.GetVerb()) ||
+					creates && slices.Contains(create.GetCreateOptions().DryRun, metav1.DryRunAll),
+				"it changes nothing: %v",
+				action,
+			)
 		}
 	}
 }
@@ -189,7 +195,9 @@ func TestWhatIsInTheWay(t *testing.T) {
 	t.Run("the Deployment is the one that answers the autoscaler", func(t *testing.T) {
 		machines, nodes := recorded(t)
 		guard := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shoot", Name: "machine-controller-manager", Labels: map[string]string{"app.kubernetes.io/part-of": "millwright"},
+			Namespace: "shoot",
+			Name:      "machine-controller-manager",
+			Labels:    map[string]string{"app.kubernetes.io/part-of": "millwright"},
 		}}
 		_, err := run(t, world(t, true, machines, append(nodes, guard)), cutAt(machines), "check", "-n", "shoot")
 		require.NoError(t, err)
@@ -203,18 +211,30 @@ func TestWhatIsInTheWay(t *testing.T) {
 				return false, nil, nil
 			}
 			kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: "Machine"}
-			return true, nil, apierrors.NewInvalid(kind, m.Name, field.ErrorList{field.Invalid(field.NewPath("spec", "drainTimeout"), "-1s", "must not be negative")})
+			return true, nil, apierrors.NewInvalid(
+				kind,
+				m.Name,
+				field.ErrorList{field.Invalid(field.NewPath("spec", "drainTimeout"), "-1s", "must not be negative")},
+			)
 		})
 		out, err := run(t, w, cutAt(machines), "check", "-n", "shoot", "--as-mcm")
 		require.EqualError(t, err, "1 thing has to be done first")
-		assert.Contains(t, out, `first   machinedeployment/calm: the API server takes no machine of its template: Machine.machine.sapcloud.io "calm-check" is invalid: spec.drainTimeout: Invalid value: "-1s": must not be negative`+"\n")
+		assert.Contains(
+			t,
+			out,
+			`first   machinedeployment/calm: the API server takes no machine of its template: Machine.machine.sapcloud.io "calm-check" is invalid: spec.drainTimeout: Invalid value: "-1s": must not be negative`+"\n",
+		)
 	})
 	t.Run("Leases may not be read", func(t *testing.T) {
 		machines, nodes := recorded(t)
 		w := world(t, true, machines, nodes)
-		w.Cluster.(*kubefake.Clientset).PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "machine-controller", nil)
-		})
+		w.Cluster.(*kubefake.Clientset).PrependReactor(
+			"get",
+			"leases",
+			func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "machine-controller", nil)
+			},
+		)
 		out, err := run(t, w, cutAt(machines), "check", "-n", "shoot")
 		require.ErrorContains(t, err, "2 things have to be done first")
 		assert.Contains(t, out, "first   rights: leases ")

@@ -46,7 +46,8 @@ type objects struct {
 	nodes       map[string]*corev1.Node
 }
 
-// read reads the namespace, and asks the decisions of Millwright about each object. What the user may not read is a fact, too.
+// read reads the namespace, and asks the decisions of Millwright about each object. What the user may not read is a
+// fact, too.
 func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.asMCM}
 	clients, err := x.Clients(x.Access)
@@ -79,7 +80,13 @@ func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 
 // objects reads the objects of the namespace.
 func (x *commands) objects(ctx context.Context, clients kubecli.Clients, policies bool) (objects, error) {
-	o := objects{now: x.Now(), asMCM: x.asMCM, noNodes: x.target == noTarget, classes: map[string]*v1alpha1.MachineClass{}, nodes: map[string]*corev1.Node{}}
+	o := objects{
+		now:     x.Now(),
+		asMCM:   x.asMCM,
+		noNodes: x.target == noTarget,
+		classes: map[string]*v1alpha1.MachineClass{},
+		nodes:   map[string]*corev1.Node{},
+	}
 	in := clients.Machines.MachineV1alpha1()
 	classes, err := in.MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -146,8 +153,8 @@ func (x *commands) addNodes(ctx context.Context, clients kubecli.Clients, o *obj
 	return nil
 }
 
-// addController reads the signs of MCM's processes. The Deployment that answers Gardener's autoscaler for Millwright has the name of MCM's and the
-// label of Millwright.
+// addController reads the signs of MCM's processes. The Deployment that answers Gardener's autoscaler for Millwright
+// has the name of MCM's and the label of Millwright.
 func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for _, name := range []string{managerName, machinesName} {
 		lease, err := clients.Leases.Leases(x.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -172,7 +179,10 @@ func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f
 		if d.Spec.Replicas != nil {
 			wanted = *d.Spec.Replicas
 		}
-		f.Controllers = append(f.Controllers, takeover.Controller{Name: d.Name, Replicas: int(max(wanted, d.Status.Replicas))})
+		f.Controllers = append(
+			f.Controllers,
+			takeover.Controller{Name: d.Name, Replicas: int(max(wanted, d.Status.Replicas))},
+		)
 	}
 }
 
@@ -232,7 +242,12 @@ func (o objects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
 
 func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	family := deployment.Family{
-		Deployment: d, Node: o.nodeOf, ClassOf: o.classOf, Guard: true, AsMCM: o.asMCM, Policy: cache.FirstPolicy(o.policies, d),
+		Deployment: d,
+		Node:       o.nodeOf,
+		ClassOf:    o.classOf,
+		Guard:      true,
+		AsMCM:      o.asMCM,
+		Policy:     cache.FirstPolicy(o.policies, d),
 	}
 	for _, s := range o.sets {
 		switch {
@@ -245,8 +260,13 @@ func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	observed := deployment.Observed(family, o.now)
 	plan := rollout.Look(observed)
 	return takeover.Deployment{
-		Name: d.Name, Invalid: observed.Invalid, MinReady: time.Duration(d.Spec.MinReadySeconds) * time.Second, Frozen: cache.IsFrozen(d),
-		NewSet: plan.Decision.Create != nil, Rolling: plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause, Why: plan.Decision.Why,
+		Name:     d.Name,
+		Invalid:  observed.Invalid,
+		MinReady: time.Duration(d.Spec.MinReadySeconds) * time.Second,
+		Frozen:   cache.IsFrozen(d),
+		NewSet:   plan.Decision.Create != nil,
+		Rolling:  plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
+		Why:      plan.Decision.Why,
 	}
 }
 
@@ -269,9 +289,15 @@ func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
 	observed := set.Observed(s, around, o.now, 0)
 	d := scale.Look(observed).Decision
 	return takeover.Set{
-		Name: s.Name, Alone: around.Deployment == nil, Invalid: observed.Invalid, Frozen: cache.IsFrozen(s),
+		Name:     s.Name,
+		Alone:    around.Deployment == nil,
+		Invalid:  observed.Invalid,
+		Frozen:   cache.IsFrozen(s),
 		MinReady: time.Duration(s.Spec.MinReadySeconds) * time.Second,
-		Creates:  len(d.Create), Deletes: len(d.Delete) + len(d.Remediate), Relabels: len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep), Why: d.Why,
+		Creates:  len(d.Create),
+		Deletes:  len(d.Delete) + len(d.Remediate),
+		Relabels: len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep),
+		Why:      d.Why,
 	}
 }
 
@@ -280,14 +306,16 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	around := machine.Around{
 		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
 	}
-	plan, failed := attention.Machine(machine.Facts(m, around, o.now)), m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
+	plan := attention.Machine(machine.Facts(m, around, o.now))
+	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
 		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
 		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtected(m, node),
 	}
 	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
 		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
-	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
+	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" &&
+		!cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
 		f.NodeInstance = node.Spec.ProviderID
 	}
 	return f
@@ -313,23 +341,34 @@ func (o objects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
 	return o.sets[i]
 }
 
-// tryOut asks the API server whether it takes machines of the templates, without making one. Deployments go first: the set of
-// a template that was refused is not tried.
+// tryOut asks the API server whether it takes machines of the templates, without making one. Deployments go first: the
+// set of a template that was refused is not tried.
 func (o objects) tryOut(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	refused := map[types.UID]bool{}
 	try := func(kind string, owner metav1.Object, template *v1alpha1.MachineTemplateSpec) {
 		m := &v1alpha1.Machine{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: cmp.Or(owner.GetName(), kind) + "-check", Namespace: owner.GetNamespace(), Labels: template.Labels, Annotations: template.Annotations,
+				Name: cmp.Or(
+					owner.GetName(),
+					kind,
+				) + "-check",
+				Namespace:   owner.GetNamespace(),
+				Labels:      template.Labels,
+				Annotations: template.Annotations,
 			},
 			Spec: template.Spec,
 		}
-		_, err := clients.Machines.MachineV1alpha1().Machines(m.Namespace).Create(ctx, m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := clients.Machines.MachineV1alpha1().
+			Machines(m.Namespace).
+			Create(ctx, m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {
 		case err == nil || apierrors.IsAlreadyExists(err):
 		case apierrors.IsInvalid(err):
 			refused[owner.GetUID()] = true
-			f.Refused = append(f.Refused, takeover.RefusedSpec{Object: kind + "/" + owner.GetName(), Why: kubecli.OneLine(err.Error())})
+			f.Refused = append(
+				f.Refused,
+				takeover.RefusedSpec{Object: kind + "/" + owner.GetName(), Why: kubecli.OneLine(err.Error())},
+			)
 		default:
 			f.Unreadable = append(f.Unreadable, "try the template of "+owner.GetName()+": "+kubecli.OneLine(err.Error()))
 		}

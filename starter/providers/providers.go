@@ -1,4 +1,5 @@
-// Package providers has the commands that show which providers are served, and check whether they can use their classes.
+// Package providers has the commands that show which providers are served, and check whether they can use their
+// classes.
 package providers
 
 import (
@@ -43,7 +44,8 @@ func Command(e kubecli.Environment) *cobra.Command {
 	}
 	p.Register(c)
 	p.temporalAt.Register(c)
-	c.PersistentFlags().StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
+	c.PersistentFlags().
+		StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
@@ -94,7 +96,10 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 		return fmt.Errorf("list Machines: %w", err)
 	}
 	items := []served{}
-	l := kubecli.Listing{Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}}, Empty: "there is no MachineClass"}
+	l := kubecli.Listing{
+		Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
+		Empty: "there is no MachineClass",
+	}
 	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -103,20 +108,27 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 		class := &classes.Items[i]
 		name := class.ProviderName()
 		if _, known := polled[name]; !known {
-			if polled[name], err = kubecli.Pollers(ctx, temporal, p.temporalAt.Namespace, installation.ProviderQueue(name), enumspb.TASK_QUEUE_TYPE_ACTIVITY); err != nil {
+			if polled[name], err = kubecli.Pollers(
+				ctx,
+				temporal,
+				p.temporalAt.Namespace,
+				installation.ProviderQueue(name),
+				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
+			); err != nil {
 				return err
 			}
 		}
 		total, waiting := ofClass(class, machines.Items)
-		items, l.Names = append(items, served{class.Namespace, class.Name, name, polled[name], total, waiting}), append(l.Names, "machineclass/"+kubecli.KeyOf(class))
+		items = append(items, served{class.Namespace, class.Name, name, polled[name], total, waiting})
+		l.Names = append(l.Names, "machineclass/"+kubecli.KeyOf(class))
 		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
 	}
 	l.Items = items
 	return output.Write(out, l)
 }
 
-// ofClass returns how many machines a class has, and how many of them have failed last, with the codes, as "3 (2 ResourceExhausted, 1
-// Unknown)".
+// ofClass returns how many machines a class has, and how many of them have failed last, with the codes, as "3 (2
+// ResourceExhausted, 1 Unknown)".
 func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total int, waiting string) {
 	codes, failed := map[string]int{}, 0
 	for i := range machines {
@@ -138,7 +150,8 @@ func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total i
 	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
 }
 
-// checkTimeout is how long check waits for its workflow. Source: the workflow takes a minute at most once a worker has begun it.
+// checkTimeout is how long check waits for its workflow. Source: the workflow takes a minute at most once a worker has
+// begun it.
 const checkTimeout = 90 * time.Second
 
 func (p *commands) checkCommand() *cobra.Command {
@@ -151,8 +164,9 @@ shows only when an instance is created (list shows such machines).
 
 The exit code is 0 if the provider can use the class, and 1 otherwise. Without a worker that carries out the check, that is known after 90
 seconds.`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: p.CompleteName,
-		RunE: func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.CompleteName,
+		RunE:              func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
 	}
 }
 
@@ -171,11 +185,15 @@ func (p *commands) check(c *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	// A check with payloads that no worker can decrypt would never end. So the keys are tried first, on what all processes can read.
+	// A check with payloads that no worker can decrypt would never end. So the keys are tried first, on what all processes
+	// can read.
 	if _, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), ""); err != nil {
 		return fmt.Errorf("find installation %s in Temporal: %w", installation, err)
 	}
-	in := check.Input{Class: kube.Ref{Namespace: class.Namespace, Name: class.Name, UID: string(class.UID)}, Provider: class.ProviderName()}
+	in := check.Input{
+		Class:    kube.Ref{Namespace: class.Namespace, Name: class.Name, UID: string(class.UID)},
+		Provider: class.ProviderName(),
+	}
 	begun, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: installation.ID(run.KindProviderCheck, in.Class), TaskQueue: installation.Queue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
@@ -190,9 +208,17 @@ func (p *commands) check(c *cobra.Command, text string) error {
 		if waits.Err() == nil || ctx.Err() != nil {
 			return fmt.Errorf("wait for the check: %w", err)
 		}
-		late := fmt.Errorf("no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `starter doctor`",
-			installation, phrase.Length(checkTimeout))
-		if err := temporal.TerminateWorkflow(ctx, begun.GetID(), begun.GetRunID(), "the command that asked waits no longer"); err != nil {
+		late := fmt.Errorf(
+			"no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `starter doctor`",
+			installation,
+			phrase.Length(checkTimeout),
+		)
+		if err := temporal.TerminateWorkflow(
+			ctx,
+			begun.GetID(),
+			begun.GetRunID(),
+			"the command that asked waits no longer",
+		); err != nil {
 			return errors.Join(late, fmt.Errorf("terminate the check: %w", err))
 		}
 		return late
@@ -208,12 +234,28 @@ func say(out io.Writer, in check.Input, r check.Result) error {
 	case r.Failure != "":
 		return fmt.Errorf("provider %s: %s", in.Provider, r.Failure)
 	case r.Problem != nil:
-		return fmt.Errorf("provider %s cannot use class %s/%s: %s (%s)", in.Provider, in.Class.Namespace, in.Class.Name, r.Problem.Message, r.Problem.Reason)
+		return fmt.Errorf(
+			"provider %s cannot use class %s/%s: %s (%s)",
+			in.Provider,
+			in.Class.Namespace,
+			in.Class.Name,
+			r.Problem.Message,
+			r.Problem.Reason,
+		)
 	}
 	t := r.Traits
-	_, err := fmt.Fprintf(out, "provider %s can use class %s/%s: the cloud lists %s\ncreations are made once by: %s; reads show everything after %s; requests expire: %t; instances carry UIDs: %t\n",
-		in.Provider, in.Class.Namespace, in.Class.Name, phrase.Count(r.Instances, "instance"),
-		cmp.Or(strings.ToLower(string(t.Idempotency)), "search"), phrase.Length(t.Window), t.Expires, !t.Named)
+	_, err := fmt.Fprintf(
+		out,
+		"provider %s can use class %s/%s: the cloud lists %s\ncreations are made once by: %s; reads show everything after %s; requests expire: %t; instances carry UIDs: %t\n",
+		in.Provider,
+		in.Class.Namespace,
+		in.Class.Name,
+		phrase.Count(r.Instances, "instance"),
+		cmp.Or(strings.ToLower(string(t.Idempotency)), "search"),
+		phrase.Length(t.Window),
+		t.Expires,
+		!t.Named,
+	)
 	return err
 }
 
@@ -225,7 +267,10 @@ func (p *commands) connect(ctx context.Context) (run.Installation, client.Client
 	}
 	installation := cmp.Or(run.Installation(p.cluster), clients.Installation(ctx))
 	if err := installation.Check(); err != nil {
-		return "", nil, kubecli.Clients{}, errors.Join(errors.New("--cluster-name is needed to find the installation in Temporal"), err)
+		return "", nil, kubecli.Clients{}, errors.Join(
+			errors.New("--cluster-name is needed to find the installation in Temporal"),
+			err,
+		)
 	}
 	temporal, err := p.Temporal(p.temporalAt)
 	return installation, temporal, clients, err

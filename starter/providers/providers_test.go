@@ -61,19 +61,28 @@ func TestWhatACheckSays(t *testing.T) {
 }
 
 func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
-	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small", UID: "u"}, Provider: "virtual"}
+	class := &v1alpha1.MachineClass{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small", UID: "u"},
+		Provider:   "virtual",
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := clitest.NewWorld(class)
 		w.Temporal.ID = run.Installation("prod").MarkID()
 		_, err := w.Run(t.Context(), Command(w.Environment()), "check", "small", "-n", "shop", "--cluster-name", "prod")
-		require.EqualError(t, err, "no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `starter doctor`")
+		require.EqualError(
+			t,
+			err,
+			"no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `starter doctor`",
+		)
 		require.Contains(t, w.Temporal.Ended, "shop/small")
 	})
 }
 
 // A name of the list is an argument of check, without a flag for the namespace.
 func TestNamesOfTheListCanBeChecked(t *testing.T) {
-	w := clitest.NewWorld(&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"})
+	w := clitest.NewWorld(
+		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"},
+	)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "list", "-A", "-o", "name", "--cluster-name", "prod")
 	require.NoError(t, err)
 	require.Equal(t, "machineclass/shop/small\n", out)
@@ -87,13 +96,34 @@ func TestMachinesThatWaitForTheirProvider(t *testing.T) {
 	class.Namespace, class.Name = "shop", "small"
 	machine := func(namespace, of, code string, state v1alpha1.MachineState) v1alpha1.Machine {
 		m := v1alpha1.Machine{}
-		m.Namespace, m.Spec.Class.Name, m.Status.LastOperation.State, m.Status.LastOperation.ErrorCode = namespace, of, state, code
+		m.Namespace = namespace
+		m.Spec.Class.Name = of
+		m.Status.LastOperation.State = state
+		m.Status.LastOperation.ErrorCode = code
 		return m
 	}
 	total, waiting := ofClass(class, []v1alpha1.Machine{
-		machine("shop", "small", "", v1alpha1.MachineStateSuccessful), machine("shop", "small", "ResourceExhausted", v1alpha1.MachineStateFailed),
-		machine("shop", "small", "ResourceExhausted", v1alpha1.MachineStateFailed), machine("shop", "small", "", v1alpha1.MachineStateFailed),
-		machine("shop", "other", "Unknown", v1alpha1.MachineStateFailed), machine("other", "small", "Unknown", v1alpha1.MachineStateFailed),
+		machine(
+			"shop",
+			"small",
+			"",
+			v1alpha1.MachineStateSuccessful,
+		),
+		machine("shop", "small", "ResourceExhausted", v1alpha1.MachineStateFailed),
+		machine(
+			"shop",
+			"small",
+			"ResourceExhausted",
+			v1alpha1.MachineStateFailed,
+		),
+		machine("shop", "small", "", v1alpha1.MachineStateFailed),
+		machine(
+			"shop",
+			"other",
+			"Unknown",
+			v1alpha1.MachineStateFailed,
+		),
+		machine("other", "small", "Unknown", v1alpha1.MachineStateFailed),
 	})
 	assert.Equal(t, 4, total)
 	assert.Equal(t, "3 (1 without a code, 2 ResourceExhausted)", waiting)

@@ -46,7 +46,14 @@ func (s snapshot) made() string {
 		return "none of this template yet"
 	}
 	set := s.family.Sets[i]
-	return fmt.Sprintf("%d, set %s of %s %s, created at %s", s.next.Revision, set.name, s.family.from, cmp.Or(set.from, "-"), kubecli.Since(set.created, s.now))
+	return fmt.Sprintf(
+		"%d, set %s of %s %s, created at %s",
+		s.next.Revision,
+		set.name,
+		s.family.from,
+		cmp.Or(set.from, "-"),
+		kubecli.Since(set.created, s.now),
+	)
 }
 
 // policy names the RolloutPolicy that applies; empty: none does.
@@ -107,7 +114,14 @@ func (s snapshot) step() string {
 	if i := s.current(); i >= 0 {
 		available = list.Count(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
 	}
-	return fmt.Sprintf("%d of %d is to have %s, and %d available; %s", p.Step+1, len(o.Steps), phrase.Count(s.stepSize(p.Step), "machine"), available, then)
+	return fmt.Sprintf(
+		"%d of %d is to have %s, and %d available; %s",
+		p.Step+1,
+		len(o.Steps),
+		phrase.Count(s.stepSize(p.Step), "machine"),
+		available,
+		then,
+	)
 }
 
 // stepSize is how many new machines a rollout step wants.
@@ -152,7 +166,14 @@ func (s snapshot) giveUp() string {
 		whens = append(whens, "when the deadline passes")
 	}
 	if o.Automatic.Failed {
-		whens = append(whens, fmt.Sprintf("when more than %d new machines have failed, and %d have", o.Automatic.MaxFailed, len(s.progress().Failed)))
+		whens = append(
+			whens,
+			fmt.Sprintf(
+				"when more than %d new machines have failed, and %d have",
+				o.Automatic.MaxFailed,
+				len(s.progress().Failed),
+			),
+		)
 	}
 	switch {
 	case len(whens) == 0:

@@ -16,9 +16,9 @@ import (
 // errNotInFile is the error of a file that lacks the deployment.
 var errNotInFile = errors.New("no MachineDeployment")
 
-// readDeployment reads a deployment as it may become from a file, which may hold other objects, too. The file must have one MachineDeployment
-// of that name and API version, in that namespace or without one. An unknown field is an error. Sized says whether it has replicas: if they are
-// left out, something else sets them.
+// readDeployment reads a deployment as it may become from a file, which may hold other objects, too. The file must have
+// one MachineDeployment of that name and API version, in that namespace or without one. An unknown field is an error.
+// Sized says whether it has replicas: if they are left out, something else sets them.
 func readDeployment[D any, P interface {
 	*D
 	metav1.Object
@@ -45,7 +45,8 @@ func readDeployment[D any, P interface {
 	return found, sized, nil
 }
 
-// readPolicies returns the RolloutPolicies of a namespace in a file. A policy without a namespace counts. An unknown field is an error.
+// readPolicies returns the RolloutPolicies of a namespace in a file. A policy without a namespace counts. An unknown
+// field is an error.
 func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	documents, err := kubecli.ReadDocuments(file)
 	if err != nil {
@@ -81,11 +82,17 @@ func deploymentIn[D any, P interface {
 		return nil, false, err
 	}
 	kind := object.GroupVersionKind()
-	if kind.Group != api.Group || kind.Kind != "MachineDeployment" || object.GetName() != of.GetName() || object.GetNamespace() != "" && object.GetNamespace() != of.GetNamespace() {
+	if kind.Group != api.Group || kind.Kind != "MachineDeployment" || object.GetName() != of.GetName() ||
+		object.GetNamespace() != "" && object.GetNamespace() != of.GetNamespace() {
 		return nil, false, nil
 	}
 	if kind.Version != api.Version {
-		return nil, false, fmt.Errorf("MachineDeployment %s has version %s: give it as %s", object.GetName(), kind.Version, api)
+		return nil, false, fmt.Errorf(
+			"MachineDeployment %s has version %s: give it as %s",
+			object.GetName(),
+			kind.Version,
+			api,
+		)
 	}
 	found = new(D)
 	if err := yaml.UnmarshalStrict(document, found); err != nil {

@@ -28,7 +28,8 @@ meanwhile.
 --revision shows the template of a revision as YAML, such as spec.template of the deployment takes it.`,
 		Example: `  starter rollout history shop/web
   starter rollout history shop/web --revision 6`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.status(c, args[0])
 			switch {
@@ -51,7 +52,10 @@ func (s snapshot) byRevision() []int {
 	for i := range list {
 		list[i] = i
 	}
-	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(s.facts.Sets[a].Revision, s.facts.Sets[b].Revision) })
+	slices.SortStableFunc(
+		list,
+		func(a, b int) int { return cmp.Compare(s.facts.Sets[a].Revision, s.facts.Sets[b].Revision) },
+	)
 	return list
 }
 
@@ -61,11 +65,19 @@ func (s snapshot) history(out io.Writer) error {
 		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
 		return err
 	}
-	rows := [][]any{{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", strings.ToUpper(s.family.from), "CURRENT", "CHANGE-CAUSE"}}
+	rows := [][]any{
+		{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", strings.ToUpper(s.family.from), "CURRENT", "CHANGE-CAUSE"},
+	}
 	for _, i := range s.byRevision() {
 		set, facts := s.family.Sets[i], s.facts.Sets[i]
 		rows = append(rows, []any{
-			revisionCell(facts.Revision), facts.History, set.name, phrase.Clock(set.created, s.now), set.replicas, set.from, yesCell(i == s.current()),
+			revisionCell(facts.Revision),
+			facts.History,
+			set.name,
+			phrase.Clock(set.created, s.now),
+			set.replicas,
+			set.from,
+			yesCell(i == s.current()),
 			kubecli.OneLine(set.cause),
 		})
 	}

@@ -53,8 +53,8 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 	return l, err
 }
 
-// source is a deployment of one of the API groups as it was read, with its sets, machines and policy. The methods that change something return
-// a changed copy.
+// source is a deployment of one of the API groups as it was read, with its sets, machines and policy. The methods that
+// change something return a changed copy.
 type source interface {
 	shown(now time.Time) family
 	observed(now time.Time) rollout.Observed // its sets and those of shown have the same order
@@ -63,9 +63,10 @@ type source interface {
 
 	under(policy *v1alpha1.RolloutPolicy) source
 	sized(replicas int32) source
-	applied(file string) (source, error)    // with the spec in a file; errNotInFile
-	running() source                        // neither paused nor held
-	returned(set int, now time.Time) source // to the template of the set at this index; negative: the request to return is only dropped
+	applied(file string) (source, error) // with the spec in a file; errNotInFile
+	running() source                     // neither paused nor held
+	// to the template of the set at this index; negative: the request to return is only dropped
+	returned(set int, now time.Time) source
 
 	patch(ctx context.Context, data []byte) error
 	change() func(request.Command, request.Decision) map[string]any // as in kubecli.Subject
@@ -106,7 +107,8 @@ type member struct {
 	look            string // command that says why it is still there
 }
 
-// snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not asked.
+// snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not
+// asked.
 type snapshot struct {
 	source   source
 	family   family
@@ -129,8 +131,8 @@ func (l reader) look(ctx context.Context) (snapshot, error) {
 	return s, nil
 }
 
-// read reads a deployment with its sets and machines from the API server, and the policies of its namespace. Objects that are created or
-// deleted between two requests may be missing; the next look has them.
+// read reads a deployment with its sets and machines from the API server, and the policies of its namespace. Objects
+// that are created or deleted between two requests may be missing; the next look has them.
 func (l reader) read(ctx context.Context) (source, []*v1alpha1.RolloutPolicy, error) {
 	from, err := l.find(ctx)
 	if err != nil {
@@ -163,7 +165,13 @@ func (l reader) find(ctx context.Context) (source, error) {
 		return nil, cmp.Or(upstreamErr, err)
 	case err == nil:
 		const kind = "machinedeployment"
-		return nil, fmt.Errorf("both API groups have a %s %s: give %[1]s.%[3]s/%[2]s or %[1]s.%[4]s/%[2]s", kind, l.key, v1alpha1.GroupName, clusterv1.GroupVersion.Group)
+		return nil, fmt.Errorf(
+			"both API groups have a %s %s: give %[1]s.%[3]s/%[2]s or %[1]s.%[4]s/%[2]s",
+			kind,
+			l.key,
+			v1alpha1.GroupName,
+			clusterv1.GroupVersion.Group,
+		)
 	}
 	return theirs, nil
 }
@@ -172,7 +180,14 @@ func (l reader) find(ctx context.Context) (source, error) {
 func judge(from source, now time.Time) snapshot {
 	facts := from.observed(now)
 	plan := rollout.Look(facts)
-	return snapshot{source: from, family: from.shown(now), facts: facts, next: plan.Decision, status: plan.Status, now: now}
+	return snapshot{
+		source: from,
+		family: from.shown(now),
+		facts:  facts,
+		next:   plan.Decision,
+		status: plan.Status,
+		now:    now,
+	}
 }
 
 // policies reads the RolloutPolicies of the deployment's namespace.
@@ -184,8 +199,8 @@ func (l reader) policies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, error)
 	return cache.Pointers(list.Items), nil
 }
 
-// current is the index of the set with the deployment's template; -1 if there is none. Of several it is the oldest, as in
-// decide/rollout.
+// current is the index of the set with the deployment's template; -1 if there is none. Of several it is the oldest, as
+// in decide/rollout.
 func (s snapshot) current() int {
 	return slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.Current && !set.Deleting })
 }

@@ -39,10 +39,17 @@ var webKey = types.NamespacedName{Namespace: "shop", Name: "web"}
 
 type poolEdit func(*v1alpha1.MachineDeployment)
 
-// webPool is deployment shop/web of three machines with maxSurge 1. Its rollout last made progress a quarter of an hour ago.
+// webPool is deployment shop/web of three machines with maxSurge 1. Its rollout last made progress a quarter of an hour
+// ago.
 func webPool(edits ...poolEdit) *pool {
 	d := &v1alpha1.MachineDeployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d-1", ResourceVersion: "9", Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "shop",
+			Name:            "web",
+			UID:             "d-1",
+			ResourceVersion: "9",
+			Annotations:     map[string]string{},
+		},
 		Spec: v1alpha1.MachineDeploymentSpec{
 			Replicas: 3,
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
@@ -53,9 +60,14 @@ func webPool(edits ...poolEdit) *pool {
 		},
 		Status: v1alpha1.MachineDeploymentStatus{
 			Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3,
-			Conditions: []v1alpha1.MachineDeploymentCondition{{
-				Type: v1alpha1.MachineDeploymentProgressing, Status: v1alpha1.ConditionTrue, Reason: "MachineSetUpdated", LastUpdateTime: metav1.NewTime(begun),
-			}},
+			Conditions: []v1alpha1.MachineDeploymentCondition{
+				{
+					Type:           v1alpha1.MachineDeploymentProgressing,
+					Status:         v1alpha1.ConditionTrue,
+					Reason:         "MachineSetUpdated",
+					LastUpdateTime: metav1.NewTime(begun),
+				},
+			},
 		},
 	}
 	for _, e := range edits {
@@ -78,10 +90,20 @@ func (p *pool) set(name string, revision int, class string, replicas int32) *poo
 	template.Labels[v1alpha1.LabelMachineTemplateHash] = name
 	s := &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: name, UID: types.UID("u-" + name), CreationTimestamp: metav1.NewTime(begun.Add(time.Duration(revision-7) * time.Hour)),
-			Labels: maps.Clone(template.Labels), Annotations: map[string]string{v1alpha1.AnnotationRevision: fmt.Sprint(revision)},
+			Namespace:         "shop",
+			Name:              name,
+			UID:               types.UID("u-" + name),
+			CreationTimestamp: metav1.NewTime(begun.Add(time.Duration(revision-7) * time.Hour)),
+			Labels:            maps.Clone(template.Labels),
+			Annotations:       map[string]string{v1alpha1.AnnotationRevision: fmt.Sprint(revision)},
 			OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineDeployment", Name: "web", UID: p.deployment.UID, Controller: new(true)},
+				{
+					APIVersion: v1alpha1.SchemeGroupVersion.String(),
+					Kind:       "MachineDeployment",
+					Name:       "web",
+					UID:        p.deployment.UID,
+					Controller: new(true),
+				},
 			},
 		},
 		Spec: v1alpha1.MachineSetSpec{
@@ -106,13 +128,25 @@ func (p *pool) machine(name string, phase v1alpha1.MachinePhase, edits ...edit) 
 	s := p.sets[len(p.sets)-1]
 	m := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: name, UID: types.UID("u-" + name), CreationTimestamp: metav1.NewTime(begun), Annotations: map[string]string{},
-			Labels: map[string]string{v1alpha1.LabelNode: "n-" + name, v1alpha1.LabelMachineTemplateHash: s.Name},
+			Namespace:         "shop",
+			Name:              name,
+			UID:               types.UID("u-" + name),
+			CreationTimestamp: metav1.NewTime(begun),
+			Annotations:       map[string]string{},
+			Labels:            map[string]string{v1alpha1.LabelNode: "n-" + name, v1alpha1.LabelMachineTemplateHash: s.Name},
 			OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID, Controller: new(true)},
+				{
+					APIVersion: v1alpha1.SchemeGroupVersion.String(),
+					Kind:       "MachineSet",
+					Name:       s.Name,
+					UID:        s.UID,
+					Controller: new(true),
+				},
 			},
 		},
-		Status: v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(begun)}},
+		Status: v1alpha1.MachineStatus{
+			CurrentStatus: v1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(begun)},
+		},
 	}
 	if phase == v1alpha1.MachineTerminating {
 		m.DeletionTimestamp, m.Finalizers = new(metav1.NewTime(begun)), []string{v1alpha1.FinalizerMachine}
@@ -140,13 +174,19 @@ func reporting(text string) edit {
 // midway is a rollout that waits for one machine to become available and for another to be deleted.
 func midway(edits ...poolEdit) *pool {
 	return webPool(edits...).
-		set("web-a", 6, "small", 1).running("a-1").machine("a-2", v1alpha1.MachineTerminating, reporting("Drain: 2 pods left")).
-		set("web-b", 7, "large", 2).running("b-1").machine("b-2", v1alpha1.MachinePending, reporting("Creating the instance:\nno capacity"))
+		set("web-a", 6, "small", 1).
+		running("a-1").machine("a-2", v1alpha1.MachineTerminating, reporting("Drain: 2 pods left")).
+		set("web-b", 7, "large", 2).
+		running("b-1").machine("b-2", v1alpha1.MachinePending, reporting("Creating the instance:\nno capacity"))
 }
 
 // rolled is a rollout that is complete. web-0 was rolled out before.
 func rolled(edits ...poolEdit) *pool {
-	return webPool(edits...).set("web-0", 5, "tiny", 0).set("web-a", 6, "small", 0).set("web-b", 7, "large", 3).running("b-1", "b-2", "b-3")
+	return webPool(
+		edits...).set("web-0", 5, "tiny", 0).
+		set("web-a", 6, "small", 0).
+		set("web-b", 7, "large", 3).
+		running("b-1", "b-2", "b-3")
 }
 
 func (p *pool) world() *world {
@@ -165,7 +205,10 @@ func (p *pool) world() *world {
 
 // snapshot returns the snapshot of the pool.
 func (p *pool) snapshot() snapshot {
-	return judge(own{Family: deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}}, now)
+	return judge(
+		own{Family: deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}},
+		now,
+	)
 }
 
 // roll runs a rollout command.
@@ -229,10 +272,19 @@ func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
 	foreign := rolled().machines[0]
 	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
-	s, err := reader{key: webKey, clients: kubecli.Clients{Machines: p.world().Machines}, now: p.world().Environment().Now}.look(t.Context())
+	s, err := reader{
+		key:     webKey,
+		clients: kubecli.Clients{Machines: p.world().Machines},
+		now:     p.world().Environment().Now,
+	}.look(t.Context())
 	require.NoError(t, err)
 	require.Len(t, s.family.Sets, 3)
-	assert.Equal(t, []string{"web-0", "web-a", "web-b"}, []string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name}, "the oldest first")
+	assert.Equal(
+		t,
+		[]string{"web-0", "web-a", "web-b"},
+		[]string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name},
+		"the oldest first",
+	)
 	assert.Len(t, s.family.Members, 3)
 	assert.Equal(t, 2, s.current())
 	assert.True(t, s.next.Complete)
@@ -255,7 +307,12 @@ func TestLookThatFails(t *testing.T) {
 	nodes.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	_, err := reader{key: webKey, clients: kubecli.Clients{Machines: rolled().world().Machines}, nodes: nodes.CoreV1(), now: time.Now}.look(t.Context())
+	_, err := reader{
+		key:     webKey,
+		clients: kubecli.Clients{Machines: rolled().world().Machines},
+		nodes:   nodes.CoreV1(),
+		now:     time.Now,
+	}.look(t.Context())
 	assert.EqualError(t, err, "list nodes: forbidden")
 }
 
@@ -266,13 +323,17 @@ func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
 			Type:          v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{OrchestrationType: kind},
 		}
-		d.Spec.Strategy.InPlaceUpdate.MaxUnavailable, d.Spec.Strategy.InPlaceUpdate.MaxSurge = new(intstr.FromInt32(1)), new(intstr.FromInt32(0))
+		d.Spec.Strategy.InPlaceUpdate.MaxUnavailable = new(intstr.FromInt32(1))
+		d.Spec.Strategy.InPlaceUpdate.MaxSurge = new(intstr.FromInt32(0))
 	}
 }
 
 // updating is an in-place update: of three machines one is handed over, and the node of another is selected.
 func updating(kind v1alpha1.OrchestrationType) *pool {
-	p := webPool(inPlace(kind)).set("web-a", 6, "small", 2).running("a-1", "a-2").set("web-b", 7, "large", 1).running("b-1")
+	p := webPool(inPlace(kind)).set("web-a", 6, "small", 2).
+		running("a-1", "a-2").
+		set("web-b", 7, "large", 1).
+		running("b-1")
 	p.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	for _, m := range p.machines {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode], Labels: map[string]string{}}}

@@ -16,7 +16,14 @@ func (s snapshot) advice() []string {
 	case o.Deleting:
 		return []string{"To see why its machines are still there: " + s.family.leaving}
 	case o.Invalid != "":
-		return []string{fmt.Sprintf("To put it right: kubectl edit %s -n %s %s", s.family.resource, s.family.object.GetNamespace(), s.family.object.GetName())}
+		return []string{
+			fmt.Sprintf(
+				"To put it right: kubectl edit %s -n %s %s",
+				s.family.resource,
+				s.family.object.GetNamespace(),
+				s.family.object.GetName(),
+			),
+		}
 	case d.Complete:
 		return nil
 	case o.Paused:
@@ -62,7 +69,15 @@ func (s snapshot) help() []string {
 	switch {
 	case m == nil:
 	case s.facts.Strategy == rollout.OnDelete:
-		list = append(list, fmt.Sprintf("To let an old machine go: kubectl delete %s -n %s %s", s.family.machines, s.family.object.GetNamespace(), m.name))
+		list = append(
+			list,
+			fmt.Sprintf(
+				"To let an old machine go: kubectl delete %s -n %s %s",
+				s.family.machines,
+				s.family.object.GetNamespace(),
+				m.name,
+			),
+		)
 	case s.facts.Strategy == rollout.InPlaceManual && m.node != "":
 		list = append(list, fmt.Sprintf("To select a node, in its own cluster: kubectl label node %s %s=%s",
 			m.node, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue))
@@ -70,15 +85,18 @@ func (s snapshot) help() []string {
 	return list
 }
 
-// oldMachine returns a machine that a person may delete or select next: of an old set, and neither being deleted nor updated;
-// nil if there is none.
+// oldMachine returns a machine that a person may delete or select next: of an old set, and neither being deleted nor
+// updated; nil if there is none.
 func (s snapshot) oldMachine() *member {
 	for i, set := range s.facts.Sets {
 		if i == s.current() {
 			continue
 		}
 		for _, m := range s.family.Members {
-			if slices.ContainsFunc(set.Machines, func(f rollout.Member) bool { return f.UID == m.uid && !f.Deleting && !f.Updating }) {
+			if slices.ContainsFunc(
+				set.Machines,
+				func(f rollout.Member) bool { return f.UID == m.uid && !f.Deleting && !f.Updating },
+			) {
 				return &m
 			}
 		}

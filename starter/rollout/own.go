@@ -62,7 +62,11 @@ func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v
 	return owned, nil
 }
 
-func (l reader) membersOf(ctx context.Context, namespace string, sets []*v1alpha1.MachineSet) (members []*v1alpha1.Machine, read string, err error) {
+func (l reader) membersOf(
+	ctx context.Context,
+	namespace string,
+	sets []*v1alpha1.MachineSet,
+) (members []*v1alpha1.Machine, read string, err error) {
 	list, err := l.clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, "", fmt.Errorf("list machines: %w", err)
@@ -77,7 +81,8 @@ func (l reader) membersOf(ctx context.Context, namespace string, sets []*v1alpha
 	return members, list.ResourceVersion, nil
 }
 
-// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine; nil if nodes are not read.
+// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine; nil if nodes are not
+// read.
 func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
 	if l.nodes == nil {
 		return nil, nil
@@ -96,19 +101,37 @@ func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.No
 func (f own) shown(_ time.Time) family {
 	d := f.Deployment
 	shown := family{
-		object: d, kind: "machinedeployment", arg: kubecli.KeyOf(d), resource: "machinedeployment", machines: "machine", from: "class",
-		leaving:  "starter drain list -n " + d.Namespace,
-		strategy: string(d.Spec.Strategy.EffectiveType()), operation: d.Status.CurrentOperation, policy: f.Policy, noNodes: f.Node == nil,
+		object:    d,
+		kind:      "machinedeployment",
+		arg:       kubecli.KeyOf(d),
+		resource:  "machinedeployment",
+		machines:  "machine",
+		from:      "class",
+		leaving:   "starter drain list -n " + d.Namespace,
+		strategy:  string(d.Spec.Strategy.EffectiveType()),
+		operation: d.Status.CurrentOperation,
+		policy:    f.Policy,
+		noNodes:   f.Node == nil,
 	}
 	for _, s := range f.Sets {
 		shown.Sets = append(shown.Sets, set{
-			s.Name, s.Spec.Template.Spec.Class.Name, s.CreationTimestamp.Time, s.Spec.Replicas, s.Annotations[v1alpha1.AnnotationChangeCause],
+			s.Name,
+			s.Spec.Template.Spec.Class.Name,
+			s.CreationTimestamp.Time,
+			s.Spec.Replicas,
+			s.Annotations[v1alpha1.AnnotationChangeCause],
 		})
 	}
 	for _, m := range f.Members {
 		shown.Members = append(shown.Members, member{
-			name: m.Name, uid: string(m.UID), node: cache.NodeNameOf(m), phase: kubecli.Status(*m), since: phaseSince(m),
-			operation: m.Status.LastOperation.Description, deleting: m.DeletionTimestamp != nil, look: "starter drain explain " + kubecli.KeyOf(m),
+			name:      m.Name,
+			uid:       string(m.UID),
+			node:      cache.NodeNameOf(m),
+			phase:     kubecli.Status(*m),
+			since:     phaseSince(m),
+			operation: m.Status.LastOperation.Description,
+			deleting:  m.DeletionTimestamp != nil,
+			look:      "starter drain explain " + kubecli.KeyOf(m),
 		})
 	}
 	return shown
@@ -186,7 +209,9 @@ func (f own) returned(set int, _ time.Time) source {
 
 func (f own) patch(ctx context.Context, data []byte) error {
 	d := f.Deployment
-	_, err := f.machines.MachineV1alpha1().MachineDeployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	_, err := f.machines.MachineV1alpha1().
+		MachineDeployments(d.Namespace).
+		Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 

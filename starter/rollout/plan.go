@@ -41,7 +41,8 @@ Replicas that it leaves out stay as they are.
 gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
 		Example: `  starter rollout plan shop/web
   starter rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("replicas") {
 				w.replicas = &replicas
@@ -176,7 +177,12 @@ func (s snapshot) ends(w proposal) string {
 	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
 	switch {
 	case ends && w.timed:
-		return fmt.Sprintf("With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n", phrase.Length(w.create), phrase.Length(w.remove), phrase.Length(takes))
+		return fmt.Sprintf(
+			"With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n",
+			phrase.Length(w.create),
+			phrase.Length(w.remove),
+			phrase.Length(takes),
+		)
 	case ends:
 		return ""
 	case s.facts.Strategy == rollout.OnDelete:

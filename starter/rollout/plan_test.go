@@ -14,7 +14,9 @@ import (
 )
 
 func TestPlan(t *testing.T) {
-	out, err := before(bounds(intstr.FromInt32(2), intstr.FromInt32(0))).roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
+	out, err := before(
+		bounds(intstr.FromInt32(2), intstr.FromInt32(0)),
+	).roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 #   web-a   (new)   STEP
@@ -30,7 +32,11 @@ With 2s until a machine is available and 1s until one is gone, the rollout takes
 func TestPlanWhereNothingIsToBeDone(t *testing.T) {
 	out, err := rolled().roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
-	assert.Equal(t, "shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.\nWith 2s until a machine is available and 1s until one is gone, the rollout takes at least 0s.\n", out)
+	assert.Equal(
+		t,
+		"shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.\nWith 2s until a machine is available and 1s until one is gone, the rollout takes at least 0s.\n",
+		out,
+	)
 }
 
 func TestPlanOfAnotherNumber(t *testing.T) {
@@ -167,7 +173,8 @@ func TestPlanOfAFile(t *testing.T) {
 // The policies of the namespace count as they are once the file is applied.
 func TestPlanOfAFileWithPolicies(t *testing.T) {
 	policy := func(name, target string) string {
-		return "apiVersion: machine.sapcloud.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: " + name + ", namespace: shop}\n" +
+		return "apiVersion: machine.sapcloud.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: " + name +
+			", namespace: shop}\n" +
 			"spec: {targets: [{name: " + target + "}], steps: [{replicas: 1, approve: true}]}\n---\n"
 	}
 	for name, row := range map[string]struct{ file, want string }{
@@ -180,7 +187,8 @@ func TestPlanOfAFileWithPolicies(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.Contains(t, out, row.want, name)
 	}
-	out, err := rolled().under(v1alpha1.RolloutPolicySpec{}).roll(t, "plan", "shop/web", "-f", saved(t, policy("careful", "other")+poolFile))
+	out, err := rolled().under(v1alpha1.RolloutPolicySpec{}).
+		roll(t, "plan", "shop/web", "-f", saved(t, policy("careful", "other")+poolFile))
 	require.NoError(t, err)
 	assert.NotContains(t, out, "RolloutPolicy")
 }

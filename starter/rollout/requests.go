@@ -115,7 +115,13 @@ func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
 }
 
 // subject reads the deployment of a request and the facts that decide about the request.
-func (f *rollouts) subject(ctx context.Context, clients kubecli.Clients, now time.Time, key types.NamespacedName, r kubecli.Request) (s kubecli.Subject, err error) {
+func (f *rollouts) subject(
+	ctx context.Context,
+	clients kubecli.Clients,
+	now time.Time,
+	key types.NamespacedName,
+	r kubecli.Request,
+) (s kubecli.Subject, err error) {
 	from, _, err := reader{key: key, group: f.Group, clients: clients}.read(ctx)
 	if err != nil {
 		return s, err

@@ -27,8 +27,10 @@ API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESP
   starter rollout undo shop/web`,
 	}
 	f.Register(c)
-	c.PersistentFlags().StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
-	c.PersistentFlags().BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
+	c.PersistentFlags().
+		StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
+	c.PersistentFlags().
+		BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
 	for _, h := range rolloutCommands() {
 		c.AddCommand(f.RequestCommand(h, f.subject))

@@ -37,7 +37,11 @@ type change func(*v1alpha1.MachineDeployment)
 // web is deployment shop/web of two machines.
 func web(changes ...change) *v1alpha1.MachineDeployment {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web", UID: "d-1", ResourceVersion: "7", Annotations: map[string]string{v1alpha1.AnnotationRevision: "2"},
+		Namespace:       "shop",
+		Name:            "web",
+		UID:             "d-1",
+		ResourceVersion: "7",
+		Annotations:     map[string]string{v1alpha1.AnnotationRevision: "2"},
 	}}
 	d.Spec.Replicas, d.Spec.Selector = 2, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	d.Spec.Template.Labels = map[string]string{"app": "web"}
@@ -51,10 +55,16 @@ func web(changes ...change) *v1alpha1.MachineDeployment {
 // tier is a set of shop/web with as many machines as it wants.
 func tier(name, revision, class string, size int32) []runtime.Object {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: name, UID: types.UID(name), Labels: web().Spec.Template.Labels, Annotations: map[string]string{
+		Namespace: "shop",
+		Name:      name,
+		UID:       types.UID(name),
+		Labels:    web().Spec.Template.Labels,
+		Annotations: map[string]string{
 			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
 		},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web(), v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment"))},
+		OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(web(), v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment")),
+		},
 	}}
 	s.Spec.Selector, s.Spec.Template, s.Spec.Replicas = web().Spec.Selector, web().Spec.Template, size
 	s.Spec.Template.Spec.Class.Name = class
@@ -62,8 +72,12 @@ func tier(name, revision, class string, size int32) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range size {
 		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: name + "-" + string('a'+i), Labels: map[string]string{"app": "web"},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s, v1alpha1.SchemeGroupVersion.WithKind("MachineSet"))},
+			Namespace: "shop",
+			Name:      name + "-" + string('a'+i),
+			Labels:    map[string]string{"app": "web"},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(s, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")),
+			},
 		}}
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 		objects = append(objects, m)
@@ -94,7 +108,13 @@ func heldBy(words string) change {
 
 // staged is a policy of two steps that a person approves.
 func staged(objects []runtime.Object) []runtime.Object {
-	return append(objects, &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"}, Spec: steps(approved(1), approved(2))})
+	return append(
+		objects,
+		&v1alpha1.RolloutPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"},
+			Spec:       steps(approved(1), approved(2)),
+		},
+	)
 }
 
 // requestedBy is the one patch that a request writes on shop/web: the summary, other metadata, and the spec.
@@ -105,8 +125,10 @@ func requestedBy(summary, annotations, spec string) []string {
 
 // pausing is the patch of a pause or of its end; by is the JSON of who paused it.
 func pausing(summary, by, paused string) []string {
-	return []string{`application/merge-patch+json {"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary +
-		`","rollout.machine.sapcloud.io/paused-by":` + by + `},"resourceVersion":"7","uid":"d-1"},"spec":{"paused":` + paused + `}}`}
+	return []string{
+		`application/merge-patch+json {"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary +
+			`","rollout.machine.sapcloud.io/paused-by":` + by + `},"resourceVersion":"7","uid":"d-1"},"spec":{"paused":` + paused + `}}`,
+	}
 }
 
 func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
@@ -276,7 +298,11 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 					c.meanwhile(changed)
 				}
 				require.NoError(t, w.Machines.Tracker().Update(deployments, changed, "shop"))
-				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "machinedeployments"}, "web", errors.New("changed"))
+				return true, nil, apierrors.NewConflict(
+					schema.GroupResource{Resource: "machinedeployments"},
+					"web",
+					errors.New("changed"),
+				)
 			})
 			out, err := w.rollout(t.Context(), "undo", "shop/web")
 			sent := w.Patches()

@@ -45,7 +45,12 @@ func (s snapshot) state(at func(time.Time) string) string {
 	case o.Held != "":
 		return fmt.Sprintf("%s is held%s: %s", s.revision(), phrase.By(o.Held), s.reached())
 	case d.Late:
-		return fmt.Sprintf("%s made no progress for %s, and its progress deadline has passed: %s", s.revision(), phrase.Length(*o.Deadline), cmp.Or(d.Hold, d.Why))
+		return fmt.Sprintf(
+			"%s made no progress for %s, and its progress deadline has passed: %s",
+			s.revision(),
+			phrase.Length(*o.Deadline),
+			cmp.Or(d.Hold, d.Why),
+		)
 	default:
 		return s.moving(at)
 	}
@@ -87,10 +92,12 @@ func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
 	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.Count(p.Size, "machine"), until)
 }
 
-// moves reports whether a decision takes the rollout further. Records and annotations do not count. Of the changes of nodes only
-// Select counts, which starts in-place updates: if the nodes were not read, it is unknown whether the others are due.
+// moves reports whether a decision takes the rollout further. Records and annotations do not count. Of the changes of
+// nodes only Select counts, which starts in-place updates: if the nodes were not read, it is unknown whether the others
+// are due.
 func moves(d rollout.Decision) bool {
-	lists := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Move) + len(d.Select) + len(d.Delete)
+	lists := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Move) + len(d.Select) +
+		len(d.Delete)
 	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil ||
 		slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
 }
@@ -111,8 +118,8 @@ func (s snapshot) reached() string {
 	return fmt.Sprintf("%d of %s up to date", s.updated(), phrase.Count(s.facts.Replicas, "machine"))
 }
 
-// updated returns how many machines have the current template and are not being deleted. The status counts those that are being
-// deleted, too, as in MCM.
+// updated returns how many machines have the current template and are not being deleted. The status counts those that
+// are being deleted, too, as in MCM.
 func (s snapshot) updated() int {
 	n := s.status.Counts.Updated
 	for _, set := range s.facts.Sets {
@@ -126,7 +133,13 @@ func (s snapshot) updated() int {
 // numbers says how many machines are wanted and how many there are.
 func (s snapshot) numbers() string {
 	c := s.status.Counts
-	text := fmt.Sprintf("%d wanted, %d up to date, %d ready, %d available", s.facts.Replicas, s.updated(), c.Ready, c.Available)
+	text := fmt.Sprintf(
+		"%d wanted, %d up to date, %d ready, %d available",
+		s.facts.Replicas,
+		s.updated(),
+		c.Ready,
+		c.Available,
+	)
 	if c.PreservedFailed > 0 {
 		text += fmt.Sprintf(", %d failed and preserved", c.PreservedFailed)
 	}

@@ -112,11 +112,16 @@ func TestRolloutSentence(t *testing.T) {
 
 func TestAdviceForPeopleWhoChooseTheMachines(t *testing.T) {
 	manual := updating(v1alpha1.OrchestrationTypeManual)
-	assert.Contains(t, manual.snapshot().advice(), "To select a node, in its own cluster: kubectl label node n-a-1 node.machine.sapcloud.io/selected-for-update=true")
+	assert.Contains(
+		t,
+		manual.snapshot().advice(),
+		"To select a node, in its own cluster: kubectl label node n-a-1 node.machine.sapcloud.io/selected-for-update=true",
+	)
 	delete(manual.machines[0].Labels, v1alpha1.LabelNode)
 	assert.NotContains(t, strings.Join(manual.snapshot().advice(), "\n"), "kubectl label node", "its node is not known")
 	onDelete := webPool(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).
-		set("web-a", 6, "small", 2).machine("a-1", v1alpha1.MachineTerminating).running("a-2").set("web-b", 7, "large", 1).running("b-1")
+		set("web-a", 6, "small", 2).
+		machine("a-1", v1alpha1.MachineTerminating).running("a-2").set("web-b", 7, "large", 1).running("b-1")
 	onDelete.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	assert.Contains(t, onDelete.snapshot().advice(), "To let an old machine go: kubectl delete machine -n shop a-2")
 	assert.NotContains(t, strings.Join(midway().snapshot().advice(), "\n"), "kubectl delete")
@@ -133,5 +138,9 @@ func TestWhoIsToldToFollow(t *testing.T) {
 func TestSentenceDoubtsThatAnybodyWorks(t *testing.T) {
 	s := before().snapshot()
 	s.idle = now.Add(-2 * time.Minute)
-	assert.Contains(t, s.sentence(), "the template has none; that has been due since 14:04:07 UTC (2m ago): check that bridge and workers run.")
+	assert.Contains(
+		t,
+		s.sentence(),
+		"the template has none; that has been due since 14:04:07 UTC (2m ago): check that bridge and workers run.",
+	)
 }

@@ -25,7 +25,8 @@ It reads the API server and decides as the workers do, but changes nothing and d
 state of the rollout.`,
 		Example: `  starter rollout status shop/web
   starter rollout status web -n shop --target-kubeconfig nodes.yaml`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.status(c, args[0])
 			if err != nil {

@@ -86,7 +86,11 @@ func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 		d.Status.CurrentOperation = &v1alpha1.Operation{WaitsFor: "1 of 3 machines waits to leave"}
 	}).roll(t, "status", "shop/web")
 	require.NoError(t, err)
-	assert.True(t, strings.HasPrefix(out, "machinedeployment shop/web: 1 of 3 machines waits to leave\nshop/web: revision 7 waits: "), out)
+	assert.True(
+		t,
+		strings.HasPrefix(out, "machinedeployment shop/web: 1 of 3 machines waits to leave\nshop/web: revision 7 waits: "),
+		out,
+	)
 }
 
 func TestStatusOfARolloutThatIsComplete(t *testing.T) {
@@ -135,7 +139,10 @@ func TestStatusShowsNoMoreThanTenMachines(t *testing.T) {
 
 func TestStatusCountsFailedMachinesThatAreKept(t *testing.T) {
 	kept := func(m *v1alpha1.Machine) {
-		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: new(metav1.NewTime(now.Add(time.Hour)))}
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{
+			Phase:              v1alpha1.MachineFailed,
+			PreserveExpiryTime: new(metav1.NewTime(now.Add(time.Hour))),
+		}
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	}
 	text := webPool().set("web-b", 7, "large", 3).running("b-1", "b-2").machine("b-3", "", kept).snapshot().text(nil)
@@ -153,7 +160,10 @@ func TestBar(t *testing.T) {
 		"[==========] 12/10 up to date, 0 available":   {12, 10}, // two are being deleted
 		"[==========] 0/0 up to date, 0 available":     {0, 0},
 	} {
-		s := snapshot{facts: rollout.Observed{Replicas: c.replicas}, status: rollout.Status{Counts: rollout.Counts{Updated: c.updated}}}
+		s := snapshot{
+			facts:  rollout.Observed{Replicas: c.replicas},
+			status: rollout.Status{Counts: rollout.Counts{Updated: c.updated}},
+		}
 		assert.Equal(t, want, s.bar())
 	}
 }
@@ -161,10 +171,17 @@ func TestBar(t *testing.T) {
 func TestStatusLines(t *testing.T) {
 	reached := func(revision int64, step int32) poolEdit {
 		return func(d *v1alpha1.MachineDeployment) {
-			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: revision, Step: step, ReachedAt: new(metav1.NewTime(begun)), FailedMachines: []string{"b-9"}}
+			d.Status.Rollout = &v1alpha1.RolloutStatus{
+				Revision:       revision,
+				Step:           step,
+				ReachedAt:      new(metav1.NewTime(begun)),
+				FailedMachines: []string{"b-9"},
+			}
 		}
 	}
-	automatic := v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32(2))}}
+	automatic := v1alpha1.RolloutPolicySpec{
+		AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32(2))},
+	}
 	brought := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, "u-web-b")
 	}
@@ -204,8 +221,13 @@ func TestStatusLines(t *testing.T) {
 	}
 	assert.NotContains(t, midway().snapshot().text(nil), "\nrollback")
 	failing := midway()
-	failing.sets[1].Status.Conditions = []v1alpha1.MachineSetCondition{{
-		Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted", Message: "no\ncapacity",
-	}}
+	failing.sets[1].Status.Conditions = []v1alpha1.MachineSetCondition{
+		{
+			Type:    v1alpha1.MachineSetReplicaFailure,
+			Status:  v1alpha1.ConditionTrue,
+			Reason:  "ResourceExhausted",
+			Message: "no\ncapacity",
+		},
+	}
 	assert.Contains(t, failing.snapshot().text(nil), "\nfailure    ResourceExhausted: no capacity\n")
 }

@@ -24,7 +24,19 @@ func (s snapshot) setTable(out io.Writer) {
 	if len(shown) == 0 {
 		return
 	}
-	rows := [][]any{{"REVISION", "SET", "REPLICAS", "MACHINES", "READY", "AVAILABLE", "TERMINATING", strings.ToUpper(s.family.from), "CURRENT"}}
+	rows := [][]any{
+		{
+			"REVISION",
+			"SET",
+			"REPLICAS",
+			"MACHINES",
+			"READY",
+			"AVAILABLE",
+			"TERMINATING",
+			strings.ToUpper(s.family.from),
+			"CURRENT",
+		},
+	}
 	for _, i := range shown {
 		set := s.facts.Sets[i]
 		rows = append(rows, []any{
@@ -62,8 +74,8 @@ func (s snapshot) machineTable(out io.Writer) {
 	}
 }
 
-// awaited returns the machines that the rollout waits for: those of the current set that are not available, then those of other
-// sets that are being deleted or updated in place.
+// awaited returns the machines that the rollout waits for: those of the current set that are not available, then those
+// of other sets that are being deleted or updated in place.
 func (s snapshot) awaited() []member {
 	first, then := map[string]bool{}, map[string]bool{}
 	for i, set := range s.facts.Sets {

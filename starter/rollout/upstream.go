@@ -23,8 +23,8 @@ import (
 // upstream is a deployment of Cluster API that Millwright reconciles.
 type upstream struct{ deployment.Family }
 
-// readUpstream reads a deployment of Cluster API with its sets and machines. If it is not meant, because its group was not named, it returns nil
-// where there is none that Millwright reconciles.
+// readUpstream reads a deployment of Cluster API with its sets and machines. If it is not meant, because its group was
+// not named, it returns nil where there is none that Millwright reconciles.
 func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 	served, err := l.clients.Upstream.Served()
 	switch {
@@ -45,7 +45,13 @@ func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 	case !capi.Lost(d) && !meant:
 		return nil, nil
 	case !capi.Lost(d):
-		return nil, fmt.Errorf("deployment %s has no finalizer %s, so Millwright does not roll it out; its label %s is %q", l.key, capi.Finalizer, clusterv1.WatchLabel, d.Labels[clusterv1.WatchLabel])
+		return nil, fmt.Errorf(
+			"deployment %s has no finalizer %s, so Millwright does not roll it out; its label %s is %q",
+			l.key,
+			capi.Finalizer,
+			clusterv1.WatchLabel,
+			d.Labels[clusterv1.WatchLabel],
+		)
 	}
 	filter := d.Labels[clusterv1.WatchLabel] // of the worker, which has put its finalizer on a deployment with this label
 	f, err := deployment.ReadAlone(ctx, capi.NewReader(client, capi.Settings{Filter: filter}), d)
@@ -63,14 +69,24 @@ func (f upstream) shown(now time.Time) family {
 	group := "." + clusterv1.GroupVersion.Group
 	d := f.Deployment
 	shown := family{
-		object: d, kind: "machinedeployment" + group, arg: "machinedeployment" + group + "/" + kubecli.KeyOf(d), resource: "machinedeployments" + group,
-		machines: "machines" + group, from: "template", leaving: "starter top -n " + d.Namespace,
+		object:    d,
+		kind:      "machinedeployment" + group,
+		arg:       "machinedeployment" + group + "/" + kubecli.KeyOf(d),
+		resource:  "machinedeployments" + group,
+		machines:  "machines" + group,
+		from:      "template",
+		leaving:   "starter top -n " + d.Namespace,
 		strategy:  cmp.Or(string(d.Spec.Rollout.Strategy.Type), string(clusterv1.RollingUpdateMachineDeploymentStrategyType)),
-		operation: deployment.Moves(d), policy: f.Policy,
+		operation: deployment.Moves(d),
+		policy:    f.Policy,
 	}
 	for _, s := range f.Sets {
 		shown.Sets = append(shown.Sets, set{
-			s.Name, s.Spec.Template.Spec.InfrastructureRef.Name, s.CreationTimestamp.Time, capi.Value(s.Spec.Replicas), s.Annotations[v1alpha1.AnnotationChangeCause],
+			s.Name,
+			s.Spec.Template.Spec.InfrastructureRef.Name,
+			s.CreationTimestamp.Time,
+			capi.Value(s.Spec.Replicas),
+			s.Annotations[v1alpha1.AnnotationChangeCause],
 		})
 	}
 	for _, m := range f.Members {
@@ -81,8 +97,13 @@ func (f upstream) shown(now time.Time) family {
 
 func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 	of := member{
-		name: m.Name, uid: string(m.UID), node: m.Status.NodeRef.Name, phase: cmp.Or(m.Status.Phase, "new"), since: m.CreationTimestamp.Time,
-		deleting: m.DeletionTimestamp != nil, look: fmt.Sprintf("starter explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
+		name:     m.Name,
+		uid:      string(m.UID),
+		node:     m.Status.NodeRef.Name,
+		phase:    cmp.Or(m.Status.Phase, "new"),
+		since:    m.CreationTimestamp.Time,
+		deleting: m.DeletionTimestamp != nil,
+		look:     fmt.Sprintf("starter explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
 	}
 	if o := capi.MachineOperation(m, now); o != nil {
 		of.operation = o.Cause

@@ -22,21 +22,42 @@ import (
 // named is the argument for the deployment of rolling.
 const named = "machinedeployment.cluster.x-k8s.io/shop/d"
 
-// rolling is a deployment of Cluster API with three machines whose rollout to version v1.31.2 is under way: one machine of each template runs,
-// and one of the new template does not come up.
+// rolling is a deployment of Cluster API with three machines whose rollout to version v1.31.2 is under way: one machine
+// of each template runs, and one of the new template does not come up.
 func rolling(change ...capitest.OnDeployment) []runtime.Object {
 	d := capitest.Pool(3, append([]capitest.OnDeployment{func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	}}, change...)...)
-	former := capitest.SetOf(d, "d-old", 2, 1, capitest.ReplacedBySecond, func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(600) })
+	former := capitest.SetOf(
+		d,
+		"d-old",
+		2,
+		1,
+		capitest.ReplacedBySecond,
+		func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(600) },
+	)
 	current := capitest.SetOf(d, "d-new", 2, 2)
-	coming := capitest.Machine("d-new-b", current, capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, "False", "NotReady", "no room"),
-		capitest.Says(clusterv1.MachineReadyCondition, "False"), func(m *clusterv1.Machine) {
+	coming := capitest.Machine(
+		"d-new-b",
+		current,
+		capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, "False", "NotReady", "no room"),
+		capitest.Says(clusterv1.MachineReadyCondition, "False"),
+		func(m *clusterv1.Machine) {
 			m.Status.Phase, m.Status.NodeRef = "Provisioning", clusterv1.MachineNodeReference{}
-		})
+		},
+	)
 	return []runtime.Object{
-		d, former, current, capitest.Machine("d-old-a", former), capitest.Machine("d-old-b", former), capitest.Machine("d-new-a", current), coming,
-		capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(),
+		d,
+		former,
+		current,
+		capitest.Machine("d-old-a", former),
+		capitest.Machine("d-old-b", former),
+		capitest.Machine("d-new-a", current),
+		coming,
+		capitest.Cluster(),
+		capitest.Bootstrap(capitest.Owned),
+		capitest.Infrastructure(capitest.Owned),
+		capitest.ControlPlane(),
 	}
 }
 
@@ -56,21 +77,32 @@ func run(t *testing.T, w *clitest.World, args ...string) (string, error) {
 func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
 	out, err := run(t, beside(rolling()), "status", "shop/d")
 	require.NoError(t, err)
-	assert.Contains(t, out, "shop/d: revision 2 waits: 1 new machine is not available yet: 3 are available, 3 are needed.\n")
+	assert.Contains(
+		t,
+		out,
+		"shop/d: revision 2 waits: 1 new machine is not available yet: 3 are available, 3 are needed.\n",
+	)
 	assert.Contains(t, out, "[======>   ] 2/3 up to date, 3 available\n")
 	assert.Contains(t, out, "machines   3 wanted, 2 up to date, 3 ready, 3 available\n")
 	assert.Contains(t, out, "revision   2, set d-new of template small, created at ")
 	assert.Contains(t, out, "strategy   RollingUpdate, maxSurge 1, maxUnavailable 0\n")
-	assert.Contains(t, out, "REVISION   SET     REPLICAS   MACHINES   READY   AVAILABLE   TERMINATING   TEMPLATE   CURRENT\n"+
-		"2          d-new   2          2          1       1           0             small      yes\n"+
-		"1          d-old   2          2          2       2           0             small      -\n")
+	assert.Contains(
+		t,
+		out,
+		"REVISION   SET     REPLICAS   MACHINES   READY   AVAILABLE   TERMINATING   TEMPLATE   CURRENT\n"+
+			"2          d-new   2          2          1       1           0             small      yes\n"+
+			"1          d-old   2          2          2       2           0             small      -\n",
+	)
 	assert.Contains(t, out, "d-new-b   Provisioning   ")
 	assert.Contains(t, out, "the infrastructure is not ready: no room\n")
 	assert.Contains(t, out, "To stop it where it is: starter rollout pause "+named+"\n")
 	assert.Contains(t, out, "To go back: starter rollout undo "+named+" --reason …\n")
 	assert.Contains(t, out, "To follow it: starter rollout watch "+named+"\n")
 
-	blocked := capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"rollout","waitsFor":"1 of 4 machines waits"}`)
+	blocked := capitest.Annotated[*clusterv1.MachineDeployment](
+		v1alpha1.AnnotationOperation,
+		`{"step":"rollout","waitsFor":"1 of 4 machines waits"}`,
+	)
 	out, err = run(t, beside(rolling(blocked)), "status", named)
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 4 machines waits\n"), out)
@@ -80,9 +112,13 @@ func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
 	w := beside(rolling())
 	out, err := run(t, w, "history", "shop/d")
 	require.NoError(t, err)
-	assert.Equal(t, "REVISION   FORMERLY   SET     CREATED                   REPLICAS   TEMPLATE   CURRENT   CHANGE-CAUSE\n"+
-		"1          -          d-old   2026-01-01 02:00:00 UTC   2          small      -         -\n"+
-		"2          -          d-new   2026-01-01 11:00:00 UTC   2          small      yes       -\n", out)
+	assert.Equal(
+		t,
+		"REVISION   FORMERLY   SET     CREATED                   REPLICAS   TEMPLATE   CURRENT   CHANGE-CAUSE\n"+
+			"1          -          d-old   2026-01-01 02:00:00 UTC   2          small      -         -\n"+
+			"2          -          d-new   2026-01-01 11:00:00 UTC   2          small      yes       -\n",
+		out,
+	)
 	out, err = run(t, w, "history", "shop/d", "--revision", "1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "# revision 1 of shop/d: set d-old\n")
@@ -120,16 +156,33 @@ spec:
 	require.NoError(t, err)
 	assert.Contains(t, out, "The plan ends here: old machines stay until somebody deletes them.\n")
 
-	require.NoError(t, os.WriteFile(file, []byte("apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineDeployment\nmetadata: {name: d}\n"), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(
+			file,
+			[]byte("apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineDeployment\nmetadata: {name: d}\n"),
+			0o600,
+		),
+	)
 	_, err = run(t, w, "plan", "shop/d", "-f", file)
 	require.ErrorContains(t, err, "MachineDeployment d has version v1beta1: give it as cluster.x-k8s.io/v1beta2")
 
-	out, err = run(t, beside(rolling(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })), "plan", "shop/d")
+	out, err = run(
+		t,
+		beside(rolling(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })),
+		"plan",
+		"shop/d",
+	)
 	require.NoError(t, err)
 	assert.Contains(t, out, "It is paused: these steps follow when it resumes.\n")
 	assert.Contains(t, out, "   0       3       ")
 
-	out, err = run(t, beside(rolling(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"))), "plan", "shop/d")
+	out, err = run(
+		t,
+		beside(rolling(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"))),
+		"plan",
+		"shop/d",
+	)
 	require.NoError(t, err)
 	assert.Contains(t, out, "An undo comes first: ")
 	assert.Contains(t, out, "   3       0       ", "the former template comes back")
@@ -145,7 +198,8 @@ func patched(w *clitest.World) (all []string) {
 	return all
 }
 
-// Requests write what the workflow of such a deployment reads: where Cluster API has a field, the field, else an annotation.
+// Requests write what the workflow of such a deployment reads: where Cluster API has a field, the field, else an
+// annotation.
 func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 	for name, row := range map[string]struct {
 		change capitest.OnDeployment
@@ -214,7 +268,11 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	ours.Name = "d"
 	w := beside(rolling(), ours)
 	_, err := run(t, w, "status", "shop/d")
-	require.EqualError(t, err, "both API groups have a machinedeployment shop/d: give machinedeployment.machine.sapcloud.io/shop/d or machinedeployment.cluster.x-k8s.io/shop/d")
+	require.EqualError(
+		t,
+		err,
+		"both API groups have a machinedeployment shop/d: give machinedeployment.machine.sapcloud.io/shop/d or machinedeployment.cluster.x-k8s.io/shop/d",
+	)
 	for arg, says := range map[string]string{
 		"machinedeployment.machine.sapcloud.io/shop/d": "To follow it: starter rollout watch shop/d\n",
 		named: "To follow it: starter rollout watch " + named + "\n",
@@ -233,7 +291,11 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	_, err = run(t, beside(rolling(theirs)), "status", "shop/d")
 	require.ErrorContains(t, err, "there is no deployment shop/d")
 	_, err = run(t, beside(rolling(theirs)), "status", named)
-	require.EqualError(t, err, `deployment shop/d has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not roll it out; its label cluster.x-k8s.io/watch-filter is "upstream"`)
+	require.EqualError(
+		t,
+		err,
+		`deployment shop/d has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not roll it out; its label cluster.x-k8s.io/watch-filter is "upstream"`,
+	)
 
 	w = rolled().world().World
 	_, err = run(t, w, "status", "shop/web")

@@ -27,7 +27,8 @@ or the deployment is gone or invalid. With --keep-watching it fails only in the 
 does not end it.`,
 		Example: `  starter rollout watch shop/web
   starter rollout watch web -n shop --interval 10s --keep-watching`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.CompleteName,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			l, err := f.open(c, args[0])
 			if err != nil {
@@ -41,8 +42,8 @@ does not end it.`,
 	return c
 }
 
-// watch reads the rollout until it or ctx has ended. An error of the first read ends the watch; later ones are shown, and the
-// next read may succeed.
+// watch reads the rollout until it or ctx has ended. An error of the first read ends the watch; later ones are shown,
+// and the next read may succeed.
 func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
 	w := &kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
 	return kubecli.Follow(ctx, interval, l.look, func(s snapshot, err error) (over bool, _ error) {

@@ -58,7 +58,11 @@ func sees(found ...any) *world {
 // follow watches these pools and errors.
 func follow(t *testing.T, args []string, found ...any) (lines []string, err error) {
 	t.Helper()
-	out, err := rollIn(t.Context(), sees(found...), nil, append([]string{"watch", "shop/web", "--interval=1ns"}, args...)...)
+	out, err := rollIn(
+		t.Context(),
+		sees(found...),
+		nil,
+		append([]string{"watch", "shop/web", "--interval=1ns"}, args...)...)
 	for line := range strings.Lines(out) {
 		lines = append(lines, strings.TrimPrefix(strings.TrimSpace(line), "14:06:07 UTC  "))
 	}
@@ -128,7 +132,12 @@ func TestWatchFollowsANewerTemplate(t *testing.T) {
 	lines, err := follow(t, nil, midway(), between, begun, done)
 	require.NoError(t, err)
 	assert.Contains(t, lines, "shop/web: revision 8 takes the place of revision 7")
-	assert.Equal(t, "shop/web: revision 8 is complete; watched for 0s: 5 machines replaced", lines[len(lines)-1], "a-1, a-2, and those of web-b")
+	assert.Equal(
+		t,
+		"shop/web: revision 8 is complete; watched for 0s: 5 machines replaced",
+		lines[len(lines)-1],
+		"a-1, a-2, and those of web-b",
+	)
 }
 
 func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
@@ -137,14 +146,25 @@ func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
 	lines, err := follow(t, nil, midway(undone(0)), returned(), whole)
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "an undo is asked for; next: return to revision 6, set web-a")
-	assert.Equal(t, "shop/web: revision 8 is complete; watched for 0s: 2 machines replaced", lines[len(lines)-1], "b-1 and b-2")
+	assert.Equal(
+		t,
+		"shop/web: revision 8 is complete; watched for 0s: 2 machines replaced",
+		lines[len(lines)-1],
+		"b-1 and b-2",
+	)
 }
 
 func TestWatchCountsMachinesThatWereUpdatedInPlace(t *testing.T) {
-	done := webPool(inPlace(v1alpha1.OrchestrationTypeAuto)).set("web-a", 6, "small", 0).set("web-b", 7, "large", 3).running("a-1", "a-2", "b-1")
+	done := webPool(inPlace(v1alpha1.OrchestrationTypeAuto)).set("web-a", 6, "small", 0).
+		set("web-b", 7, "large", 3).
+		running("a-1", "a-2", "b-1")
 	lines, err := follow(t, nil, updating(v1alpha1.OrchestrationTypeAuto), done)
 	require.NoError(t, err)
-	assert.Equal(t, "shop/web: revision 7 is complete; watched for 0s: 2 machines updated or replaced", lines[len(lines)-1])
+	assert.Equal(
+		t,
+		"shop/web: revision 7 is complete; watched for 0s: 2 machines updated or replaced",
+		lines[len(lines)-1],
+	)
 }
 
 func TestWatchTellsHowLongItTookAndWhenNobodyWorks(t *testing.T) {
@@ -158,7 +178,11 @@ func TestWatchTellsHowLongItTookAndWhenNobodyWorks(t *testing.T) {
 	assert.NotContains(t, look(before(), 0).summary(), "nobody")
 	assert.NotContains(t, look(before(), time.Minute).summary(), "nobody", "that may be a worker that begins")
 	late := look(before(), 61*time.Second).summary()
-	assert.Contains(t, late, "the template has none; that has been due since 14:06:07 UTC: check that bridge and workers run")
+	assert.Contains(
+		t,
+		late,
+		"the template has none; that has been due since 14:06:07 UTC: check that bridge and workers run",
+	)
 	assert.Equal(t, late, look(before(), 70*time.Second).summary(), "it changes only with what is seen")
 	assert.NotContains(t, look(midway(), 80*time.Second).summary(), "nobody", "it waits for machines, and not for workers")
 	assert.NotContains(t, look(midway(), 10*time.Minute).summary(), "nobody")

@@ -24,8 +24,8 @@ type watchState struct {
 	dueSince time.Time
 }
 
-// note adds a snapshot, and returns a line if another revision is being rolled out; else empty. If the step that is due is
-// overdue, it also sets idle of the snapshot.
+// note adds a snapshot, and returns a line if another revision is being rolled out; else empty. If the step that is due
+// is overdue, it also sets idle of the snapshot.
 func (j *watchState) note(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.began, j.uid = s.now, s.family.object.GetUID()
@@ -74,8 +74,8 @@ func (j *watchState) back(s snapshot) bool {
 	return i >= 0 && j.revision != 0 && s.next.Revision > j.revision && j.former[s.facts.Sets[i].UID]
 }
 
-// end returns the last line of a watch, or the reason why the rollout was not completed as an error; both are empty while it
-// continues.
+// end returns the last line of a watch, or the reason why the rollout was not completed as an error; both are empty
+// while it continues.
 func (j *watchState) end(s snapshot) (string, error) {
 	fails := func(format string, args ...any) (string, error) {
 		return "", errors.New(s.key() + ": " + fmt.Sprintf(format, args...) + "; " + j.passed(s))
@@ -87,7 +87,12 @@ func (j *watchState) end(s snapshot) (string, error) {
 	case o.Invalid != "":
 		return fails("nothing can be done with it: %s", o.Invalid)
 	case j.back(s) && !j.keep:
-		return fails("revision %d was rolled back: revision %d has the template of set %s again", j.revision, d.Revision, o.Sets[s.current()].Name)
+		return fails(
+			"revision %d was rolled back: revision %d has the template of set %s again",
+			j.revision,
+			d.Revision,
+			o.Sets[s.current()].Name,
+		)
 	case d.Complete:
 		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revision(), j.passed(s)), nil
 	case j.keep:
@@ -97,7 +102,11 @@ func (j *watchState) end(s snapshot) (string, error) {
 	case o.Held != "":
 		return fails("revision %d is held%s: %s", d.Revision, phrase.By(o.Held), s.reached())
 	case d.Late:
-		return fails("revision %d made no progress for %s, and its progress deadline has passed", d.Revision, phrase.Length(*o.Deadline))
+		return fails(
+			"revision %d made no progress for %s, and its progress deadline has passed",
+			d.Revision,
+			phrase.Length(*o.Deadline),
+		)
 	default:
 		return "", nil
 	}
@@ -109,7 +118,12 @@ func (j *watchState) passed(s snapshot) string {
 	if s.inPlace() {
 		word = "updated or replaced"
 	}
-	return fmt.Sprintf("watched for %s: %s %s", phrase.Span(s.now.Sub(j.began)), phrase.Count(j.replaced(s), "machine"), word)
+	return fmt.Sprintf(
+		"watched for %s: %s %s",
+		phrase.Span(s.now.Sub(j.began)),
+		phrase.Count(j.replaced(s), "machine"),
+		word,
+	)
 }
 
 // replaced counts the machines that were first seen in an old set, and are now gone or in the current set.

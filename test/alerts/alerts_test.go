@@ -1,5 +1,6 @@
-// Package alerts_test answers whether the alerts and dashboards fit what the processes measure: every query names metrics that exist, and
-// every alert is tested and explained. Whether rules fire and queries are valid, Prometheus' own promtool says: devstack/lab/test/alerts.
+// Package alerts_test answers whether the alerts and dashboards fit what the processes measure: every query names
+// metrics that exist, and every alert is tested and explained. Whether rules fire and queries are valid, Prometheus'
+// own promtool says: devstack/lab/test/alerts.
 package alerts_test
 
 import (
@@ -46,7 +47,8 @@ func text(t *testing.T, path string) string {
 	return string(content)
 }
 
-// Each alert has a test in which it fires and one in which it does not, and a section of the page that its annotation names.
+// Each alert has a test in which it fires and one in which it does not, and a section of the page that its annotation
+// names.
 func TestEachAlertIsTestedAndExplained(t *testing.T) {
 	var file struct {
 		Tests []struct {
@@ -102,7 +104,13 @@ func TestEveryMetricOfAQueryExists(t *testing.T) {
 	require.NoError(t, err)
 	for _, q := range all {
 		for _, name := range names.FindAllString(q.Expr, -1) {
-			assert.True(t, known[name] || known[parts.ReplaceAllString(name, "")], "%s: no process has the metric %s", q.Where, name)
+			assert.True(
+				t,
+				known[name] || known[parts.ReplaceAllString(name, "")],
+				"%s: no process has the metric %s",
+				q.Where,
+				name,
+			)
 		}
 	}
 }

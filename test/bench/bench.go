@@ -1,5 +1,5 @@
-// Package bench holds the figures of a benchmark: it writes and reads them as JSON, prints them as a table, and compares two of them as
-// ratios. The loads themselves are in test/integration/bench.
+// Package bench holds the figures of a benchmark: it writes and reads them as JSON, prints them as a table, and
+// compares two of them as ratios. The loads themselves are in test/integration/bench.
 package bench
 
 import (
@@ -25,18 +25,22 @@ type Report struct {
 
 // Load is what one load took.
 type Load struct {
-	Name     string             `json:"name"`
-	Machines int                `json:"machines"` // what the figures of a machine are divided by; never zero
-	Seconds  float64            `json:"seconds"`  // from the first request of the load until its end
-	Bars     []Bar              `json:"bars,omitempty"`
-	Ideal    float64            `json:"ideal,omitempty"`  // seconds of the critical path; zero: not known
-	Requests map[string]int     `json:"requests"`         // of worker and bridge to the API server, by "user verb resource"
+	Name     string  `json:"name"`
+	Machines int     `json:"machines"` // what the figures of a machine are divided by; never zero
+	Seconds  float64 `json:"seconds"`  // from the first request of the load until its end
+	Bars     []Bar   `json:"bars,omitempty"`
+	Ideal    float64 `json:"ideal,omitempty"` // seconds of the critical path; zero: not known
+	// of worker and bridge to the API server, by "user verb resource"
+	Requests map[string]int     `json:"requests"`
 	CPU      map[string]float64 `json:"cpu"`              // seconds of processor time, by process of the stack
 	Events   float64            `json:"events,omitempty"` // of Temporal, a machine; zero: not counted
-	Kept     map[string]int     `json:"kept,omitempty"`   // of the machines' runs in Temporal's histories, by kind of event
-	Hops     []Hop              `json:"hops,omitempty"`
-	Memory   map[string]float64 `json:"memory,omitempty"`   // resident at the end of the load, in MiB, by process of the stack
-	Payloads map[string]int     `json:"payloads,omitempty"` // bytes of the largest one, by kind: event and type; empty: not looked at
+	// of the machines' runs in Temporal's histories, by kind of event
+	Kept map[string]int `json:"kept,omitempty"`
+	Hops []Hop          `json:"hops,omitempty"`
+	// resident at the end of the load, in MiB, by process of the stack
+	Memory map[string]float64 `json:"memory,omitempty"`
+	// bytes of the largest one, by kind: event and type; empty: not looked at
+	Payloads map[string]int `json:"payloads,omitempty"`
 }
 
 // Bar is an aim for one figure of a load.
@@ -45,7 +49,8 @@ type Bar struct {
 	Aim float64 `json:"aim"`
 }
 
-// Hop is the time between one thing and the next, in seconds: as a watcher of the API server sees them, or as Temporal's histories have them.
+// Hop is the time between one thing and the next, in seconds: as a watcher of the API server sees them, or as
+// Temporal's histories have them.
 type Hop struct {
 	Name   string  `json:"name"`
 	Median float64 `json:"median"`
@@ -116,15 +121,32 @@ func (l Load) figure(of string) float64 {
 // Table returns the report as text: a line for each load, then where its requests and processor time went.
 func (r Report) Table() string {
 	var text strings.Builder
-	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS A MACHINE", "REQUESTS A MINUTE", "CPU SECONDS", "EVENTS A MACHINE", "X CRITICAL PATH", "FIGURE/BAR"}}
+	rows := [][]string{
+		{
+			"LOAD",
+			"SECONDS",
+			"REQUESTS A MACHINE",
+			"REQUESTS A MINUTE",
+			"CPU SECONDS",
+			"EVENTS A MACHINE",
+			"X CRITICAL PATH",
+			"FIGURE/BAR",
+		},
+	}
 	for _, l := range r.Loads {
 		var bars []string
 		for _, b := range l.Bars {
 			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figure(b.Of)/b.Aim, number(b.Aim), b.Of))
 		}
 		rows = append(rows, []string{
-			l.Name, fmt.Sprintf("%.1f", l.Seconds), fmt.Sprintf("%.1f", l.PerMachine()), fmt.Sprintf("%.0f", l.PerMinute()), fmt.Sprintf("%.1f", l.Processors()),
-			orDash(l.Events, "%.1f"), orDash(l.Ratio(), "%.2f"), cmp.Or(strings.Join(bars, "; "), "-"),
+			l.Name,
+			fmt.Sprintf("%.1f", l.Seconds),
+			fmt.Sprintf("%.1f", l.PerMachine()),
+			fmt.Sprintf("%.0f", l.PerMinute()),
+			fmt.Sprintf("%.1f", l.Processors()),
+			orDash(l.Events, "%.1f"),
+			orDash(l.Ratio(), "%.2f"),
+			cmp.Or(strings.Join(bars, "; "), "-"),
 		})
 	}
 	text.WriteString(align(rows))
@@ -132,10 +154,24 @@ func (r Report) Table() string {
 		fmt.Fprintf(&text, "\n%s\n", l.Name)
 		rows := [][]string{}
 		for _, what := range descending(l.Requests) {
-			rows = append(rows, []string{"  " + what, fmt.Sprint(l.Requests[what]), fmt.Sprintf("%.2f a machine", float64(l.Requests[what])/float64(l.Machines))})
+			rows = append(
+				rows,
+				[]string{
+					"  " + what,
+					fmt.Sprint(l.Requests[what]),
+					fmt.Sprintf("%.2f a machine", float64(l.Requests[what])/float64(l.Machines)),
+				},
+			)
 		}
 		for _, what := range descending(l.Kept) {
-			rows = append(rows, []string{"  in Temporal: " + what, fmt.Sprint(l.Kept[what]), fmt.Sprintf("%.2f a machine", float64(l.Kept[what])/float64(l.Machines))})
+			rows = append(
+				rows,
+				[]string{
+					"  in Temporal: " + what,
+					fmt.Sprint(l.Kept[what]),
+					fmt.Sprintf("%.2f a machine", float64(l.Kept[what])/float64(l.Machines)),
+				},
+			)
 		}
 		for _, process := range descending(l.CPU) {
 			if l.CPU[process] >= 0.05 {
@@ -143,7 +179,14 @@ func (r Report) Table() string {
 			}
 		}
 		for _, h := range l.Hops {
-			rows = append(rows, []string{"  " + h.Name, fmt.Sprintf("median %.2f s", h.Median), fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.Ninety, h.Most, h.Times)})
+			rows = append(
+				rows,
+				[]string{
+					"  " + h.Name,
+					fmt.Sprintf("median %.2f s", h.Median),
+					fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.Ninety, h.Most, h.Times),
+				},
+			)
 		}
 		for _, process := range descending(l.Memory) {
 			rows = append(rows, []string{"  memory of " + process, fmt.Sprintf("%.0f MiB", l.Memory[process]), ""})
@@ -156,7 +199,8 @@ func (r Report) Table() string {
 	return text.String()
 }
 
-// Compare returns the figures of r as multiples of those of before, a line for each load that both have: less than 1 is faster or fewer.
+// Compare returns the figures of r as multiples of those of before, a line for each load that both have: less than 1 is
+// faster or fewer.
 func (r Report) Compare(before Report) string {
 	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS", "CPU", "EVENTS"}}
 	for _, now := range r.Loads {
@@ -166,13 +210,22 @@ func (r Report) Compare(before Report) string {
 		}
 		was := before.Loads[i]
 		rows = append(rows, []string{
-			now.Name, ratio(now.Seconds, was.Seconds), ratio(now.PerMachine(), was.PerMachine()), ratio(now.Processors(), was.Processors()), ratio(now.Events, was.Events),
+			now.Name,
+			ratio(now.Seconds, was.Seconds),
+			ratio(now.PerMachine(), was.PerMachine()),
+			ratio(now.Processors(), was.Processors()),
+			ratio(now.Events, was.Events),
 		})
 	}
 	if len(rows) == 1 {
 		return "The two reports have no load in common.\n"
 	}
-	return fmt.Sprintf("As multiples of the report of %s%s:\n", before.Time.UTC().Format(time.RFC3339), atCommit(before.Commit)) + align(rows)
+	return fmt.Sprintf(
+		"As multiples of the report of %s%s:\n",
+		before.Time.UTC().Format(time.RFC3339),
+		atCommit(before.Commit),
+	) +
+		align(rows)
 }
 
 func atCommit(commit string) string {
@@ -212,7 +265,8 @@ func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// HopOf returns the figures of a hop from what was measured; durations is not empty. Each is made shorter by less: what the cloud itself took.
+// HopOf returns the figures of a hop from what was measured; durations is not empty. Each is made shorter by less: what
+// the cloud itself took.
 func HopOf(name string, durations []time.Duration, less time.Duration) Hop {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
@@ -221,7 +275,10 @@ func HopOf(name string, durations []time.Duration, less time.Duration) Hop {
 
 // descending returns the keys, the largest value first.
 func descending[V cmp.Ordered](m map[string]V) []string {
-	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) })
+	return slices.SortedFunc(
+		maps.Keys(m),
+		func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) },
+	)
 }
 
 func ratio(now, was float64) string {

@@ -14,15 +14,38 @@ import (
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	before := bench.Report{Commit: "abc", Time: time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC), Loads: []bench.Load{{
-		Name: "0 -> 100", Machines: 100, Seconds: 10, Requests: map[string]int{"worker get secrets": 300, "worker create events": 1200}, CPU: map[string]float64{"worker": 4, "etcd": 1},
-		Bars: []bench.Bar{{Of: bench.Seconds, Aim: 5}, {Of: bench.Requests, Aim: 10}, {Of: bench.Minute, Aim: 4500}}, Events: 40,
-	}, {
-		Name: "rolling", Machines: 100, Seconds: 33, Ideal: 30, Bars: []bench.Bar{{Of: bench.Ratio, Aim: 1.08}}, Requests: map[string]int{"worker get secrets": 2000},
-		Kept:   map[string]int{"timers": 200, "events": 3000},
-		Memory: map[string]float64{"worker": 90, "bridge": 120.4}, Payloads: map[string]int{"ActivityTaskCompleted DecideScale": 9000},
-		Hops: []bench.Hop{bench.HopOf("made -> Running", []time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second}, 2*time.Second)},
-	}}}
+	before := bench.Report{Commit: "abc", Time: time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC), Loads: []bench.Load{
+		{
+			Name:     "0 -> 100",
+			Machines: 100,
+			Seconds:  10,
+			Requests: map[string]int{"worker get secrets": 300, "worker create events": 1200},
+			CPU:      map[string]float64{"worker": 4, "etcd": 1},
+			Bars: []bench.Bar{
+				{Of: bench.Seconds, Aim: 5},
+				{Of: bench.Requests, Aim: 10},
+				{Of: bench.Minute, Aim: 4500},
+			},
+			Events: 40,
+		},
+		{
+			Name:     "rolling",
+			Machines: 100,
+			Seconds:  33,
+			Ideal:    30,
+			Bars:     []bench.Bar{{Of: bench.Ratio, Aim: 1.08}},
+			Requests: map[string]int{"worker get secrets": 2000},
+			Kept:     map[string]int{"timers": 200, "events": 3000},
+			Memory: map[string]float64{
+				"worker": 90,
+				"bridge": 120.4,
+			},
+			Payloads: map[string]int{"ActivityTaskCompleted DecideScale": 9000},
+			Hops: []bench.Hop{
+				bench.HopOf("made -> Running", []time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second}, 2*time.Second),
+			},
+		},
+	}}
 	file := filepath.Join(t.TempDir(), "report.json")
 	require.NoError(t, before.Write(file))
 	read, err := bench.Read(file)
@@ -30,16 +53,46 @@ func TestReport(t *testing.T) {
 	assert.Equal(t, before, read)
 
 	lines := strings.Split(before.Table(), "\n")
-	assert.Equal(t, strings.Fields("0 -> 100 10.0 15.0 9000 5.0 40.0 - 2.00 of 5 seconds; 1.50 of 10 requests a machine; 2.00 of 4500 requests a minute"), strings.Fields(lines[1]))
-	assert.Equal(t, strings.Fields("rolling 33.0 20.0 3636 0.0 - 1.10 1.02 of 1.08 x critical path"), strings.Fields(lines[2]))
+	assert.Equal(
+		t,
+		strings.Fields(
+			"0 -> 100 10.0 15.0 9000 5.0 40.0 - 2.00 of 5 seconds; 1.50 of 10 requests a machine; 2.00 of 4500 requests a minute",
+		),
+		strings.Fields(lines[1]),
+	)
+	assert.Equal(
+		t,
+		strings.Fields("rolling 33.0 20.0 3636 0.0 - 1.10 1.02 of 1.08 x critical path"),
+		strings.Fields(lines[2]),
+	)
 	assert.Equal(t, []string{
-		"worker create events 1200 12.00 a machine", "worker get secrets 300 3.00 a machine", "CPU of worker 4.0 s", "CPU of etcd 1.0 s",
+		"worker create events 1200 12.00 a machine",
+		"worker get secrets 300 3.00 a machine",
+		"CPU of worker 4.0 s",
+		"CPU of etcd 1.0 s",
 	}, []string{words(lines[5]), words(lines[6]), words(lines[7]), words(lines[8])}, "the largest first")
-	assert.Contains(t, words(before.Table()), "in Temporal: events 3000 30.00 a machine in Temporal: timers 200 2.00 a machine")
-	assert.Contains(t, words(before.Table()), "made -> Running median 2.00 s nine of ten 3.00 s, 99 of 100 3.00 s, 3 times")
-	assert.Contains(t, words(before.Table()), "memory of bridge 120 MiB memory of worker 90 MiB largest payload of ActivityTaskCompleted DecideScale 9000 bytes")
+	assert.Contains(
+		t,
+		words(before.Table()),
+		"in Temporal: events 3000 30.00 a machine in Temporal: timers 200 2.00 a machine",
+	)
+	assert.Contains(
+		t,
+		words(before.Table()),
+		"made -> Running median 2.00 s nine of ten 3.00 s, 99 of 100 3.00 s, 3 times",
+	)
+	assert.Contains(
+		t,
+		words(before.Table()),
+		"memory of bridge 120 MiB memory of worker 90 MiB largest payload of ActivityTaskCompleted DecideScale 9000 bytes",
+	)
 
-	now := bench.Report{Loads: []bench.Load{{Name: "0 -> 100", Machines: 100, Seconds: 5, Requests: map[string]int{"worker create events": 750}}, {Name: "new", Machines: 1}}}
+	now := bench.Report{
+		Loads: []bench.Load{
+			{Name: "0 -> 100", Machines: 100, Seconds: 5, Requests: map[string]int{"worker create events": 750}},
+			{Name: "new", Machines: 1},
+		},
+	}
 	lines = strings.Split(now.Compare(before), "\n")
 	assert.Equal(t, "As multiples of the report of 2026-11-26T03:00:00Z at commit abc:", lines[0])
 	assert.Equal(t, "0 -> 100 0.50 0.50 - -", words(lines[2]))

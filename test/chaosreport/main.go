@@ -1,5 +1,5 @@
-// Command chaosreport prints a Markdown table of the seeds that a folder CHAOS_LOGS reports: faults by loads, with the numbers of seeds
-// and of those with violations.
+// Command chaosreport prints a Markdown table of the seeds that a folder CHAOS_LOGS reports: faults by loads, with the
+// numbers of seeds and of those with violations.
 package main
 
 import (

@@ -20,8 +20,8 @@ type promise struct{ replicas, surge, unavailable int }
 func (p promise) most() int  { return p.replicas + p.surge }
 func (p promise) least() int { return p.replicas - p.unavailable }
 
-// promised reads the promise of a deployment, with the roundings of Kubernetes: surge up, unavailable down, and one unavailable if
-// both are none. A strategy that recreates promises no node in between.
+// promised reads the promise of a deployment, with the roundings of Kubernetes: surge up, unavailable down, and one
+// unavailable if both are none. A strategy that recreates promises no node in between.
 func promised(d *v1alpha1.MachineDeployment) promise {
 	p := promise{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
@@ -34,7 +34,8 @@ func promised(d *v1alpha1.MachineDeployment) promise {
 		bounds = &s.RollingUpdate.UpdateConfiguration
 	}
 	if bounds != nil {
-		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxSurge, p.replicas, true); err == nil && bounds.MaxSurge != nil {
+		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxSurge, p.replicas, true); err == nil &&
+			bounds.MaxSurge != nil {
 			p.surge = n
 		}
 		n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxUnavailable, p.replicas, false)
@@ -48,13 +49,13 @@ func promised(d *v1alpha1.MachineDeployment) promise {
 	return p
 }
 
-// Bounds judges the number of machines of one deployment over time. When what is wanted changes, each bound that is looser than the
-// former one counts at once, and each that is stricter from the moment on at which it is first met: how fast that has to be is no
-// promise.
+// Bounds judges the number of machines of one deployment over time. When what is wanted changes, each bound that is
+// looser than the former one counts at once, and each that is stricter from the moment on at which it is first met: how
+// fast that has to be is no promise.
 type Bounds struct {
 	above, below *promise // whose bounds are in force; nil: none yet
-	// Leaving counts machines that are being deleted as well, and judges the number of instances. A machine that a person deletes, or
-	// that failed, may still be there when its substitute is made, so it must be false where that happens.
+	// Leaving counts machines that are being deleted as well, and judges the number of instances. A machine that a person
+	// deletes, or that failed, may still be there when its substitute is made, so it must be false where that happens.
 	Leaving bool
 	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
@@ -89,16 +90,40 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 		existing, places = v.live+v.going, v.places+v.going
 	}
 	if b.above != nil && existing > b.above.most() {
-		found = append(found, Finding{CheckTooMany, d.Name, fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
-			v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
+		found = append(
+			found,
+			Finding{
+				CheckTooMany,
+				d.Name,
+				fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
+					v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas),
+			},
+		)
 	}
 	if n := len(s.InstancesFor(d)); b.Leaving && b.above != nil && n > b.above.most() {
-		found = append(found, Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
-			n, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)})
+		found = append(
+			found,
+			Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
+				n, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)},
+		)
 	}
 	if b.Nodes && b.below != nil && v.serving < b.below.least() {
-		found = append(found, Finding{CheckTooFew, d.Name, fmt.Sprintf("%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
-			v.serving, b.below.replicas, b.below.unavailable, b.below.least(), wanted.replicas, strings.Join(v.idle, ", "))})
+		found = append(
+			found,
+			Finding{
+				CheckTooFew,
+				d.Name,
+				fmt.Sprintf(
+					"%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
+					v.serving,
+					b.below.replicas,
+					b.below.unavailable,
+					b.below.least(),
+					wanted.replicas,
+					strings.Join(v.idle, ", "),
+				),
+			},
+		)
 	}
 	b.tighten(wanted, v, places)
 	return found
@@ -159,13 +184,15 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 		size, seen, here := int(set.Spec.Replicas), int(set.Status.ObservedReplicas), live[set.UID]
 		v.places += max(size, seen, here) - here
 		v.settled = v.settled && here <= size && seen == size
-		v.sized = v.sized && (size == 0 || set.Annotations[v1alpha1.AnnotationDesiredReplicas] == strconv.Itoa(int(d.Spec.Replicas)))
+		v.sized = v.sized &&
+			(size == 0 || set.Annotations[v1alpha1.AnnotationDesiredReplicas] == strconv.Itoa(int(d.Spec.Replicas)))
 	}
 	return v
 }
 
-// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list, which is
-// read first: then the Machine tells which node it is. The node of a machine that is updated in place is cordoned.
+// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list,
+// which is read first: then the Machine tells which node it is. The node of a machine that is updated in place is
+// cordoned.
 func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(ids(instances), m.Spec.ProviderID) {

@@ -27,11 +27,13 @@ type Durable struct {
 	Schedules []string // IDs
 }
 
-// BadEnds finds runs that no person ended and that did not end well. A sweep for orphans fails where the cloud or the API server does
-// not answer, which is documented, so it is left out.
+// BadEnds finds runs that no person ended and that did not end well. A sweep for orphans fails where the cloud or the
+// API server does not answer, which is documented, so it is left out.
 func BadEnds(d Durable) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
-		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT, enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
+		enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED,
 	}
 	for _, r := range d.Runs {
 		if slices.Contains(bad, r.Status) && r.Type != string(run.KindOrphanCollection) {
@@ -77,7 +79,11 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 // restlessTemporal says which runs are open and which classes have no schedule.
 func restlessTemporal(s Snapshot, d Durable, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
-		if open(r) && !slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindClusterAPIDeployment, run.KindInstallation}, run.Kind(r.Type)) {
+		if open(r) &&
+			!slices.Contains(
+				[]run.Kind{run.KindMachineDeployment, run.KindClusterAPIDeployment, run.KindInstallation},
+				run.Kind(r.Type),
+			) {
 			say("run "+r.ID, "is open")
 		}
 	}
@@ -93,9 +99,20 @@ func restless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string
 	phase := m.Status.CurrentStatus.Phase
 	switch {
 	case m.DeletionTimestamp != nil:
-		return fmt.Sprintf("is being deleted since %s, finalizers %v, phase %q", m.DeletionTimestamp.Format("15:04:05"), m.Finalizers, phase)
+		return fmt.Sprintf(
+			"is being deleted since %s, finalizers %v, phase %q",
+			m.DeletionTimestamp.Format("15:04:05"),
+			m.Finalizers,
+			phase,
+		)
 	case len(instances) != 1:
-		return fmt.Sprintf("%d instances, phase %q, %s: %s", len(instances), phase, m.Status.LastOperation.Type, m.Status.LastOperation.Description)
+		return fmt.Sprintf(
+			"%d instances, phase %q, %s: %s",
+			len(instances),
+			phase,
+			m.Status.LastOperation.Type,
+			m.Status.LastOperation.Description,
+		)
 	case !Ready(s.NodeOf(instances[0])):
 		return fmt.Sprintf("its node is not ready, phase %q", phase)
 	case m.Spec.ProviderID != instances[0].ProviderID:
@@ -107,8 +124,8 @@ func restless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string
 	}
 }
 
-// restlessDeployment says which machines a deployment lacks, has too many of, or has with other labels than its template's, and which
-// sets it has to adopt.
+// restlessDeployment says which machines a deployment lacks, has too many of, or has with other labels than its
+// template's, and which sets it has to adopt.
 func restlessDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
 	machines := s.MachinesOf(&md)
 	if len(machines) != int(md.Spec.Replicas) {
@@ -135,7 +152,13 @@ func Remains(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
 		found = append(found, Finding{CheckGone, object, fmt.Sprintf(format, values...)})
 	}
 	for _, m := range s.Machines {
-		say("machine "+m.Name, "finalizers %v, phase %q, %s", m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.LastOperation.Description)
+		say(
+			"machine "+m.Name,
+			"finalizers %v, phase %q, %s",
+			m.Finalizers,
+			m.Status.CurrentStatus.Phase,
+			m.Status.LastOperation.Description,
+		)
 	}
 	for _, o := range s.Sets {
 		say("set "+o.Name, "finalizers %v", o.Finalizers)

@@ -27,7 +27,8 @@ const (
 // Limits says how long a finding may last before it is a violation. A check that is not in it allows none at all.
 func Limits() map[string]time.Duration {
 	return map[string]time.Duration{
-		// A person who removes a finalizer makes an orphan; all others are due to the time between the two reads of a snapshot.
+		// A person who removes a finalizer makes an orphan; all others are due to the time between the two reads of a
+		// snapshot.
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
 		CheckBudget:     3 * time.Second, // a pod that becomes ready is counted later by the budget's controller
@@ -54,7 +55,14 @@ func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID
 		if s.Machine(uid) == nil && !excused[uid] {
-			found = append(found, Finding{CheckOrphan, i.ID, fmt.Sprintf("instance %s of machine %s (UID %s), which does not exist", i.State, i.Tags.Machine, uid)})
+			found = append(
+				found,
+				Finding{
+					CheckOrphan,
+					i.ID,
+					fmt.Sprintf("instance %s of machine %s (UID %s), which does not exist", i.State, i.Tags.Machine, uid),
+				},
+			)
 		}
 	}
 	return found
@@ -63,13 +71,13 @@ func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 const (
 	// defaultCreationTimeout is that of MCM.
 	defaultCreationTimeout = 20 * time.Minute
-	// noInstanceSlack is how long after its creation timeout a machine may be neither created nor Failed. It covers a fault that
-	// lasts until then, and the time that does not count because no worker was at work.
+	// noInstanceSlack is how long after its creation timeout a machine may be neither created nor Failed. It covers a
+	// fault that lasts until then, and the time that does not count because no worker was at work.
 	noInstanceSlack = 2 * time.Minute
 )
 
-// Unmade finds machines that have no instance although their creation timeout is over, and that neither are Failed nor say that they
-// are refused.
+// Unmade finds machines that have no instance although their creation timeout is over, and that neither are Failed nor
+// say that they are refused.
 func Unmade(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
@@ -83,7 +91,19 @@ func Unmade(s Snapshot) (found []Finding) {
 			shown == v1alpha1.MachineFailed || shown == v1alpha1.MachineCrashLoopBackOff {
 			continue
 		}
-		found = append(found, Finding{CheckNoInstance, m.Name, fmt.Sprintf("no instance after %s; timeout %s, phase %q", age.Round(time.Second), timeout, cmp.Or(string(shown), "none"))})
+		found = append(
+			found,
+			Finding{
+				CheckNoInstance,
+				m.Name,
+				fmt.Sprintf(
+					"no instance after %s; timeout %s, phase %q",
+					age.Round(time.Second),
+					timeout,
+					cmp.Or(string(shown), "none"),
+				),
+			},
+		)
 	}
 	return found
 }

@@ -24,7 +24,10 @@ var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func machine(name string, changes ...func(*v1alpha1.Machine)) v1alpha1.Machine {
 	m := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"pool": "p"}, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
+		Name:              name,
+		UID:               types.UID("uid-" + name),
+		Labels:            map[string]string{"pool": "p"},
+		CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
 	}}
 	m.Spec.ProviderID = "virtual:///eu/i-" + name
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
@@ -38,7 +41,10 @@ func leaving(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(noo
 
 func instance(id, machine string) admin.Instance {
 	return admin.Instance{Instance: virtual.Instance{
-		ID: id, ProviderID: "virtual:///eu/" + id, State: virtual.StateRunning, Tags: virtual.Tags{Machine: machine, MachineUID: "uid-" + machine},
+		ID:         id,
+		ProviderID: "virtual:///eu/" + id,
+		State:      virtual.StateRunning,
+		Tags:       virtual.Tags{Machine: machine, MachineUID: "uid-" + machine},
 	}}
 }
 
@@ -53,9 +59,11 @@ func fleet(replicas int32, names ...string) Snapshot {
 	d := v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
 	d.Spec.Replicas = replicas
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "p"}}
-	d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-		MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
-	}}
+	d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
+		UpdateConfiguration: v1alpha1.UpdateConfiguration{
+			MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+		},
+	}
 	s := Snapshot{At: noon, Settled: true, Deployments: []v1alpha1.MachineDeployment{d}}
 	for _, name := range names {
 		s.Machines = append(s.Machines, machine(name))
@@ -95,7 +103,9 @@ func TestMachineWithoutInstance(t *testing.T) {
 	s.Machines[1].Status.CurrentStatus.Phase = v1alpha1.MachineFailed
 	assert.Empty(t, Unmade(s), "it shows that it failed")
 	s.Machines[1].Status.CurrentStatus.Phase = ""
-	s.Machines[1].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Hour}}
+	s.Machines[1].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+		MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Hour},
+	}
 	assert.Empty(t, Unmade(s), "it has time left")
 }
 
@@ -188,7 +198,13 @@ func TestNodesThatServe(t *testing.T) {
 
 func TestMachinesThatLeftMeanwhile(t *testing.T) {
 	first := []v1alpha1.Machine{machine("stays"), machine("gone"), machine("leaves"), machine("going", leaving)}
-	later := []v1alpha1.Machine{machine("stays"), machine("leaves", leaving), machine("going", leaving), machine("new"), machine("brief", leaving)}
+	later := []v1alpha1.Machine{
+		machine("stays"),
+		machine("leaves", leaving),
+		machine("going", leaving),
+		machine("new"),
+		machine("brief", leaving),
+	}
 	assert.Equal(t, map[types.UID]bool{
 		"uid-stays": false, "uid-gone": true, "uid-leaves": true, "uid-going": false, "uid-new": false, "uid-brief": false,
 	}, left(first, later))
@@ -196,7 +212,10 @@ func TestMachinesThatLeftMeanwhile(t *testing.T) {
 
 func TestWhatIsPromised(t *testing.T) {
 	bounds := func(surge, unavailable int32) v1alpha1.UpdateConfiguration {
-		return v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(surge)), MaxUnavailable: new(intstr.FromInt32(unavailable))}
+		return v1alpha1.UpdateConfiguration{
+			MaxSurge:       new(intstr.FromInt32(surge)),
+			MaxUnavailable: new(intstr.FromInt32(unavailable)),
+		}
 	}
 	for name, row := range map[string]struct {
 		strategy v1alpha1.MachineDeploymentStrategy
@@ -226,9 +245,11 @@ func TestBudgetIsBroken(t *testing.T) {
 		return p
 	}
 	s := Snapshot{Pods: []corev1.Pod{pod(corev1.ConditionTrue), pod(corev1.ConditionTrue)}}
-	s.Budgets = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: policyv1.PodDisruptionBudgetSpec{
-		MinAvailable: new(intstr.FromInt32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
-	}}}
+	s.Budgets = []policyv1.PodDisruptionBudget{
+		{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+		}},
+	}
 	assert.Empty(t, Budgets(s))
 	s.Pods[0] = pod(corev1.ConditionFalse)
 	assert.Equal(t, []string{"x"}, objects(Budgets(s)))
@@ -238,7 +259,8 @@ func TestBudgetIsBroken(t *testing.T) {
 }
 
 func TestHowManyPodsABudgetKeeps(t *testing.T) {
-	number, percent := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }, func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
+	number := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }
+	percent := func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
 	for name, c := range map[string]struct {
 		min, max *intstr.IntOrString
 		expected int32
@@ -269,7 +291,10 @@ func TestHowManyPodsABudgetKeeps(t *testing.T) {
 func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	pods := func(names ...string) (all []corev1.Pod) {
 		for _, name := range names {
-			all = append(all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: "i-a"}})
+			all = append(
+				all,
+				corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: "i-a"}},
+			)
 		}
 		return all
 	}
@@ -277,7 +302,9 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	before.Pods, after.Pods = pods("x", "y", "z"), pods("x", "y")
 	assert.Empty(t, Departures(before, after), "the machine is to stay: a controller may delete pods")
 	leaving(&after.Machines[0])
-	after.Machines[0].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: time.Minute}}
+	after.Machines[0].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+		MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
+	}
 	deadline := after.Machines[0].DeletionTimestamp.Add(time.Minute)
 	after.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
 	left := Departures(before, after)
@@ -285,7 +312,11 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	assert.Len(t, Departures(before, fleet(0)), 3, "machine and pods are gone")
 
 	line := func(pod string, code int) string {
-		return fmt.Sprintf(`{"verb":"create","objectRef":{"resource":"pods","namespace":"n","name":%q,"subresource":"eviction"},"responseStatus":{"code":%d}}`+"\n", pod, code)
+		return fmt.Sprintf(
+			`{"verb":"create","objectRef":{"resource":"pods","namespace":"n","name":%q,"subresource":"eviction"},"responseStatus":{"code":%d}}`+"\n",
+			pod,
+			code,
+		)
 	}
 	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
 	assert.Equal(t, []string{"z"}, objects(Unevicted(left, Evicted(strings.NewReader(log), "n"))))
@@ -315,7 +346,12 @@ func TestCalm(t *testing.T) {
 		s := fleet(2, "a", "b")
 		s.Classes = []v1alpha1.MachineClass{{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "class"}}}
 		return s, Durable{Schedules: []string{"x/orphans/n/small/class"}, Runs: []Run{
-			{"d", "MachineDeployment", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}, {"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
+			{
+				"d",
+				"MachineDeployment",
+				enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+			},
+			{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
 		}}
 	}
 	s, d := calm()
@@ -351,10 +387,17 @@ func TestCalm(t *testing.T) {
 }
 
 func TestRemains(t *testing.T) {
-	assert.Empty(t, Remains(Snapshot{}, Durable{Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil))
+	assert.Empty(
+		t,
+		Remains(Snapshot{}, Durable{Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil),
+	)
 	s := fleet(1, "a")
 	d := Durable{Schedules: []string{"s"}, Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}}}
-	assert.Equal(t, []string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"}, objects(Remains(s, d, nil)))
+	assert.Equal(
+		t,
+		[]string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"},
+		objects(Remains(s, d, nil)),
+	)
 }
 
 func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {

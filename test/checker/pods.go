@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Budgets finds disruption budgets that keep fewer ready pods than they should. It counts pods by their own conditions. How many pods
-// there should be is Kubernetes' own number, in the budget's status.
+// Budgets finds disruption budgets that keep fewer ready pods than they should. It counts pods by their own conditions.
+// How many pods there should be is Kubernetes' own number, in the budget's status.
 func Budgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -38,8 +38,8 @@ func Budgets(s Snapshot) (found []Finding) {
 	return found
 }
 
-// keeps returns how many ready pods a budget keeps, with the roundings of Kubernetes: both fields up. It is not known as long as
-// Kubernetes has not counted the pods of a budget that needs their number.
+// keeps returns how many ready pods a budget keeps, with the roundings of Kubernetes: both fields up. It is not known
+// as long as Kubernetes has not counted the pods of a budget that needs their number.
 func keeps(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	expected := int(b.Status.ExpectedPods)
 	switch {
@@ -103,19 +103,27 @@ func Departures(before, after Snapshot) (left []Departure) {
 	return left
 }
 
-// Unevicted finds the departures of pods whose eviction the API server did not accept, and that left before the drain's deadline: after it
-// pods are deleted.
+// Unevicted finds the departures of pods whose eviction the API server did not accept, and that left before the drain's
+// deadline: after it pods are deleted.
 func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
 		if forced := !d.Deadline.IsZero() && !d.At.Before(d.Deadline); !evicted[d.Pod] && !forced {
-			found = append(found, Finding{CheckPod, d.Pod, fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.At.Format("15:04:05.0"))})
+			found = append(
+				found,
+				Finding{
+					CheckPod,
+					d.Pod,
+					fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.At.Format("15:04:05.0")),
+				},
+			)
 		}
 	}
 	return found
 }
 
-// Evicted reads, from the API server's audit log, the pods of a namespace whose eviction was accepted. The names of the pods must never
-// be used twice. The API server writes the log in batches, at most 30 s late; a killed API server loses a batch.
+// Evicted reads, from the API server's audit log, the pods of a namespace whose eviction was accepted. The names of the
+// pods must never be used twice. The API server writes the log in batches, at most 30 s late; a killed API server loses
+// a batch.
 func Evicted(auditLog io.Reader, namespace string) map[string]bool {
 	evicted := map[string]bool{}
 	for decoder := json.NewDecoder(auditLog); ; {
@@ -128,7 +136,8 @@ func Evicted(auditLog io.Reader, namespace string) map[string]bool {
 			return evicted // the last line is being written
 		}
 		o := event.ObjectRef
-		if event.Verb == "create" && o.Resource == "pods" && o.Subresource == "eviction" && o.Namespace == namespace && event.ResponseStatus.Code == http.StatusCreated {
+		if event.Verb == "create" && o.Resource == "pods" && o.Subresource == "eviction" && o.Namespace == namespace &&
+			event.ResponseStatus.Code == http.StatusCreated {
 			evicted[o.Name] = true
 		}
 	}

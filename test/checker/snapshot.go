@@ -1,6 +1,6 @@
-// Package checker watches a running Millwright from outside and reports what must never be: two instances of one machine, an
-// instance without a Machine, more machines than wanted. It reads the API server, the cloud and Temporal with clients of its own
-// and trusts no status that Millwright writes where the fact can be had elsewhere.
+// Package checker watches a running Millwright from outside and reports what must never be: two instances of one
+// machine, an instance without a Machine, more machines than wanted. It reads the API server, the cloud and Temporal
+// with clients of its own and trusts no status that Millwright writes where the fact can be had elsewhere.
 //
 // Each check is a pure function over a snapshot. A Watcher takes the snapshots.
 package checker
@@ -39,8 +39,8 @@ type Snapshot struct {
 	// Began are the deployments as they were when the snapshot began: what they promised may have allowed more.
 	Began []v1alpha1.MachineDeployment
 
-	// Left are the machines whose deletion began while the snapshot was taken. They may have been live and well when the others
-	// were read, and their nodes, which are read later, cordoned.
+	// Left are the machines whose deletion began while the snapshot was taken. They may have been live and well when the
+	// others were read, and their nodes, which are read later, cordoned.
 	Left map[types.UID]bool
 }
 
@@ -80,18 +80,27 @@ func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.Machines), func(m v1alpha1.Machine) bool { return !selector.Matches(labels.Set(m.Labels)) })
+	return slices.DeleteFunc(
+		slices.Clone(s.Machines),
+		func(m v1alpha1.Machine) bool { return !selector.Matches(labels.Set(m.Labels)) },
+	)
 }
 
-// InstancesFor returns the instances that were made for machines of a deployment, whether or not these exist: the names of the machines
-// begin with that of the deployment, and no other deployment's name may.
+// InstancesFor returns the instances that were made for machines of a deployment, whether or not these exist: the names
+// of the machines begin with that of the deployment, and no other deployment's name may.
 func (s Snapshot) InstancesFor(d *v1alpha1.MachineDeployment) []admin.Instance {
-	return slices.DeleteFunc(slices.Clone(s.Instances), func(i admin.Instance) bool { return !strings.HasPrefix(i.Tags.Machine, d.Name+"-") })
+	return slices.DeleteFunc(
+		slices.Clone(s.Instances),
+		func(i admin.Instance) bool { return !strings.HasPrefix(i.Tags.Machine, d.Name+"-") },
+	)
 }
 
 // SetsOf returns the sets that a deployment controls.
 func (s Snapshot) SetsOf(d *v1alpha1.MachineDeployment) []v1alpha1.MachineSet {
-	return slices.DeleteFunc(slices.Clone(s.Sets), func(set v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) })
+	return slices.DeleteFunc(
+		slices.Clone(s.Sets),
+		func(set v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) },
+	)
 }
 
 // Ready says whether a node is Ready by its own condition.
@@ -116,7 +125,14 @@ type Violation struct {
 }
 
 func (v Violation) String() string {
-	return fmt.Sprintf("%s %s: %s: %s (since %s)", v.At.Format(time.TimeOnly), v.Check, v.Object, v.Saw, v.Since.Format("15:04:05.0"))
+	return fmt.Sprintf(
+		"%s %s: %s: %s (since %s)",
+		v.At.Format(time.TimeOnly),
+		v.Check,
+		v.Object,
+		v.Saw,
+		v.Since.Format("15:04:05.0"),
+	)
 }
 
 // key is what makes two findings the same one at two times.
@@ -131,8 +147,8 @@ type Lasting struct {
 // NewLasting returns a memory without findings.
 func NewLasting() *Lasting { return &Lasting{since: map[key]time.Time{}, told: map[key]bool{}} }
 
-// Add takes the findings of one snapshot, complete for these checks, and returns the new violations: findings that were in all
-// snapshots for longer than the limit of their check. Each is returned once for as long as it lasts.
+// Add takes the findings of one snapshot, complete for these checks, and returns the new violations: findings that were
+// in all snapshots for longer than the limit of their check. Each is returned once for as long as it lasts.
 func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation
 	present := map[key]bool{}

@@ -23,8 +23,8 @@ import (
 const (
 	// every is the time between two snapshots.
 	every = 200 * time.Millisecond
-	// everyRuns is the time between two looks at the runs in Temporal, which may lose its data: less often, because Temporal's lists are late
-	// anyhow.
+	// everyRuns is the time between two looks at the runs in Temporal, which may lose its data: less often, because
+	// Temporal's lists are late anyhow.
 	everyRuns = 5 * time.Second
 	// blind is how long no snapshot may succeed before bounds start anew: what happened meanwhile is not known.
 	blind = time.Second
@@ -40,8 +40,8 @@ type Sources struct {
 	Temporal client.Client
 }
 
-// Watcher watches one namespace of Machines. The names of its deployments must begin with the name of the namespace: by this, the
-// watcher recognises nodes, and by the names that the cloud gave to the nodes of the namespace's instances.
+// Watcher watches one namespace of Machines. The names of its deployments must begin with the name of the namespace: by
+// this, the watcher recognises nodes, and by the names that the cloud gave to the nodes of the namespace's instances.
 type Watcher struct {
 	sources   Sources
 	namespace string
@@ -65,8 +65,14 @@ type Watcher struct {
 // Watch returns a watcher. The bounds say how strictly deployments are judged.
 func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
 	return &Watcher{
-		sources: sources, namespace: namespace, strict: strict,
-		lasting: NewLasting(), named: map[string]bool{}, bounds: map[string]*Bounds{}, excused: map[string]bool{}, ended: map[string]bool{},
+		sources:   sources,
+		namespace: namespace,
+		strict:    strict,
+		lasting:   NewLasting(),
+		named:     map[string]bool{},
+		bounds:    map[string]*Bounds{},
+		excused:   map[string]bool{},
+		ended:     map[string]bool{},
 	}
 }
 
@@ -131,7 +137,8 @@ func (w *Watcher) forget() {
 	w.blind = true
 }
 
-// forgetBounds puts all bounds out of force until they are met again: a deployment may have promised less in the meantime.
+// forgetBounds puts all bounds out of force until they are met again: a deployment may have promised less in the
+// meantime.
 func (w *Watcher) forgetBounds() {
 	for _, b := range w.bounds {
 		b.Forget()
@@ -266,7 +273,12 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.At, s.Sets, s.Machines, s.Classes, s.Pods, s.Budgets = time.Now(), sets.Items, machines.Items, classes.Items, pods.Items, budgets.Items
+	s.At = time.Now()
+	s.Sets = sets.Items
+	s.Machines = machines.Items
+	s.Classes = classes.Items
+	s.Pods = pods.Items
+	s.Budgets = budgets.Items
 	s.Began = before.Items
 	s.Deployments, s.Settled = after.Items, generations(before.Items) == generations(after.Items)
 	s.Left = left(machines.Items, later.Items)
@@ -344,9 +356,13 @@ func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
 	return d, nil
 }
 
-// Await reads until the check finds nothing twice in a row, a second apart. What it still finds after the time is returned as
-// violations.
-func (w *Watcher) Await(ctx context.Context, within time.Duration, check func(Snapshot, Durable) []Finding) ([]Violation, error) {
+// Await reads until the check finds nothing twice in a row, a second apart. What it still finds after the time is
+// returned as violations.
+func (w *Watcher) Await(
+	ctx context.Context,
+	within time.Duration,
+	check func(Snapshot, Durable) []Finding,
+) ([]Violation, error) {
 	begun := time.Now()
 	for quiet := 0; ; {
 		s, err := w.Snapshot(ctx)

@@ -1,5 +1,5 @@
-// Mutate breaks the product on purpose, one known way at a time, and runs the tests that must notice. A breakage that no test
-// notices shows what the tests do not cover, however many of them there are.
+// Mutate breaks the product on purpose, one known way at a time, and runs the tests that must notice. A breakage that
+// no test notices shows what the tests do not cover, however many of them there are.
 //
 //	go run ./test/mutate               all mutations
 //	go run ./test/mutate --run '^A|D8' those whose ID matches
@@ -47,9 +47,14 @@ const (
 )
 
 func main() {
-	c := &cobra.Command{Use: "mutate", Short: "Break the product in known ways, and run the tests that must notice", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:   "mutate",
+		Short: "Break the product in known ways, and run the tests that must notice",
+		Args:  cobra.NoArgs,
+	}
 	which := c.Flags().String("run", "", "regular expression of the IDs to run; empty: all")
-	limit := c.Flags().Duration("timeout", 5*time.Minute, "time for the tests of one mutation; one that makes them hang is killed")
+	limit := c.Flags().
+		Duration("timeout", 5*time.Minute, "time for the tests of one mutation; one that makes them hang is killed")
 	c.RunE = func(*cobra.Command, []string) error {
 		bad, err := run(*which, *limit)
 		if err == nil && bad > 0 {
@@ -85,7 +90,17 @@ func run(which string, limit time.Duration) (bad int, err error) {
 		if result != killed {
 			bad++
 		}
-		fmt.Printf("%2d/%d %-4s %-14s %3.0f s  %s: %s%s\n", i+1, len(chosen), m.id, result, time.Since(begin).Seconds(), m.file, m.why, detail)
+		fmt.Printf(
+			"%2d/%d %-4s %-14s %3.0f s  %s: %s%s\n",
+			i+1,
+			len(chosen),
+			m.id,
+			result,
+			time.Since(begin).Seconds(),
+			m.file,
+			m.why,
+			detail,
+		)
 	}
 	fmt.Printf("%d of %d killed\n", len(chosen)-bad, len(chosen))
 	return bad, nil
@@ -118,7 +133,9 @@ func try(root string, m mutation, limit time.Duration) (result verdict, detail s
 	defer remove()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	args := append([]string{"test", "-overlay", overlay, "-vet=off", "-failfast", "-timeout", limit.String()}, strings.Fields(m.tests)...)
+	args := append(
+		[]string{"test", "-overlay", overlay, "-vet=off", "-failfast", "-timeout", limit.String()},
+		strings.Fields(m.tests)...)
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir, command.WaitDelay = root, time.Second
 	output, err := command.CombinedOutput()

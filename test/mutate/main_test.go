@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mutation applies only where it is meant: a text that occurs twice could break the wrong place, and one that does not occur
-// breaks nothing, so that the tests would prove nothing.
+// A mutation applies only where it is meant: a text that occurs twice could break the wrong place, and one that does
+// not occur breaks nothing, so that the tests would prove nothing.
 func TestApply(t *testing.T) {
 	for _, c := range []struct {
 		name, text, old, new, want string
@@ -37,14 +37,16 @@ func TestJudge(t *testing.T) {
 	result, detail := judge("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
 	assert.Equal(t, killed, result)
 	assert.Equal(t, " (TestScale)", detail)
-	result, _ = judge("# millwright/decide/scale\n./create.go:3:1: undefined: x\nFAIL\tmillwright/decide/scale [build failed]\n")
+	result, _ = judge(
+		"# millwright/decide/scale\n./create.go:3:1: undefined: x\nFAIL\tmillwright/decide/scale [build failed]\n",
+	)
 	assert.Equal(t, doesNotBuild, result, "a mutation that cannot be compiled was noticed by no test")
 	result, _ = judge("panic: test timed out after 1m0s\n")
 	assert.Equal(t, killed, result, "tests that hang notice it")
 }
 
-// Every mutation still applies to today's code, and its packages exist: otherwise it would be found only when somebody runs them
-// all, which takes many minutes.
+// Every mutation still applies to today's code, and its packages exist: otherwise it would be found only when somebody
+// runs them all, which takes many minutes.
 func TestTheMutationsApply(t *testing.T) {
 	root, err := root()
 	require.NoError(t, err)

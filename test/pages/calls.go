@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Call is a place in a text that calls one of our programs: a command of a block, or one that stands in a sentence or a table.
+// Call is a place in a text that calls one of our programs: a command of a block, or one that stands in a sentence or a
+// table.
 type Call struct {
 	Page  string // path from the root of the repository, or another name of the text
 	Line  int
@@ -73,14 +74,19 @@ var (
 
 // spans returns what stands in backticks outside of blocks.
 func spans(text string) (found []span) {
-	text = anyBlock.ReplaceAllStringFunc(text, func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) }) // the numbers of the lines stay
+	// the numbers of the lines stay
+	text = anyBlock.ReplaceAllStringFunc(
+		text,
+		func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) },
+	)
 	for _, at := range backticks.FindAllStringSubmatchIndex(text, -1) {
 		found = append(found, span{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")})
 	}
 	return found
 }
 
-// before matches what may stand before the name of a program: the begin of a command, words of the shell, variables, and a program that runs another one.
+// before matches what may stand before the name of a program: the begin of a command, words of the shell, variables,
+// and a program that runs another one.
 const before = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
 // CallsIn returns the calls of a program in a script, whose first line has this number. Whole is that of the calls.
@@ -94,7 +100,8 @@ func CallsIn(page string, line int, script string, whole bool, program ...string
 		start := at + found[2]
 		completed := strings.Contains(script[at+found[0]:start], "xargs ") // it adds arguments
 		call := Call{page, line + strings.Count(script[:start], "\n"), words(script[start:]), whole && !completed}
-		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0] // `starter COMMAND --help`: any command
+		// `starter COMMAND --help`: any command
+		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
 		if !comment.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
 			calls = append(calls, call)
 		}
@@ -108,7 +115,8 @@ var comment = regexp.MustCompile(`(^|\s)#`)
 // placeholder matches what stands for a value: <machine>.
 var placeholder = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
 
-// words splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a comment or the end of the command.
+// words splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a comment
+// or the end of the command.
 func words(script string) (found []string) {
 	word, inWord := "", false
 	end := func() {
@@ -138,8 +146,9 @@ func words(script string) (found []string) {
 	return found
 }
 
-// piece returns the text of what a script begins with if that is a part of a word with characters that mean something else alone: a text in
-// quotes, a substitution or a placeholder. Of a line that goes on with the next one, the text is empty. The length is zero if it is none.
+// piece returns the text of what a script begins with if that is a part of a word with characters that mean something
+// else alone: a text in quotes, a substitution or a placeholder. Of a line that goes on with the next one, the text is
+// empty. The length is zero if it is none.
 func piece(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):
@@ -187,8 +196,9 @@ func Examples(c *cobra.Command, program ...string) []Call {
 // mostMissing is how many arguments of a command a sentence may leave out. Source: more than any command has.
 const mostMissing = 4
 
-// Check parses the call as the program does, and runs nothing. It returns an error for a subcommand, a flag, a value of a flag or a number of
-// arguments that the program would refuse. The root must be a new one for each call: its flags keep their values.
+// Check parses the call as the program does, and runs nothing. It returns an error for a subcommand, a flag, a value of
+// a flag or a number of arguments that the program would refuse. The root must be a new one for each call: its flags
+// keep their values.
 func (c Call) Check(root *cobra.Command) error {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -217,15 +227,22 @@ func (c Call) Check(root *cobra.Command) error {
 	return nil
 }
 
-// flags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a variable.
+// flags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a
+// variable.
 func (c Call) flags(command *cobra.Command, words []string) error {
 	err := command.ParseFlags(words)
 	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.Whole {
 		return nil
 	}
 	if invalid, is := errors.AsType[*pflag.InvalidValueError](err); is && strings.ContainsAny(invalid.GetValue(), "…<$") {
-		valid := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return strings.HasSuffix(word, invalid.GetValue()) })
-		return c.flags(command, slices.DeleteFunc(valid, func(word string) bool { return word == "--"+invalid.GetFlag().Name }))
+		valid := slices.DeleteFunc(
+			slices.Clone(words),
+			func(word string) bool { return strings.HasSuffix(word, invalid.GetValue()) },
+		)
+		return c.flags(
+			command,
+			slices.DeleteFunc(valid, func(word string) bool { return word == "--"+invalid.GetFlag().Name }),
+		)
 	}
 	return err
 }

@@ -74,7 +74,11 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 			assert.Contains(t, said[0], "page.md:7: ")
 		}
 	}
-	assert.Empty(t, CallsIn("page.md", 1, "# tool lists\necho tool lists; a-tool lists; tools lists; x --tool lists", true, "tool"), "no call")
+	assert.Empty(
+		t,
+		CallsIn("page.md", 1, "# tool lists\necho tool lists; a-tool lists; tools lists; x --tool lists", true, "tool"),
+		"no call",
+	)
 }
 
 // A sentence may name a command without its arguments, but with no others than it has.

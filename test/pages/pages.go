@@ -1,6 +1,6 @@
-// Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs runs the commands, and
-// docs/docs_test.go judges what cannot be run. The tests of starter and devstack parse all commands of theirs, those in sentences and tables
-// too (Calls). It runs nothing itself.
+// Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs
+// runs the commands, and docs/docs_test.go judges what cannot be run. The tests of starter and devstack parse all
+// commands of theirs, those in sentences and tables too (Calls). It runs nothing itself.
 //
 // A block of commands is fenced and has one of two languages:
 //
@@ -9,9 +9,10 @@
 //	          it prints: each must be in the output, in this order. "…" stands for any text, and several spaces for any spaces. A command
 //	          with the comment "# repeat until you see this" is run again and again until its output has the lines.
 //
-// A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->. Other blocks of commands,
-// such as indented ones, are not allowed. What a reader has already, and the test has not, such as a pool that stands still, is made by a
-// script in a comment: <!-- run first on a line of its own, the script, and --> on a line of its own.
+// A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->.
+// Other blocks of commands, such as indented ones, are not allowed. What a reader has already, and the test has not,
+// such as a pool that stands still, is made by a script in a comment: <!-- run first on a line of its own, the script,
+// and --> on a line of its own.
 package pages
 
 import (
@@ -72,7 +73,10 @@ func parse(text string) ([]Block, error) {
 			if end < 0 {
 				return nil, fmt.Errorf("%d: this comment has no end", i+1)
 			}
-			blocks = append(blocks, Block{Line: i + 1, Commands: []Command{{Line: i + 2, Text: strings.Join(lines[i+1:i+end], "\n")}}})
+			blocks = append(
+				blocks,
+				Block{Line: i + 1, Commands: []Command{{Line: i + 2, Text: strings.Join(lines[i+1:i+end], "\n")}}},
+			)
 			i += end
 		case opening == nil:
 			if stray(lines[i]) {
@@ -94,7 +98,8 @@ func parse(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// block returns the block that begins with the fence of this index and has so many lines; none if it has another language.
+// block returns the block that begins with the fence of this index and has so many lines; none if it has another
+// language.
 func block(lines []string, begin, length int, indent, language string) ([]Block, error) {
 	var content []string
 	for _, line := range lines[begin+1 : begin+1+length] {
@@ -128,7 +133,9 @@ func outside(i int, line string) error {
 }
 
 // program matches a line that begins with a command that people type.
-var program = regexp.MustCompile(`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`)
+var program = regexp.MustCompile(
+	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
+)
 
 // stray reports whether a line is a command in a block that is only indented, also in a list.
 func stray(line string) bool {
@@ -196,8 +203,8 @@ func lineOf(wanted string) *regexp.Regexp {
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
 }
 
-// All returns the pages of a clone of the repository that have commands, as paths from its root: all documents but the ADRs, which tell of the
-// past.
+// All returns the pages of a clone of the repository that have commands, as paths from its root: all documents but the
+// ADRs, which tell of the past.
 func All(repo string) ([]string, error) {
 	var all []string
 	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {

@@ -13,11 +13,30 @@ func page(lines ...string) string { return strings.ReplaceAll(strings.Join(lines
 
 func TestBlocksOfAPage(t *testing.T) {
 	blocks, err := parse(page(
-		"# Title", "'''sh", "make up", "export A=1", "'''",
-		"<!-- run first", "    kubectl create namespace shop", "-->",
-		"<!-- not run: needs Docker -->", "'''console", "$ docker ps", "'''",
-		"1. in a list", "   '''console", "   $ kubectl get mc \\", "   > -A   # repeat until you see this", "   NAME  AGE", "", "   pool-…", "   $ starter top", "   '''",
-		"'''yaml", "kind: Machine", "'''",
+		"# Title",
+		"'''sh",
+		"make up",
+		"export A=1",
+		"'''",
+		"<!-- run first",
+		"    kubectl create namespace shop",
+		"-->",
+		"<!-- not run: needs Docker -->",
+		"'''console",
+		"$ docker ps",
+		"'''",
+		"1. in a list",
+		"   '''console",
+		"   $ kubectl get mc \\",
+		"   > -A   # repeat until you see this",
+		"   NAME  AGE",
+		"",
+		"   pool-…",
+		"   $ starter top",
+		"   '''",
+		"'''yaml",
+		"kind: Machine",
+		"'''",
 	))
 	require.NoError(t, err)
 	assert.Equal(t, []Block{

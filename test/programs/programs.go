@@ -1,4 +1,5 @@
-// Package programs answers which flags our programs know. Tests of what calls them use it: manifests and docker-compose.yml.
+// Package programs answers which flags our programs know. Tests of what calls them use it: manifests and
+// docker-compose.yml.
 package programs
 
 import (
@@ -10,8 +11,8 @@ import (
 	"strings"
 )
 
-// UnknownFlags returns those flags of a command line that a program does not have: of the subcommand that comes before them, if there is one.
-// It asks the program for its help.
+// UnknownFlags returns those flags of a command line that a program does not have: of the subcommand that comes before
+// them, if there is one. It asks the program for its help.
 func UnknownFlags(ctx context.Context, program string, arguments []string) ([]string, error) {
 	isFlag := func(a string) bool { return strings.HasPrefix(a, "-") }
 	first := slices.IndexFunc(arguments, isFlag)

@@ -1,5 +1,5 @@
-// Package queries answers what the alerts of deploy/alerts and the dashboards of deploy/dashboards ask Prometheus. Tests call it. It judges
-// and executes no query.
+// Package queries answers what the alerts of deploy/alerts and the dashboards of deploy/dashboards ask Prometheus.
+// Tests call it. It judges and executes no query.
 package queries
 
 import (

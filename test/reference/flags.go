@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// A row is a program of which a version promises commands, flags and exit codes, and a call of it that fails. devstack is for developers: it
-// promises nothing.
+// A row is a program of which a version promises commands, flags and exit codes, and a call of it that fails. devstack
+// is for developers: it promises nothing.
 var programs = []struct{ name, failing string }{
 	{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"starter", "top --kubeconfig=/nonexistent"},
 }
 
-// commandsOf builds the programs, and returns their commands and flags, which they print with --help, and their exit codes.
+// commandsOf builds the programs, and returns their commands and flags, which they print with --help, and their exit
+// codes.
 func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	bin, err := os.MkdirTemp("", "millwright-reference-")
 	if err != nil {
@@ -89,7 +90,9 @@ func helpOf(ctx context.Context, program string, path []string) (names []string,
 }
 
 // flagLine matches a flag and its type in a help text.
-var flagLine = regexp.MustCompile(`(?m)^ +(?:-[a-zA-Z], )?--([a-z][a-z0-9-]+)(?: ([a-zA-Z]+)\b)?(?:\[=\w+\])?(?:   .*)?$`)
+var flagLine = regexp.MustCompile(
+	`(?m)^ +(?:-[a-zA-Z], )?--([a-z][a-z0-9-]+)(?: ([a-zA-Z]+)\b)?(?:\[=\w+\])?(?:   .*)?$`,
+)
 
 // flagsIn returns the flags of a command in its help text.
 func flagsIn(command, text string) (names []string) {

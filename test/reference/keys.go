@@ -93,7 +93,8 @@ func valueOf(spec *ast.ValueSpec, values map[string]string) string {
 // constant matches the name of a constant in a comment.
 var constant = regexp.MustCompile(`\b(?:Annotation|Label|Taint|Finalizer|Value|Lease)[A-Z]\w+`)
 
-// keysOf is the comment of a group of constants, and a table of the texts among them. A comment names other constants by their values.
+// keysOf is the comment of a group of constants, and a table of the texts among them. A comment names other constants
+// by their values.
 func keysOf(group *ast.GenDecl, values map[string]string) string {
 	named := func(text string) string {
 		return constant.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(name string) string {

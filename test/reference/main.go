@@ -1,9 +1,10 @@
-// Command reference answers which words a status can hold, and which metrics our processes have. `make generate` calls it. It writes
-// docs/reference/words.md from the source of api/vocabulary, keys.md from that of api/v1alpha1, temporal.md from the search attributes and
-// messages of the workflows, and metrics.md from what the processes register. metrics.md lacks the metrics of the Temporal SDK, which are
-// registered when they are first counted.
+// Command reference answers which words a status can hold, and which metrics our processes have. `make generate` calls
+// it. It writes docs/reference/words.md from the source of api/vocabulary, keys.md from that of api/v1alpha1,
+// temporal.md from the search attributes and messages of the workflows, and metrics.md from what the processes
+// register. metrics.md lacks the metrics of the Temporal SDK, which are registered when they are first counted.
 //
-// With --promise VERSION it writes down which of these names, and which fields of the API, a version promises: see promises.go.
+// With --promise VERSION it writes down which of these names, and which fields of the API, a version promises: see
+// promises.go.
 package main
 
 import (
@@ -18,8 +19,13 @@ import (
 )
 
 func main() {
-	c := &cobra.Command{Use: "reference", Short: "Write the pages of docs/reference, or the names that a version promises", Args: cobra.NoArgs}
-	version := c.Flags().String("promise", "", "version whose names are written to test/reference/testdata; empty: write the pages")
+	c := &cobra.Command{
+		Use:   "reference",
+		Short: "Write the pages of docs/reference, or the names that a version promises",
+		Args:  cobra.NoArgs,
+	}
+	version := c.Flags().
+		String("promise", "", "version whose names are written to test/reference/testdata; empty: write the pages")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *version != "" {
 			return writePromises(c.Context(), ".", *version)

@@ -71,7 +71,9 @@ func kind(c prometheus.Collector) string {
 }
 
 // description matches the text of a Desc, which has no other way to be read.
-var description = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "([^"]+)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
+var description = regexp.MustCompile(
+	`^Desc\{fqName: "([^"]+)", help: "([^"]+)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`,
+)
 
 func read(d *prometheus.Desc) (metric, error) {
 	parts := description.FindStringSubmatch(d.String())

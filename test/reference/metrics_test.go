@@ -39,11 +39,17 @@ func TestTypesAndLabels(t *testing.T) {
 		{name: "b_seconds", kind: "histogram", help: "B."},
 		{name: "c", kind: "gauge", help: "C."},
 	}, r.metrics)
-	assert.Error(t, r.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "d", Help: "D.", ConstLabels: prometheus.Labels{"z": "1"}})),
-		"a form that is not known is not skipped")
+	assert.Error(
+		t,
+		r.Register(
+			prometheus.NewGauge(prometheus.GaugeOpts{Name: "d", Help: "D.", ConstLabels: prometheus.Labels{"z": "1"}}),
+		),
+		"a form that is not known is not skipped",
+	)
 }
 
-// Names follow the rules of Prometheus, and only the names of machine-controller-manager may carry the name of a machine.
+// Names follow the rules of Prometheus, and only the names of machine-controller-manager may carry the name of a
+// machine.
 func TestNames(t *testing.T) {
 	all, err := processes()
 	require.NoError(t, err)
@@ -67,5 +73,8 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	assert.True(t, seen["millwright_bridge_leader"] && seen["mcm_machine_info"] && seen["millwright_drain_duration_seconds"])
+	assert.True(
+		t,
+		seen["millwright_bridge_leader"] && seen["mcm_machine_info"] && seen["millwright_drain_duration_seconds"],
+	)
 }

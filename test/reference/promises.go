@@ -18,9 +18,9 @@ import (
 	"millwright/activities/cloud"
 )
 
-// A version promises names: of flags and commands, metrics, search attributes, messages, words, keys, exit codes and fields. Later versions
-// add names, and remove or rename none before docs/changelog.md allows it. The names of a version are in testdata, one a line, and a test
-// compares them with those of today.
+// A version promises names: of flags and commands, metrics, search attributes, messages, words, keys, exit codes and
+// fields. Later versions add names, and remove or rename none before docs/changelog.md allows it. The names of a
+// version are in testdata, one a line, and a test compares them with those of today.
 
 // promises returns the names of this clone, sorted. It reads what `make generate` has written, and builds the programs.
 func promises(ctx context.Context, repo string) ([]string, error) {
@@ -121,7 +121,8 @@ func metricIn(_, line string) []string {
 	return []string{fmt.Sprintf("metric %s %s {%s}", row[0], row[1], row[2])}
 }
 
-// messageIn returns the search attribute of a line, the message with each workflow that takes it, or the command with its arguments.
+// messageIn returns the search attribute of a line, the message with each workflow that takes it, or the command with
+// its arguments.
 func messageIn(section, line string) (names []string) {
 	row := cells(line)
 	if row == nil {
@@ -192,7 +193,8 @@ type schema struct {
 	AdditionalProperties *schema
 }
 
-// fieldsOf returns the fields of a CRD with their types, which of them may be left out, and the values of those that have a list of them.
+// fieldsOf returns the fields of a CRD with their types, which of them may be left out, and the values of those that
+// have a list of them.
 func fieldsOf(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -216,7 +218,8 @@ func fieldsOf(path string) (names []string, err error) {
 	return names, nil
 }
 
-// promises returns what a field and those below it promise. To become required is a break, so it is a promise that a field may be left out.
+// promises returns what a field and those below it promise. To become required is a break, so it is a promise that a
+// field may be left out.
 func (s *schema) promises(path string) (names []string) {
 	if s == nil {
 		return nil
@@ -266,8 +269,8 @@ func tagsOf(ctx context.Context, repo string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// releasedAs returns the tag with which a version was released first; empty if it was not. v0.1 is released by v0.1.0 or v0.1.0-rc.1, and
-// not by v0.10.0.
+// releasedAs returns the tag with which a version was released first; empty if it was not. v0.1 is released by v0.1.0
+// or v0.1.0-rc.1, and not by v0.10.0.
 func releasedAs(version string, tags []string) string {
 	i := slices.IndexFunc(tags, func(tag string) bool {
 		return tag == version || strings.HasPrefix(tag, version+".") || strings.HasPrefix(tag, version+"-")
@@ -292,9 +295,11 @@ func missing(from string, in []string) (lines []string) {
 	return lines
 }
 
-// brokenSince returns what was released with a tag and is not there any more: lines of the lists of names and of recorded histories.
+// brokenSince returns what was released with a tag and is not there any more: lines of the lists of names and of
+// recorded histories.
 func brokenSince(ctx context.Context, repo, tag string) (broken []string, err error) {
-	out, err := exec.CommandContext(ctx, "git", "-C", repo, "ls-tree", "-r", "--name-only", tag, "--", "test/reference/testdata", "workflows/testdata/replay").Output()
+	out, err := exec.CommandContext(ctx, "git", "-C", repo, "ls-tree", "-r", "--name-only", tag, "--", "test/reference/testdata", "workflows/testdata/replay").
+		Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the files of %s: %w", tag, err)
 	}

@@ -16,7 +16,8 @@ import (
 // promisedToday builds the programs once for all tests.
 var promisedToday = sync.OnceValues(func() ([]string, error) { return promises(context.Background(), "../..") })
 
-// No name that a version promises is removed or renamed. docs/changelog.md says what that means and how a name is given up.
+// No name that a version promises is removed or renamed. docs/changelog.md says what that means and how a name is given
+// up.
 func TestPromisedNamesStay(t *testing.T) {
 	today, err := promisedToday()
 	require.NoError(t, err)
@@ -26,7 +27,12 @@ func TestPromisedNamesStay(t *testing.T) {
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
 		require.NoError(t, err)
-		assert.Empty(t, missing(string(text), today), "%s promises these names, and they are gone or are called otherwise: see docs/changelog.md", list)
+		assert.Empty(
+			t,
+			missing(string(text), today),
+			"%s promises these names, and they are gone or are called otherwise: see docs/changelog.md",
+			list,
+		)
 	}
 }
 
@@ -75,13 +81,26 @@ func TestPromisesOfEachKind(t *testing.T) {
 // git runs git in a clone, as nobody.
 func git(t *testing.T, repo string, arguments ...string) {
 	t.Helper()
-	all := append([]string{"-C", repo, "-c", "user.name=n", "-c", "user.email=e", "-c", "tag.gpgSign=false", "-c", "commit.gpgSign=false"}, arguments...)
+	all := append(
+		[]string{
+			"-C",
+			repo,
+			"-c",
+			"user.name=n",
+			"-c",
+			"user.email=e",
+			"-c",
+			"tag.gpgSign=false",
+			"-c",
+			"commit.gpgSign=false",
+		},
+		arguments...)
 	out, err := exec.CommandContext(t.Context(), "git", all...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// Nothing that was released with a tag of this clone is gone: neither a line of a list of names nor one of a list of recorded histories.
-// Before the first tag nothing is released.
+// Nothing that was released with a tag of this clone is gone: neither a line of a list of names nor one of a list of
+// recorded histories. Before the first tag nothing is released.
 func TestWhatWasReleasedIsStillPromised(t *testing.T) {
 	tags, err := tagsOf(t.Context(), "../..")
 	require.NoError(t, err)
@@ -111,7 +130,14 @@ func TestALineThatWasReleasedIsMissed(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(repo, "workflows", "testdata", "replay", "v0.1.sum")))
 	broken, err = brokenSince(t.Context(), repo, "v0.1.0")
 	require.NoError(t, err)
-	require.Equal(t, []string{"test/reference/testdata/v0.1.txt: flag a", "workflows/testdata/replay/v0.1.sum: 1  v0.1/drain/blocked.json.gz"}, broken)
+	require.Equal(
+		t,
+		[]string{
+			"test/reference/testdata/v0.1.txt: flag a",
+			"workflows/testdata/replay/v0.1.sum: 1  v0.1/drain/blocked.json.gz",
+		},
+		broken,
+	)
 
 	require.ErrorContains(t, writePromises(t.Context(), repo, "v0.1"), "v0.1 is released as v0.1.0")
 	git(t, repo, "checkout", "-q", "-b", "elsewhere")
@@ -156,9 +182,21 @@ spec:
 	require.NoError(t, err)
 	of := "field things.example.com/v1 "
 	assert.ElementsMatch(t, []string{
-		"resource things.example.com/v1 is Namespaced", "resource things.example.com/v1 is called th", "resource things.example.com/v1 has the subresource status",
-		of + ".spec: object", of + ".spec may be left out", of + ".spec.kind: string", of + ".spec.kind may be A", of + ".spec.kind may be B",
-		of + ".spec.size: integer or string", of + ".spec.size may be left out", of + ".spec.list: array", of + ".spec.list may be left out", of + ".spec.list[]: string",
-		of + ".spec.map: object", of + ".spec.map may be left out", of + ".spec.map{}: integer",
+		"resource things.example.com/v1 is Namespaced",
+		"resource things.example.com/v1 is called th",
+		"resource things.example.com/v1 has the subresource status",
+		of + ".spec: object",
+		of + ".spec may be left out",
+		of + ".spec.kind: string",
+		of + ".spec.kind may be A",
+		of + ".spec.kind may be B",
+		of + ".spec.size: integer or string",
+		of + ".spec.size may be left out",
+		of + ".spec.list: array",
+		of + ".spec.list may be left out",
+		of + ".spec.list[]: string",
+		of + ".spec.map: object",
+		of + ".spec.map may be left out",
+		of + ".spec.map{}: integer",
 	}, names)
 }

@@ -40,7 +40,10 @@ func temporalPage(repo string) (string, error) {
 	for _, a := range run.Attributes() {
 		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", a.Name, a.Type, a.Help)
 	}
-	fmt.Fprintf(&page, "\n## Signals, updates and queries\n\n| name | is a | of the workflows | meaning |\n|---|---|---|---|\n")
+	fmt.Fprintf(
+		&page,
+		"\n## Signals, updates and queries\n\n| name | is a | of the workflows | meaning |\n|---|---|---|---|\n",
+	)
 	takers := strings.Join(requestTakers(), ", ")
 	for _, row := range [][]string{
 		{run.SignalChanged, "signal", "all kinds with an object of their own", "something about the object changed: decide again. The bridge sends it; nobody else has to"},
@@ -57,10 +60,19 @@ func temporalPage(repo string) (string, error) {
 			if spec.NeedsReason {
 				needs = "required"
 			}
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", spec.Command, needs, arguments(spec), comments[constantOf(file, string(spec.Command))])
+			fmt.Fprintf(
+				&page,
+				"| `%s` | %s | %s | %s |\n",
+				spec.Command,
+				needs,
+				arguments(spec),
+				comments[constantOf(file, string(spec.Command))],
+			)
 		}
 	}
-	page.WriteString("\n## Fields of a request\n\nA request is an object of JSON with these fields.\n\n| field | meaning |\n|---|---|\n")
+	page.WriteString(
+		"\n## Fields of a request\n\nA request is an object of JSON with these fields.\n\n| field | meaning |\n|---|---|\n",
+	)
 	order := reflect.TypeFor[request.Order]()
 	for field := range order.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

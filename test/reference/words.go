@@ -46,7 +46,8 @@ func wordsPage(repo string) (string, error) {
 	return page.String(), nil
 }
 
-// section is the comment of a group of constants, and a table of their values. The comment of a single constant is its meaning.
+// section is the comment of a group of constants, and a table of their values. The comment of a single constant is its
+// meaning.
 func section(group *ast.GenDecl) string {
 	comment := strings.Join(strings.Fields(group.Doc.Text()), " ")
 	rows := []string{"| word | meaning |", "|---|---|"}

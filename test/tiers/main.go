@@ -1,7 +1,7 @@
 //go:build integration
 
-// Command tiers runs one tier of the tests: all of its steps, also after one has failed, and prints a table of packages with their seconds and
-// results. make test and make test-all call it. steps.go has what belongs to which tier.
+// Command tiers runs one tier of the tests: all of its steps, also after one has failed, and prints a table of packages
+// with their seconds and results. make test and make test-all call it. steps.go has what belongs to which tier.
 //
 //	go run -tags integration ./test/tiers --out bin/test.json test
 //	go run -tags integration ./test/tiers --only 'integration/drain|vulncheck' all
@@ -47,7 +47,8 @@ func main() {
 			return run(c.Context(), args[0], nested, only, out)
 		},
 	}
-	command.Flags().StringVar(&only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
+	command.Flags().
+		StringVar(&only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
 	command.Flags().StringVar(&out, "out", "", "file for the table as JSON (default none)")
 	command.Flags().StringSliceVar(&nested, "nested", nil, "folders of the nested modules of tier all")
 	command.Flags().IntVar(&stress, "stress", 0, "busy loops that run beside the tests")

@@ -93,8 +93,15 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 	// The whole output, for whoever looks for a cause.
 	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json")
 	arguments := []string{
-		"go", "tool", "-modfile=" + filepath.Join(r.repo, "tools.mod"), "gotestsum", "--format=pkgname-and-test-fails", "--format-icons=text",
-		"--jsonfile=" + path, "--", "-tags=" + s.tags,
+		"go",
+		"tool",
+		"-modfile=" + filepath.Join(r.repo, "tools.mod"),
+		"gotestsum",
+		"--format=pkgname-and-test-fails",
+		"--format-icons=text",
+		"--jsonfile=" + path,
+		"--",
+		"-tags=" + s.tags,
 	}
 	failure := r.start(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
 	events, err := os.Open(path)

@@ -25,12 +25,13 @@ type step struct {
 
 const integration = "test/integration/"
 
-// onSharedStack are the packages whose tests the same options serve. Each of the others starts a stack with options of its own.
+// onSharedStack are the packages whose tests the same options serve. Each of the others starts a stack with options of
+// its own.
 var onSharedStack = []string{"chain", "life", "rollouts", "drain", "explain", "docs"}
 
 // tier returns the phases of a tier, one after the other. The lanes of a phase run at the same time: integration tests
-// mostly wait. The steps of a lane follow each other. The nested modules are those that only make test-all tests: they have
-// heavy dependencies, or need root, an engine or a daemon.
+// mostly wait. The steps of a lane follow each other. The nested modules are those that only make test-all tests: they
+// have heavy dependencies, or need root, an engine or a daemon.
 func tier(name string, nested []string) (phases [][][]step, err error) {
 	switch name {
 	case "test":
@@ -51,7 +52,11 @@ func tier(name string, nested []string) (phases [][][]step, err error) {
 		allUnits := units("", "-race")
 		allUnits.but = []string{integration + "seeds"} // its unit tests run with its tests on a stack
 		helm := step{
-			name: "deploy/render", module: "deploy/render", packages: []string{"./..."}, tags: "integration", flags: []string{"-run=TestHelm"},
+			name:     "deploy/render",
+			module:   "deploy/render",
+			packages: []string{"./..."},
+			tags:     "integration",
+			flags:    []string{"-run=TestHelm"},
 		}
 		return [][][]step{
 			{
@@ -89,7 +94,12 @@ func onTheShared(list map[string][]string) step {
 
 // onTheirOwn are the integration tests of all other packages.
 func onTheirOwn(list map[string][]string) step {
-	s := step{name: "integration tests", packages: []string{"./" + integration + "..."}, tags: "integration", flags: stackFlags(list)}
+	s := step{
+		name:     "integration tests",
+		packages: []string{"./" + integration + "..."},
+		tags:     "integration",
+		flags:    stackFlags(list),
+	}
 	if list != nil {
 		s.packages = nil
 		for _, name := range slices.Sorted(maps.Keys(list)) {

@@ -26,13 +26,21 @@ func NewCloudMetrics(registry prometheus.Registerer) CloudMetrics {
 	m := CloudMetrics{
 		calls: newSeries(registry, "method", "millwright_provider_calls_total", "millwright_provider_call_duration_seconds",
 			"Calls of a provider, by method and by code; OK for a success. A call may send several requests to the cloud."),
-		requests: newSeries(registry, "request", "millwright_provider_requests_total", "millwright_provider_request_duration_seconds",
-			"Single requests of a provider's driver, by kind and by code; OK for a success. Providers without a driver have none."),
+		requests: newSeries(
+			registry,
+			"request",
+			"millwright_provider_requests_total",
+			"millwright_provider_request_duration_seconds",
+			"Single requests of a provider's driver, by kind and by code; OK for a success. Providers without a driver have none.",
+		),
 		mcmTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mcm_cloud_api_driver_request_duration_seconds", Help: "Durations of calls of a provider that succeeded.", Buckets: buckets(),
+			Name:    "mcm_cloud_api_driver_request_duration_seconds",
+			Help:    "Durations of calls of a provider that succeeded.",
+			Buckets: buckets(),
 		}, []string{"provider", "operation"}),
 		mcmFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mcm_cloud_api_driver_requests_failed_total", Help: "Calls of a provider that failed, by the number of the code.",
+			Name: "mcm_cloud_api_driver_requests_failed_total",
+			Help: "Calls of a provider that failed, by the number of the code.",
 		}, []string{"provider", "operation", "error_code"}),
 	}
 	registry.MustRegister(m.mcmTook, m.mcmFailed)
@@ -94,8 +102,8 @@ func (m CloudMetrics) called(name string, method provider.Method, code provider.
 	m.mcmTook.WithLabelValues(name, operation).Observe(took.Seconds())
 }
 
-// Measure returns the provider with each of its calls counted, except for VolumeIDs and Traits, which need no request. If it is derived
-// from a driver, the driver's requests are counted, too: call Measure before the provider is called.
+// Measure returns the provider with each of its calls counted, except for VolumeIDs and Traits, which need no request.
+// If it is derived from a driver, the driver's requests are counted, too: call Measure before the provider is called.
 func (m CloudMetrics) Measure(name string, of provider.Provider) provider.Provider {
 	if derived, is := of.(*driver.Provider); is {
 		derived.Observe(func(method string, code provider.Code, took time.Duration) {
@@ -121,23 +129,59 @@ func counted[T any](m measured, method provider.Method, call func() (T, error)) 
 	return result, err
 }
 
-func (m measured) CreateInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-	return counted(m, provider.MethodCreateInstance, func() (provider.Instance, error) { return m.Provider.CreateInstance(ctx, class, machine) })
+func (m measured) CreateInstance(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
+	return counted(
+		m,
+		provider.MethodCreateInstance,
+		func() (provider.Instance, error) { return m.Provider.CreateInstance(ctx, class, machine) },
+	)
 }
 
-func (m measured) InitializeInstance(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-	return counted(m, provider.MethodInitializeInstance, func() (provider.Instance, error) { return m.Provider.InitializeInstance(ctx, class, machine) })
+func (m measured) InitializeInstance(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
+	return counted(
+		m,
+		provider.MethodInitializeInstance,
+		func() (provider.Instance, error) { return m.Provider.InitializeInstance(ctx, class, machine) },
+	)
 }
 
 func (m measured) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
-	_, err := counted(m, provider.MethodDeleteInstance, func() (struct{}, error) { return struct{}{}, m.Provider.DeleteInstance(ctx, class, machine) })
+	_, err := counted(
+		m,
+		provider.MethodDeleteInstance,
+		func() (struct{}, error) { return struct{}{}, m.Provider.DeleteInstance(ctx, class, machine) },
+	)
 	return err
 }
 
-func (m measured) InstanceStatus(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
-	return counted(m, provider.MethodInstanceStatus, func() (provider.Instance, error) { return m.Provider.InstanceStatus(ctx, class, machine) })
+func (m measured) InstanceStatus(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (provider.Instance, error) {
+	return counted(
+		m,
+		provider.MethodInstanceStatus,
+		func() (provider.Instance, error) { return m.Provider.InstanceStatus(ctx, class, machine) },
+	)
 }
 
-func (m measured) ListInstances(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	return counted(m, provider.MethodListInstances, func() ([]provider.Instance, error) { return m.Provider.ListInstances(ctx, class, cluster) })
+func (m measured) ListInstances(
+	ctx context.Context,
+	class provider.Class,
+	cluster string,
+) ([]provider.Instance, error) {
+	return counted(
+		m,
+		provider.MethodListInstances,
+		func() ([]provider.Instance, error) { return m.Provider.ListInstances(ctx, class, cluster) },
+	)
 }

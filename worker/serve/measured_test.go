@@ -19,7 +19,8 @@ func TestCallsOfAProviderAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	cloud := fake.New()
 	p := serve.NewCloudMetrics(registry).Measure("fake", cloud)
-	class, m := provider.Class{Namespace: "shop", Name: "small"}, provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
+	class := provider.Class{Namespace: "shop", Name: "small"}
+	m := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
 	cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "no room"))
 	_, err := p.CreateInstance(t.Context(), class, m)
 	require.Error(t, err)
@@ -34,8 +35,12 @@ func TestCallsOfAProviderAreCounted(t *testing.T) {
 	require.NoError(t, p.DeleteInstance(t.Context(), class, m))
 	assert.Empty(t, cloud.Instances())
 	assert.Equal(t, map[string]float64{
-		"OK CreateInstance": 1, "ResourceExhausted CreateInstance": 1, "OK InstanceStatus": 1, "Unimplemented InitializeInstance": 1,
-		"OK ListInstances": 1, "OK DeleteInstance": 1,
+		"OK CreateInstance":                1,
+		"ResourceExhausted CreateInstance": 1,
+		"OK InstanceStatus":                1,
+		"Unimplemented InitializeInstance": 1,
+		"OK ListInstances":                 1,
+		"OK DeleteInstance":                1,
 	}, gather(t, registry, "millwright_provider_calls_total"))
 	assert.Equal(t, map[string]float64{
 		"CreateInstance": 2, "InstanceStatus": 1, "InitializeInstance": 1, "ListInstances": 1, "DeleteInstance": 1,
@@ -62,7 +67,12 @@ func (c *cloudOfOne) Find(_ context.Context, _ provider.Class, m provider.Machin
 	return driver.Found{Instances: []provider.Instance{{ProviderID: "one", MachineUID: m.UID}}}, nil
 }
 
-func (*cloudOfOne) Create(context.Context, provider.Class, provider.Machine, driver.Request) (provider.Instance, error) {
+func (*cloudOfOne) Create(
+	context.Context,
+	provider.Class,
+	provider.Machine,
+	driver.Request,
+) (provider.Instance, error) {
 	return provider.Instance{}, provider.Errorf(provider.ResourceExhausted, "no room")
 }
 
@@ -75,7 +85,12 @@ func (*cloudOfOne) List(context.Context, provider.Class, string) ([]provider.Ins
 	return nil, provider.Errorf(provider.Unauthenticated, "who are you?")
 }
 
-func (*cloudOfOne) Initialize(context.Context, provider.Class, provider.Machine, provider.Instance) (provider.Instance, error) {
+func (*cloudOfOne) Initialize(
+	context.Context,
+	provider.Class,
+	provider.Machine,
+	provider.Instance,
+) (provider.Instance, error) {
 	return provider.Instance{}, provider.Errorf(provider.Internal, "no")
 }
 
@@ -83,24 +98,38 @@ func (*cloudOfOne) Initialize(context.Context, provider.Class, provider.Machine,
 func TestRequestsOfADriverAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := serve.NewCloudMetrics(registry).Measure("one", driver.New(&cloudOfOne{}))
-	class, m := provider.Class{Namespace: "shop", Name: "small"}, provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
+	class := provider.Class{Namespace: "shop", Name: "small"}
+	m := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
 	_, err := p.CreateInstance(t.Context(), class, m) // Find
 	require.NoError(t, err)
 	_, err = p.InitializeInstance(t.Context(), class, m) // Find, Initialize
 	require.Error(t, err)
-	require.NoError(t, p.DeleteInstance(t.Context(), class, provider.Machine{Cluster: "c", Name: "m", UID: "uid-m", ProviderID: "one"})) // Find, Delete
-	_, err = p.CreateInstance(t.Context(), class, m)                                                                                     // Find, Traits, Create
+	// Find, Delete
+	require.NoError(
+		t,
+		p.DeleteInstance(t.Context(), class, provider.Machine{Cluster: "c", Name: "m", UID: "uid-m", ProviderID: "one"}),
+	)
+	// Find, Traits, Create
+	_, err = p.CreateInstance(t.Context(), class, m)
 	require.Error(t, err)
 	_, err = p.ListInstances(t.Context(), class, "c") // List
 	require.Error(t, err)
 	assert.Equal(t, map[string]float64{
-		"OK Find": 4, "Internal Initialize": 1, "OK Delete": 1, "OK Traits": 1, "ResourceExhausted Create": 1, "Unauthenticated List": 1,
+		"OK Find":                  4,
+		"Internal Initialize":      1,
+		"OK Delete":                1,
+		"OK Traits":                1,
+		"ResourceExhausted Create": 1,
+		"Unauthenticated List":     1,
 	}, gather(t, registry, "millwright_provider_requests_total"))
 	assert.Equal(t, map[string]float64{"Find": 4, "Initialize": 1, "Delete": 1, "Traits": 1, "Create": 1, "List": 1},
 		gather(t, registry, "millwright_provider_request_duration_seconds"))
 	assert.Equal(t, map[string]float64{
-		"OK CreateInstance": 1, "ResourceExhausted CreateInstance": 1, "Internal InitializeInstance": 1, "OK DeleteInstance": 1,
-		"Unauthenticated ListInstances": 1,
+		"OK CreateInstance":                1,
+		"ResourceExhausted CreateInstance": 1,
+		"Internal InitializeInstance":      1,
+		"OK DeleteInstance":                1,
+		"Unauthenticated ListInstances":    1,
 	}, gather(t, registry, "millwright_provider_calls_total"))
 }
 

@@ -33,9 +33,24 @@ type CloudFlags struct {
 
 // Register adds the flags to a set.
 func (f *CloudFlags) Register(set *pflag.FlagSet) {
-	set.DurationVar(&f.Exhausted, "resource-exhausted-retry", kube.DefaultExhaustedRetry, "longest wait before the next create call after a provider reported ResourceExhausted")
-	set.IntVar(&f.Calls, "max-cloud-calls", cloudCalls, "largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers")
-	set.Float64Var(&f.Rate, "max-cloud-calls-per-second", 0, "largest number of calls to each provider that are begun in a second, by all workers that serve it together; 0: no limit; set the same value on all of them")
+	set.DurationVar(
+		&f.Exhausted,
+		"resource-exhausted-retry",
+		kube.DefaultExhaustedRetry,
+		"longest wait before the next create call after a provider reported ResourceExhausted",
+	)
+	set.IntVar(
+		&f.Calls,
+		"max-cloud-calls",
+		cloudCalls,
+		"largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers",
+	)
+	set.Float64Var(
+		&f.Rate,
+		"max-cloud-calls-per-second",
+		0,
+		"largest number of calls to each provider that are begun in a second, by all workers that serve it together; 0: no limit; set the same value on all of them",
+	)
 }
 
 // Check says which flag cannot be used; nil if all can.
@@ -49,8 +64,9 @@ func (f *CloudFlags) Check() error {
 	return nil
 }
 
-// cloudPolls is the number of polls that a worker keeps open for calls of one provider: as many as the machines that one decision of a set
-// deletes, whose calls begin at the same time. Machines that are created come one after the other.
+// cloudPolls is the number of polls that a worker keeps open for calls of one provider: as many as the machines that
+// one decision of a set deletes, whose calls begin at the same time. Machines that are created come one after the
+// other.
 const cloudPolls = scale.MaxBatch
 
 // Options returns the options of a worker that calls a cloud.
@@ -63,23 +79,35 @@ func (f *CloudFlags) Options() worker.Options {
 
 // StartCloud starts the worker of a provider's queue.
 func StartCloud(
-	temporal client.Client, installation run.Installation, name string, flags CloudFlags, metrics CloudMetrics, fatal Fatal, calls *cloud.Provider,
+	temporal client.Client,
+	installation run.Installation,
+	name string,
+	flags CloudFlags,
+	metrics CloudMetrics,
+	fatal Fatal,
+	calls *cloud.Provider,
 ) (worker.Worker, error) {
 	calls.Cloud = metrics.Measure(name, calls.Cloud)
 	calls.Cluster, calls.ExhaustedRetry = string(installation), flags.Exhausted
-	return Start(temporal, installation.Queue(provider.TaskQueue(name)), flags.Options(), fatal, func(w worker.Registry) { w.RegisterActivity(calls) })
+	return Start(
+		temporal,
+		installation.Queue(provider.TaskQueue(name)),
+		flags.Options(),
+		fatal,
+		func(w worker.Registry) { w.RegisterActivity(calls) },
+	)
 }
 
-// Provider is a process that serves the queue of one provider and nothing else. It has no caches, and of the objects of a cluster
-// it lists only Machines.
+// Provider is a process that serves the queue of one provider and nothing else. It has no caches, and of the objects of
+// a cluster it lists only Machines.
 type Provider struct {
 	Name          string // value of provider in a MachineClass, in upper or lower case letters
 	Cloud         provider.Provider
 	NodeTemplates bool // the provider reads the annotations of spec.nodeTemplate of a Machine: cloud.Provider
 }
 
-// Main is the main function of the process: it reads the flags, serves until SIGINT or SIGTERM, and exits with code 1 after an error,
-// which it prints, or with code 2 if it was called in a wrong way.
+// Main is the main function of the process: it reads the flags, serves until SIGINT or SIGTERM, and exits with code 1
+// after an error, which it prints, or with code 2 if it was called in a wrong way.
 func (p Provider) Main() { commandline.Main(p.Command()) }
 
 // providerFlags are the flags of such a process.
@@ -88,8 +116,8 @@ type providerFlags struct {
 	CloudFlags
 }
 
-// Command returns the command of the process, which serves until its context ends. Flags of pflag.CommandLine are flags of it, too: a
-// provider adds its own there.
+// Command returns the command of the process, which serves until its context ends. Flags of pflag.CommandLine are flags
+// of it, too: a provider adds its own there.
 func (p Provider) Command() *cobra.Command {
 	var flags providerFlags
 	c := &cobra.Command{
@@ -142,8 +170,8 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	return UntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// Connect gives the activities of a provider clients of the two clusters, which nothing else in the process uses: where a rate of requests
-// is set, a call does not wait behind the reports of other machines. It sends no request yet.
+// Connect gives the activities of a provider clients of the two clusters, which nothing else in the process uses: where
+// a rate of requests is set, a call does not wait behind the reports of other machines. It sends no request yet.
 func Connect(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.Kubernetes(agent)
 	if err != nil {

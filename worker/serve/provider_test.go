@@ -18,12 +18,14 @@ import (
 	"millwright/process"
 )
 
-// A call of the cloud reads class and Secret, and does not wait until the reports of other machines have used up their rate.
+// A call of the cloud reads class and Secret, and does not wait until the reports of other machines have used up their
+// rate.
 func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"` + api.URL + `"}}],` +
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"` +
+		api.URL + `"}}],` +
 		`"contexts":[{"name":"a","context":{"cluster":"a"}}]}`
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
 	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1} // one request in eleven days

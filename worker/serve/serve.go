@@ -1,4 +1,5 @@
-// Package serve polls task queues. The main of package worker uses it, and so do the mains of providers in modules of their own.
+// Package serve polls task queues. The main of package worker uses it, and so do the mains of providers in modules of
+// their own.
 package serve
 
 import (
@@ -16,19 +17,19 @@ import (
 )
 
 const (
-	// clusterSlots is the number of activities that a worker of the cluster queues runs at once: each is a request or two to the
-	// API server.
+	// clusterSlots is the number of activities that a worker of the cluster queues runs at once: each is a request or two
+	// to the API server.
 	clusterSlots = 100
 
-	// workflowSlots is the number of workflow tasks that a worker runs at once, each with its local activities. Further tasks wait at Temporal's
-	// server, where those of other deployments can go first. Source: ADR 0089.
+	// workflowSlots is the number of workflow tasks that a worker runs at once, each with its local activities. Further
+	// tasks wait at Temporal's server, where those of other deployments can go first. Source: ADR 0089.
 	workflowSlots = 40
 
 	stopTimeout = 30 * time.Second
 )
 
-// Options returns the options of a worker: those of a versioned one if Temporal's worker controller has set its environment
-// variables, else those of an unversioned one.
+// Options returns the options of a worker: those of a versioned one if Temporal's worker controller has set its
+// environment variables, else those of an unversioned one.
 func Options() worker.Options {
 	options := worker.Options{
 		MaxConcurrentActivityExecutionSize:     clusterSlots,
@@ -37,7 +38,8 @@ func Options() worker.Options {
 		WorkflowTaskPollerBehavior:             pollers(leastPolls),
 		ActivityTaskPollerBehavior:             pollers(leastPolls),
 		DisableRegistrationAliasing:            true,
-		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives with its answer.
+		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives
+		// with its answer.
 		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
 		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
 	}
@@ -52,12 +54,12 @@ func Options() worker.Options {
 	return options
 }
 
-// leastPolls is the number of polls that a worker keeps open for each queue and kind of task. One poll fetches one task, and is then sent
-// again. An open poll costs one request a minute.
+// leastPolls is the number of polls that a worker keeps open for each queue and kind of task. One poll fetches one
+// task, and is then sent again. An open poll costs one request a minute.
 const leastPolls = 16
 
-// pollers follow the load, down to a number of polls. Temporal's server takes back each poll that has waited for a second: after a quiet time
-// this number is all that a burst meets.
+// pollers follow the load, down to a number of polls. Temporal's server takes back each poll that has waited for a
+// second: after a quiet time this number is all that a burst meets.
 func pollers(least int) worker.PollerBehavior {
 	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
 		InitialNumberOfPollers: least, MinimumNumberOfPollers: least, MaximumNumberOfPollers: 2 * least,
@@ -78,9 +80,15 @@ func (f Fatal) Fail(err error) {
 	}
 }
 
-// Start starts a worker that polls a task queue. An SDK worker stops polling for good when Temporal has refused its polls for two
-// minutes, for example because the namespace is gone: fatal gets that error.
-func Start(temporal client.Client, queue string, options worker.Options, fatal Fatal, register func(worker.Registry)) (worker.Worker, error) {
+// Start starts a worker that polls a task queue. An SDK worker stops polling for good when Temporal has refused its
+// polls for two minutes, for example because the namespace is gone: fatal gets that error.
+func Start(
+	temporal client.Client,
+	queue string,
+	options worker.Options,
+	fatal Fatal,
+	register func(worker.Registry),
+) (worker.Worker, error) {
 	options.OnFatalError = func(err error) { fatal.Fail(fmt.Errorf("poll queue %s: %w", queue, err)) }
 	w := worker.New(temporal, queue, options)
 	register(w)
@@ -90,8 +98,8 @@ func Start(temporal client.Client, queue string, options worker.Options, fatal F
 	return w, nil
 }
 
-// UntilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be started again.
-// Running activities get stopTimeout to finish.
+// UntilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be
+// started again. Running activities get stopTimeout to finish.
 func UntilStopped(ctx context.Context, workers []worker.Worker, fatal Fatal) (err error) {
 	select {
 	case <-ctx.Done():

@@ -27,7 +27,8 @@ type Result struct {
 	Failure  string // why there is no answer; empty: there is one
 }
 
-// Provider asks the worker of a class's provider once whether it can use the class. It takes a minute at most and changes nothing.
+// Provider asks the worker of a class's provider once whether it can use the class. It takes a minute at most and
+// changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
 	asked := run.Once(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
@@ -35,7 +36,8 @@ func Provider(ctx workflow.Context, in Input) (Result, error) {
 	if err == nil || ctx.Err() != nil {
 		return result, ctx.Err()
 	}
-	if late, is := errors.AsType[*temporal.TimeoutError](err); is && late.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START {
+	if late, is := errors.AsType[*temporal.TimeoutError](err); is &&
+		late.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START {
 		return Result{NoWorker: true, Failure: "no worker has taken the question within 20 seconds"}, nil
 	}
 	said := err.Error()

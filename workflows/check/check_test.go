@@ -21,7 +21,10 @@ func ask(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, er
 	env := activitiestest.WorkflowEnvironment()
 	env.RegisterActivity(&cloud.Provider{})
 	env.OnActivity("CheckClass", mock.Anything, kube.Ref{Namespace: "shop", Name: "small"}).Return(answer)
-	env.ExecuteWorkflow(check.Provider, check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "virtual"})
+	env.ExecuteWorkflow(
+		check.Provider,
+		check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "virtual"},
+	)
 	require.NoError(t, env.GetWorkflowError())
 	var result check.Result
 	require.NoError(t, env.GetWorkflowResult(&result))
@@ -30,10 +33,14 @@ func ask(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, er
 
 func TestAProviderIsAskedOnce(t *testing.T) {
 	asked := 0
-	require.Equal(t, check.Result{Checked: cloud.Checked{Instances: 3}}, ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
-		asked++
-		return cloud.Checked{Instances: 3}, nil
-	}))
+	require.Equal(
+		t,
+		check.Result{Checked: cloud.Checked{Instances: 3}},
+		ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+			asked++
+			return cloud.Checked{Instances: 3}, nil
+		}),
+	)
 	require.Equal(t, 1, asked)
 }
 

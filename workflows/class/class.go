@@ -16,17 +16,17 @@ type machineClass struct {
 	*run.Object
 }
 
-// MachineClass keeps our finalizers on its class, from the first decision on, and on the Secrets of the namespace that a class
-// needs. A class that is being deleted waits for its machines; then its Secrets lose the finalizer, then the class itself. The
-// run ends when the class is calm or gone.
+// MachineClass keeps our finalizers on its class, from the first decision on, and on the Secrets of the namespace that
+// a class needs. A class that is being deleted waits for its machines; then its Secrets lose the finalizer, then the
+// class itself. The run ends when the class is calm or gone.
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, in)}
 	c.Live, c.Rests = !in.Continued, true
 	return run.Loop(ctx, c)
 }
 
-// Decide asks which finalizers are missing and which must be removed. Removals are accepted from a live read only: a machine
-// that is not in a cache yet must not lose its class, nor another class its Secret.
+// Decide asks which finalizers are missing and which must be removed. Removals are accepted from a live read only: a
+// machine that is not in a cache yet must not lose its class, nor another class its Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
 	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read(ctx))
@@ -41,8 +41,8 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	return d, nil
 }
 
-// Step carries out a decision. The class gets its finalizer before its Secrets and loses it after them, so that no finalizer
-// stays on a Secret after its class is gone.
+// Step carries out a decision. The class gets its finalizer before its Secrets and loses it after them, so that no
+// finalizer stays on a Secret after its class is gone.
 func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.Gone(d.Why)

@@ -33,17 +33,20 @@ type classWorld struct {
 
 func newClassWorld(t *testing.T) *classWorld {
 	w := &classWorld{env: workflowstest.NewEnvironment(t)}
-	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).Return(func(_ context.Context, in kube.Read) (class.Decision, error) {
-		w.reads = append(w.reads, in)
-		w.note(map[bool]string{true: "decide live", false: "decide"}[in.Live])
-		return w.decide(in.Live), nil
-	})
-	w.env.OnActivity("FinalizeClass", mock.Anything, mock.Anything).Return(func(context.Context, kube.Read) (string, error) {
-		return w.finalizeClass()
-	})
-	w.env.OnActivity("FinalizeSecrets", mock.Anything, mock.Anything).Return(func(_ context.Context, in class.SecretChanges) (kube.MinVersions, error) {
-		return w.finalizeSecrets(in)
-	})
+	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in kube.Read) (class.Decision, error) {
+			w.reads = append(w.reads, in)
+			w.note(map[bool]string{true: "decide live", false: "decide"}[in.Live])
+			return w.decide(in.Live), nil
+		})
+	w.env.OnActivity("FinalizeClass", mock.Anything, mock.Anything).
+		Return(func(context.Context, kube.Read) (string, error) {
+			return w.finalizeClass()
+		})
+	w.env.OnActivity("FinalizeSecrets", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in class.SecretChanges) (kube.MinVersions, error) {
+			return w.finalizeSecrets(in)
+		})
 	w.finalizeClass = func() (string, error) {
 		if w.facts.Deleting {
 			w.note("release class")
@@ -115,7 +118,12 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	require.Equal(t, run.Result{Outcome: run.OutcomeCalm, Why: "its finalizers are in place"}, result)
 	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.log)
 	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.reads[0].Versions, "what woke it")
-	require.Equal(t, kube.MinVersions{class.ClassesResource: "50", class.SecretsResource: "60"}, w.reads[2].Versions, "what it wrote")
+	require.Equal(
+		t,
+		kube.MinVersions{class.ClassesResource: "50", class.SecretsResource: "60"},
+		w.reads[2].Versions,
+		"what it wrote",
+	)
 	require.Equal(t, time.Second, w.env.Now().Sub(start), "a calm run that has done something waits before it ends")
 }
 
@@ -141,7 +149,21 @@ func TestMachineClassLetsNothingGoForWhatACacheSays(t *testing.T) {
 	w.after(time.Minute, func() {})
 	w.after(time.Hour, func() { w.facts.Machines = 0 })
 	w.run(t, run.Input{Ref: workflowstest.Ref})
-	require.Equal(t, []string{"decide live", "signal", "decide", "decide live", "signal", "decide", "decide live", "release class", "decide"}, w.log)
+	require.Equal(
+		t,
+		[]string{
+			"decide live",
+			"signal",
+			"decide",
+			"decide live",
+			"signal",
+			"decide",
+			"decide live",
+			"release class",
+			"decide",
+		},
+		w.log,
+	)
 }
 
 func TestMachineClassThatIsEditedLetsItsFormerSecretGo(t *testing.T) {
@@ -188,7 +210,11 @@ func TestMachineClassThatVanishesWhileItIsWritten(t *testing.T) {
 		w.gone = true
 		return "", temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil)
 	}
-	require.Equal(t, run.Result{Outcome: run.OutcomeGone, Why: "the object is gone"}, w.run(t, run.Input{Ref: workflowstest.Ref}))
+	require.Equal(
+		t,
+		run.Result{Outcome: run.OutcomeGone, Why: "the object is gone"},
+		w.run(t, run.Input{Ref: workflowstest.Ref}),
+	)
 }
 
 func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {

@@ -12,22 +12,23 @@ import (
 
 // nodeChanges returns the changes of nodes that a decision lists, and their number.
 func (w *setWriter) nodeChanges(d rollout.Decision) (deployment.NodeChanges, int) {
-	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard)
+	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
+		len(d.Unguard)
 	return deployment.NodeChanges{
 		Deployment: w.Ref, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
 		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
 	}, n
 }
 
-// onlyMarks reports whether a decision writes only marks on nodes: taints, and the annotations that protect nodes from the
-// autoscaler. Sizes of sets do not depend on marks.
+// onlyMarks reports whether a decision writes only marks on nodes: taints, and the annotations that protect nodes from
+// the autoscaler. Sizes of sets do not depend on marks.
 func onlyMarks(d rollout.Decision) bool {
 	return len(d.Settle)+len(d.Strip)+len(d.Candidates)+len(d.Select) == 0
 }
 
-// atNodes starts the node writes of a decision, and returns those that must be awaited. Marks are written concurrently with
-// resizes, because no signal is processed while a local attempt runs (at most 2 s). While marks are being written, and for
-// RefusedAgain after a failure, no others are started: a later decision lists them again.
+// atNodes starts the node writes of a decision, and returns those that must be awaited. Marks are written concurrently
+// with resizes, because no signal is processed while a local attempt runs (at most 2 s). While marks are being written,
+// and for RefusedAgain after a failure, no others are started: a later decision lists them again.
 func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited []run.Writing) {
 	changes, n := w.nodeChanges(d)
 	if n == 0 || w.marking != nil || w.marksAgain.After(workflow.Now(ctx)) && onlyMarks(d) {
@@ -70,9 +71,9 @@ func (w *setWriter) awaitMarks(ctx workflow.Context) {
 	}
 }
 
-// timeoutAsRefused turns a timeout of awaited node writes into a refusal. The sizes of the sets are written by then, so there
-// is no need to decide again at once, which a timeout would cause. The cause is omitted: with it, the error would still be a
-// timeout.
+// timeoutAsRefused turns a timeout of awaited node writes into a refusal. The sizes of the sets are written by then, so
+// there is no need to decide again at once, which a timeout would cause. The cause is omitted: with it, the error would
+// still be a timeout.
 func timeoutAsRefused(err error) error {
 	if run.TimedOut(err) {
 		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.TypeRefused, nil)

@@ -15,13 +15,15 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// marking is a decision that marks more nodes than FewWrites, so that no local activity does it: a local one delays signals.
+// marking is a decision that marks more nodes than FewWrites, so that no local activity does it: a local one delays
+// signals.
 func marking(d deployment.Decision) deployment.Decision {
 	d.Rollout.Taint, d.Rollout.Guard = slices.Repeat(aTarget, 20), slices.Repeat(aTarget, 20)
 	return d
 }
 
-// Marks delay no other write, and are not written twice at the same time; but a rollout ends only after they are written.
+// Marks delay no other write, and are not written twice at the same time; but a rollout ends only after they are
+// written.
 func TestMarksAtNodesAreSetBesideWhatFollows(t *testing.T) {
 	w := newDeploymentWorld(t, marking(awaiting(rollout.HeldByMachines)))
 	w.answer(10 * time.Second)
@@ -35,7 +37,11 @@ func TestMarksAtNodesAreSetBesideWhatFollows(t *testing.T) {
 }
 
 func TestNodesThatAreSelectedAreAwaited(t *testing.T) {
-	w := newDeploymentWorld(t, with(marking(awaiting(rollout.HeldByMachines)), func(d *deployment.Decision) { d.Rollout.Select = aTarget }), complete())
+	w := newDeploymentWorld(
+		t,
+		with(marking(awaiting(rollout.HeldByMachines)), func(d *deployment.Decision) { d.Rollout.Select = aTarget }),
+		complete(),
+	)
 	w.answer(10 * time.Second)
 	w.after(3*time.Second, complete())
 	w.rollOut(t)

@@ -22,8 +22,12 @@ var rolloutOfClusterAPI = run.Installation("").ID(run.KindClusterAPIRollout, wor
 
 func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
 	return newWorldOf(t, map[string]string{
-		"DecideDeployment": "DecideClusterAPIDeployment", "ReportDeployment": "ReportClusterAPIDeployment", "FinalizeDeployment": "FinalizeClusterAPIDeployment",
-		"CreateSet": "CreateClusterAPISet", "ChangeSets": "ChangeClusterAPISets", "RollBackDeployment": "RollBackClusterAPIDeployment",
+		"DecideDeployment":   "DecideClusterAPIDeployment",
+		"ReportDeployment":   "ReportClusterAPIDeployment",
+		"FinalizeDeployment": "FinalizeClusterAPIDeployment",
+		"CreateSet":          "CreateClusterAPISet",
+		"ChangeSets":         "ChangeClusterAPISets",
+		"RollBackDeployment": "RollBackClusterAPIDeployment",
 	}, script...)
 }
 
@@ -33,14 +37,31 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.Creation{Revision: 7}, nil, true
 	})
 	prepare := with(create, func(d *deployment.Decision) { d.Prepare = true })
-	w := newClusterAPIWorld(t, prepare, create, moving("grow"), moving("grow"), backTo(false), with(complete(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Report = attention.Scale, true
-	}), gone())
+	w := newClusterAPIWorld(
+		t,
+		prepare,
+		create,
+		moving("grow"),
+		moving("grow"),
+		backTo(false),
+		with(complete(), func(d *deployment.Decision) {
+			d.Pending.Need, d.Report = attention.Scale, true
+		}),
+		gone(),
+	)
 	w.answer(0)
-	w.env.RegisterWorkflowWithOptions(workflows.ClusterAPIRollout, workflow.RegisterOptions{Name: string(run.KindClusterAPIRollout)})
+	w.env.RegisterWorkflowWithOptions(
+		workflows.ClusterAPIRollout,
+		workflow.RegisterOptions{Name: string(run.KindClusterAPIRollout)},
+	)
 	w.runUntilGone(t, workflows.ClusterAPIDeployment)
 	require.Equal(t, []string{
-		"FinalizeClusterAPIDeployment", "CreateClusterAPISet", "ReportClusterAPIDeployment", "ChangeClusterAPISets", "RollBackClusterAPIDeployment", "ReportClusterAPIDeployment",
+		"FinalizeClusterAPIDeployment",
+		"CreateClusterAPISet",
+		"ReportClusterAPIDeployment",
+		"ChangeClusterAPISets",
+		"RollBackClusterAPIDeployment",
+		"ReportClusterAPIDeployment",
 	}, w.log)
 	require.Equal(t, []string{"", "", "", rolloutOfClusterAPI, rolloutOfClusterAPI, "", ""}, namesIn(w.reads))
 	require.Equal(t, rolloutOfClusterAPI, w.reads[5].Over, "the status may still name it")
@@ -56,16 +77,24 @@ func namesIn(reads []deployment.Input) (names []string) {
 }
 
 func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
-	w := newClusterAPIWorld(t, with(complete(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }), complete())
+	w := newClusterAPIWorld(
+		t,
+		with(complete(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }),
+		complete(),
+	)
 	w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.Ref})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &again)
 	require.Equal(t, "ClusterAPIDeployment", again.WorkflowType.Name)
 }
 
-// A deployment that has lost Millwright's label loses its finalizer, too, also in the middle of a rollout. Then nothing is left to do.
+// A deployment that has lost Millwright's label loses its finalizer, too, also in the middle of a rollout. Then nothing
+// is left to do.
 func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
-	lost := deployment.Decision{Pending: attention.Decision{Need: attention.Scale, Why: "it was handed over"}, Release: true}
+	lost := deployment.Decision{
+		Pending: attention.Decision{Need: attention.Scale, Why: "it was handed over"},
+		Release: true,
+	}
 	t.Run("while it is calm", func(t *testing.T) {
 		w := newClusterAPIWorld(t, lost, gone())
 		w.runUntilGone(t, workflows.ClusterAPIDeployment)
@@ -74,7 +103,10 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 	t.Run("in a rollout", func(t *testing.T) {
 		w := newClusterAPIWorld(t, awaiting(rollout.HeldByMachines))
 		w.after(time.Minute, lost, gone())
-		w.env.ExecuteWorkflow(workflows.ClusterAPIRollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+		w.env.ExecuteWorkflow(
+			workflows.ClusterAPIRollout,
+			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+		)
 		var result workflows.RolloutResult
 		require.NoError(t, w.env.GetWorkflowResult(&result))
 		require.Equal(t, run.OutcomeGone, result.Outcome)
@@ -82,7 +114,8 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 	})
 }
 
-// Requests are written on the deployment of Cluster API by an activity of its own, and a rollout that is cancelled in Temporal holds it.
+// Requests are written on the deployment of Cluster API by an activity of its own, and a rollout that is cancelled in
+// Temporal holds it.
 func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 	for name, start := range map[string]func(w *deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
@@ -104,14 +137,22 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(t, []any{"written"}, s.Answered)
 			require.Equal(t, request.MachineDeployment, s.Orders[0].Kind)
-			require.Equal(t, "12", w.reads[len(w.reads)-1].Versions[capi.DeploymentsResource], "the next decision sees what was written")
+			require.Equal(
+				t,
+				"12",
+				w.reads[len(w.reads)-1].Versions[capi.DeploymentsResource],
+				"the next decision sees what was written",
+			)
 		})
 	}
 	t.Run("a rollout that is cancelled in Temporal", func(t *testing.T) {
 		w := newClusterAPIWorld(t, awaiting(rollout.HeldByMachines))
 		s := workflowstest.NewOperatorBy("ApplyClusterAPIRequest", w.env, w.lock)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
-		w.env.ExecuteWorkflow(workflows.ClusterAPIRollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+		w.env.ExecuteWorkflow(
+			workflows.ClusterAPIRollout,
+			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+		)
 		require.NoError(t, w.env.GetWorkflowError())
 		require.Equal(t, request.Cancel, s.Orders[0].Order.Command)
 	})

@@ -19,15 +19,15 @@ type machineDeployment struct {
 	acted bool // this run has done something: its history has grown
 }
 
-// MachineDeployment creates the set of its template, gives it its size and writes the deployment's status. While there are
-// machines of another template, it starts a rollout and leaves the sets to it until it has ended. The workflow is open as long
-// as its object exists; it continues as new after each settled change, to keep its history short.
+// MachineDeployment creates the set of its template, gives it its size and writes the deployment's status. While there
+// are machines of another template, it starts a rollout and leaves the sets to it until it has ended. The workflow is
+// open as long as its object exists; it continues as new after each settled change, to keep its history short.
 func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return keep(ctx, ofMillwright(), in)
 }
 
-// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API, whose sets are of Cluster API, too. The run also ends when the
-// deployment has lost the label that makes it Millwright's.
+// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API, whose sets are of Cluster API, too. The
+// run also ends when the deployment has lost the label that makes it Millwright's.
 func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return keep(ctx, ofClusterAPI(), in)
 }
@@ -76,16 +76,34 @@ func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (act
 	return m.act(ctx, d)
 }
 
-// rolledBy is the step while a rollout is open. This workflow decides nothing meanwhile, so it shows nothing that would become untrue.
+// rolledBy is the step while a rollout is open. This workflow decides nothing meanwhile, so it shows nothing that would
+// become untrue.
 func rolledBy(id string) run.Step {
-	return run.Step{Name: vocabulary.StepRollout, Why: "the workflow " + id + " rolls the template out: its page says what it waits for"}
+	return run.Step{
+		Name: vocabulary.StepRollout,
+		Why:  "the workflow " + id + " rolls the template out: its page says what it waits for",
+	}
 }
 
-// roll starts a rollout and waits until it has ended. If a rollout is open already, because an earlier run of this workflow
-// started it, roll follows that one.
+// roll starts a rollout and waits until it has ended. If a rollout is open already, because an earlier run of this
+// workflow started it, roll follows that one.
 func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) error {
-	options := run.RolloutOptions(ctx, m.rollout, m.Ref, d.Rollout.Revision, fmt.Sprintf("machines of former templates are replaced: %d of %d machines up to date", d.Picture.Counts.Updated, d.Picture.Wanted))
-	child := workflow.ExecuteChildWorkflow(options, string(m.rollout), RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision})
+	options := run.RolloutOptions(
+		ctx,
+		m.rollout,
+		m.Ref,
+		d.Rollout.Revision,
+		fmt.Sprintf(
+			"machines of former templates are replaced: %d of %d machines up to date",
+			d.Picture.Counts.Updated,
+			d.Picture.Wanted,
+		),
+	)
+	child := workflow.ExecuteChildWorkflow(
+		options,
+		string(m.rollout),
+		RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision},
+	)
 	m.Live = true // the next decision reads from the API server
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
@@ -102,13 +120,22 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 		}
 		if m.Receive() && !child.IsReady() {
 			// An error is ignored: if the child has ended, it needs no signal.
-			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).Get(ctx, nil)
+			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).
+				Get(ctx, nil)
 		}
 	}
 	m.over = m.rolloutID(ctx, d.Rollout.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
-		return m.Awaken(ctx, m.Timer(ctx, "again", "the rollout was terminated or has failed: it is started again", workflow.Now(ctx).Add(run.RolloutAgain)))
+		return m.Awaken(
+			ctx,
+			m.Timer(
+				ctx,
+				"again",
+				"the rollout was terminated or has failed: it is started again",
+				workflow.Now(ctx).Add(run.RolloutAgain),
+			),
+		)
 	}
 	m.Raise(result.Versions)
 	return nil
@@ -123,11 +150,20 @@ func (m *machineDeployment) doing(d deployment.Decision) run.Step {
 	case d.Pending.Need == attention.Deletion:
 		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.Says()}
 	case d.Pending.Need == attention.Replace && d.ReplaceHeld:
-		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Says(), BlockedBy: []string{vocabulary.ConditionReplacementHeld}}
+		return run.Step{
+			Name:      vocabulary.StepAwaitReplacements,
+			Why:       d.Pending.Says(),
+			BlockedBy: []string{vocabulary.ConditionReplacementHeld},
+		}
 	case d.Pending.Need == attention.Replace:
 		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Says()}
 	case d.Rollout.HoldBy == rollout.HeldByFault:
-		return run.Step{Name: vocabulary.StepInvalid, Why: d.Pending.Says(), BlockedBy: []string{vocabulary.ReasonInvalid}, Stuck: true}
+		return run.Step{
+			Name:      vocabulary.StepInvalid,
+			Why:       d.Pending.Says(),
+			BlockedBy: []string{vocabulary.ReasonInvalid},
+			Stuck:     true,
+		}
 	default: // calm, or only the status must be written
 		return run.Step{Why: d.Pending.Says(), Table: setTable(d.Picture)}
 	}

@@ -21,13 +21,18 @@ import (
 var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.Ref, 7)
 
 // child answers when the deployment starts its rollout, with the input and the number of starts.
-func (w *deploymentWorld) child(run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error)) {
+func (w *deploymentWorld) child(
+	run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error),
+) {
 	starts := 0
-	w.env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
-		w.note("start " + workflow.GetInfo(ctx).WorkflowExecution.ID)
-		starts++
-		return run(ctx, in, starts)
-	}, workflow.RegisterOptions{Name: "Rollout"})
+	w.env.RegisterWorkflowWithOptions(
+		func(ctx workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
+			w.note("start " + workflow.GetInfo(ctx).WorkflowExecution.ID)
+			starts++
+			return run(ctx, in, starts)
+		},
+		workflow.RegisterOptions{Name: "Rollout"},
+	)
 }
 
 // runDeployment runs the workflow until its object is gone.
@@ -56,20 +61,40 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 				told = append(told, c)
 			}
 		}
-		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted, Versions: kube.MinVersions{kube.SetsResource: "77"}}, nil
+		return workflows.RolloutResult{
+			Outcome:  workflows.OutcomeCompleted,
+			Versions: kube.MinVersions{kube.SetsResource: "77"},
+		}, nil
 	})
 	var page string
 	w.env.RegisterDelayedCallback(func() {
 		page = workflowstest.Shows(t, w.env)
-		w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}})
+		w.env.SignalWorkflow(
+			run.SignalChanged,
+			run.Changed{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}},
+		)
 	}, time.Minute)
 	w.runDeployment(t)
-	require.Contains(t, page, "the workflow "+rolloutID+" rolls the template out", "it shows nothing that would become untrue meanwhile")
+	require.Contains(
+		t,
+		page,
+		"the workflow "+rolloutID+" rolls the template out",
+		"it shows nothing that would become untrue meanwhile",
+	)
 
 	require.Equal(t, []string{"start " + rolloutID}, w.log, "it writes nothing while the rollout is open")
 	require.Equal(t, []time.Duration{0, time.Hour}, w.looks, "nor does it decide anything")
-	require.Equal(t, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{}}, Revision: 7}, got)
-	require.Equal(t, []run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}}}, told, "what still reaches it is passed on")
+	require.Equal(
+		t,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{}}, Revision: 7},
+		got,
+	)
+	require.Equal(
+		t,
+		[]run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}}},
+		told,
+		"what still reaches it is passed on",
+	)
 	require.True(t, w.reads[1].Live, "the rollout wrote")
 	require.Equal(t, kube.MinVersions{kube.SetsResource: "77", kube.MachinesResource: "9"}, w.reads[1].Versions)
 	require.Empty(t, w.reads[0].WorkflowID, "the status may name the rollout")

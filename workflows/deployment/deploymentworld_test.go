@@ -21,15 +21,16 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// deploymentWorld returns the scripted decisions of one deployment: each once, the last one repeatedly. It records the calls of
-// activities in order.
+// deploymentWorld returns the scripted decisions of one deployment: each once, the last one repeatedly. It records the
+// calls of activities in order.
 type deploymentWorld struct {
-	mu      sync.Mutex
-	env     *testsuite.TestWorkflowEnvironment
-	named   map[string]string // names of the activities, if they are not those of Millwright's own kinds
-	begun   time.Time
-	script  []deployment.Decision
-	beside  []deployment.Decision // script of a rollout that runs beside the deployment's workflow; nil: there is one script
+	mu     sync.Mutex
+	env    *testsuite.TestWorkflowEnvironment
+	named  map[string]string // names of the activities, if they are not those of Millwright's own kinds
+	begun  time.Time
+	script []deployment.Decision
+	// script of a rollout that runs beside the deployment's workflow; nil: there is one script
+	beside  []deployment.Decision
 	reads   []deployment.Input
 	besides []deployment.Input // inputs of the decisions of that rollout
 	looks   []time.Duration    // time of each decision
@@ -48,17 +49,18 @@ func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deployment
 func newWorldOf(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
 	w := &deploymentWorld{env: workflowstest.NewEnvironment(t), named: named, script: script, fails: map[string]error{}}
 	w.begun = w.env.Now()
-	w.env.OnActivity(w.name("DecideDeployment"), mock.Anything, mock.Anything).Return(func(_ context.Context, in deployment.Input) (deployment.Decision, error) {
-		defer w.lock()()
-		if w.beside != nil && in.WorkflowID != "" {
-			w.besides = append(w.besides, in)
-			return w.beside[0], nil
-		}
-		w.reads, w.looks = append(w.reads, in), append(w.looks, w.env.Now().Sub(w.begun).Round(time.Second))
-		d := w.script[0]
-		w.script = w.script[min(1, len(w.script)-1):]
-		return d, w.failure("DecideDeployment")
-	})
+	w.env.OnActivity(w.name("DecideDeployment"), mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in deployment.Input) (deployment.Decision, error) {
+			defer w.lock()()
+			if w.beside != nil && in.WorkflowID != "" {
+				w.besides = append(w.besides, in)
+				return w.beside[0], nil
+			}
+			w.reads, w.looks = append(w.reads, in), append(w.looks, w.env.Now().Sub(w.begun).Round(time.Second))
+			d := w.script[0]
+			w.script = w.script[min(1, len(w.script)-1):]
+			return d, w.failure("DecideDeployment")
+		})
 	w.timed = func(in kube.Read) { workflowstest.Timed(t, w.env, in) }
 	for name, answer := range map[string]any{
 		"FinalizeDeployment": writes[kube.Read](w, "FinalizeDeployment", "20"),
@@ -161,21 +163,36 @@ func conflicting() error {
 
 // moving is a step that changes the size of a set on the way to revision 7.
 func moving(why string) deployment.Decision {
-	return deployment.Decision{Pending: attention.Decision{Need: attention.Scale, Why: why}, Version: "4", Rollout: rollout.Decision{
-		Rolling: true, Revision: 7, Why: why, Resize: []rollout.Resize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}},
-	}}
+	return deployment.Decision{
+		Pending: attention.Decision{Need: attention.Scale, Why: why},
+		Version: "4",
+		Rollout: rollout.Decision{
+			Rolling:  true,
+			Revision: 7,
+			Why:      why,
+			Resize:   []rollout.Resize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}},
+		},
+	}
 }
 
 // awaiting is a rollout to revision 7 that has nothing to do.
 func awaiting(holdBy string) deployment.Decision {
-	return deployment.Decision{Pending: attention.Decision{Need: attention.Rollout, Why: "it waits"}, Version: "4", Rollout: rollout.Decision{
-		Rolling: true, Revision: 7, HoldBy: holdBy, Why: "it waits",
-	}}
+	return deployment.Decision{
+		Pending: attention.Decision{Need: attention.Rollout, Why: "it waits"},
+		Version: "4",
+		Rollout: rollout.Decision{
+			Rolling: true, Revision: 7, HoldBy: holdBy, Why: "it waits",
+		},
+	}
 }
 
 // complete is a deployment whose machines are all of revision 7.
 func complete() deployment.Decision {
-	return deployment.Decision{Pending: attention.Decision{Why: "all is there"}, Version: "4", Rollout: rollout.Decision{Revision: 7, Complete: true, Why: "all is there"}}
+	return deployment.Decision{
+		Pending: attention.Decision{Why: "all is there"},
+		Version: "4",
+		Rollout: rollout.Decision{Revision: 7, Complete: true, Why: "all is there"},
+	}
 }
 
 // gone is a deployment that does not exist any more.

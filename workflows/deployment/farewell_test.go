@@ -23,13 +23,15 @@ func attending(by string) run.Changed { return run.Changed{UID: workflowstest.Re
 // farewells records the workflows that a rollout signals at its end. Each signal takes a while.
 func (w *deploymentWorld) farewells(answer error) *[]string {
 	var told []string
-	w.env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, "", run.SignalChanged, mock.Anything).After(10 * time.Second).Return(
-		func(_, id, _, _ string, arg any) error {
-			defer w.lock()()
-			c := arg.(run.Changed)
-			told = append(told, id+" "+c.Ended+" "+c.Versions[kube.SetsResource])
-			return answer
-		})
+	w.env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, "", run.SignalChanged, mock.Anything).
+		After(10 * time.Second).
+		Return(
+			func(_, id, _, _ string, arg any) error {
+				defer w.lock()()
+				c := arg.(run.Changed)
+				told = append(told, id+" "+c.Ended+" "+c.Versions[kube.SetsResource])
+				return answer
+			})
 	return &told
 }
 
@@ -39,7 +41,10 @@ func TestRolloutTellsItsEndToWhoeverFollowsIt(t *testing.T) {
 		w := newDeploymentWorld(t, moving("grow"), awaiting(rollout.HeldByMachines))
 		w.answer(0)
 		told := w.farewells(nil)
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID)) }, time.Minute)
+		w.env.RegisterDelayedCallback(
+			func() { w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID)) },
+			time.Minute,
+		)
 		w.after(time.Hour, complete())
 		require.Equal(t, deployment.OutcomeCompleted, w.rollOut(t).Outcome)
 		require.Equal(t, []string{end + "31"}, *told, "once, and with what it wrote")
@@ -49,7 +54,10 @@ func TestRolloutTellsItsEndToWhoeverFollowsIt(t *testing.T) {
 		told := w.farewells(nil)
 		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, attending("other")) }, time.Minute)
 		w.after(2*time.Minute, complete())
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID)) }, 2*time.Minute+5*time.Second)
+		w.env.RegisterDelayedCallback(
+			func() { w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID)) },
+			2*time.Minute+5*time.Second,
+		)
 		w.rollOut(t)
 		require.Equal(t, []string{"other " + rolloutID + " ", end}, *told)
 	})
@@ -58,7 +66,10 @@ func TestRolloutTellsItsEndToWhoeverFollowsIt(t *testing.T) {
 		w.answer(0)
 		told := w.farewells(notOpen())
 		w.fails["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
-		w.env.ExecuteWorkflow(deployment.Rollout, deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7, Tell: deploymentID})
+		w.env.ExecuteWorkflow(
+			deployment.Rollout,
+			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7, Tell: deploymentID},
+		)
 		require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 		require.Equal(t, []string{end}, *told)
 	})
@@ -68,7 +79,10 @@ func TestRolloutTellsItsEndToWhoeverFollowsIt(t *testing.T) {
 			w.env.SetContinueAsNewSuggested(true)
 			w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID))
 		}, time.Minute)
-		w.env.ExecuteWorkflow(deployment.Rollout, deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+		w.env.ExecuteWorkflow(
+			deployment.Rollout,
+			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+		)
 		var next *workflow.ContinueAsNewError
 		require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 		var in deployment.RolloutInput

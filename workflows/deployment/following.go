@@ -12,9 +12,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// follow leaves the sets to a rollout that an earlier run of this workflow started. It forwards each signal to the rollout
-// until that reports its end, and decides nothing meanwhile. Requests are not forwarded: they are written on the deployment and
-// arrive as a change. If the rollout has ended already, follow returns at once.
+// follow leaves the sets to a rollout that an earlier run of this workflow started. It forwards each signal to the
+// rollout until that reports its end, and decides nothing meanwhile. Requests are not forwarded: they are written on
+// the deployment and arrive as a change. If the rollout has ended already, follow returns at once.
 func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment.Decision) error {
 	defer m.Disarm("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
@@ -39,8 +39,8 @@ func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment
 	}
 }
 
-// forwardSignal signals a rollout that something changed, and asks it to signal this workflow at its end. It reports whether
-// the rollout is open, also if the signal fails for another reason than that the rollout is not open.
+// forwardSignal signals a rollout that something changed, and asks it to signal this workflow at its end. It reports
+// whether the rollout is open, also if the signal fails for another reason than that the rollout is not open.
 func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
@@ -50,15 +50,21 @@ func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool 
 	return !errors.As(err, &absent)
 }
 
-// cancelFollowed cancels a rollout that is followed, and waits until it has written the hold and ended, as it would for a
-// rollout that this run started. A rollout that is terminated meanwhile sends no signal, so the wait ends after HoldWritten.
+// cancelFollowed cancels a rollout that is followed, and waits until it has written the hold and ended, as it would for
+// a rollout that this run started. A rollout that is terminated meanwhile sends no signal, so the wait ends after
+// HoldWritten.
 func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	if err := workflow.RequestCancelExternalWorkflow(ctx, id, "").Get(ctx, nil); err != nil {
 		return // it is not open
 	}
-	late := m.Timer(ctx, "cancel", "the rollout has written no hold: not waited for any longer", workflow.Now(ctx).Add(run.HoldWritten))
+	late := m.Timer(
+		ctx,
+		"cancel",
+		"the rollout has written no hold: not waited for any longer",
+		workflow.Now(ctx).Add(run.HoldWritten),
+	)
 	for m.Receive(); m.Ended != id && !late.IsReady(); m.Receive() {
 		if err := m.Awaken(ctx, late); err != nil {
 			return
@@ -67,8 +73,8 @@ func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
 	m.Disarm("cancel")
 }
 
-// followCheck fires one minute after the next known deadline, or a minute after an hour if there is none. A parent learns when
-// its child is terminated; a follower does not, so it has to check.
+// followCheck fires one minute after the next known deadline, or a minute after an hour if there is none. A parent
+// learns when its child is terminated; a follower does not, so it has to check.
 func (m *machineDeployment) followCheck(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {

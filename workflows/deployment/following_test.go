@@ -29,8 +29,8 @@ func named(d deployment.Decision) deployment.Decision {
 	return d
 }
 
-// orphanWorld has a rollout that an earlier run of the deployment's workflow started, and a new run. The rollout waits for
-// machines.
+// orphanWorld has a rollout that an earlier run of the deployment's workflow started, and a new run. The rollout waits
+// for machines.
 func orphanWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
 	w := newDeploymentWorld(t, script...)
 	w.answer(0)
@@ -50,11 +50,19 @@ type outcomes struct {
 func (w *deploymentWorld) runBoth(t *testing.T) (o outcomes) {
 	w.env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		start := func(id string, run, in any) workflow.ChildWorkflowFuture {
-			child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id, WaitForCancellation: true}), run, in)
+			child := workflow.ExecuteChildWorkflow(
+				workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id, WaitForCancellation: true}),
+				run,
+				in,
+			)
 			_ = child.GetChildWorkflowExecution().Get(ctx, nil)
 			return child
 		}
-		open := start(rolloutID, workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+		open := start(
+			rolloutID,
+			workflows.Rollout,
+			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+		)
 		o.deployment = start(deploymentID, workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref}).Get(ctx, nil)
 		if ended, err := workflow.AwaitWithTimeout(ctx, time.Second, open.IsReady); !ended {
 			return err
@@ -107,7 +115,12 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 			require.NoError(t, o.deployment)
 			require.Equal(t, workflows.OutcomeCompleted, o.rollout.Outcome)
 			require.Empty(t, w.log, "nothing is done beside the rollout")
-			require.Equal(t, []time.Duration{0, 5 * time.Minute}, w.looks, "nor is anything decided, until it says that it has ended")
+			require.Equal(
+				t,
+				[]time.Duration{0, 5 * time.Minute},
+				w.looks,
+				"nor is anything decided, until it says that it has ended",
+			)
 			require.Equal(t, "10", w.reads[1].Versions[kube.MachinesResource])
 			require.True(t, w.reads[1].Live, "the rollout wrote")
 			require.Equal(t, rolloutID, w.reads[1].Over, "the status may still name it")
@@ -123,7 +136,12 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 	w := orphanWorld(t, named(moving("grow")))
 	then := named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }))
-	w.signalDeployment(t, time.Minute, "9", w.goesOn(with(complete(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }), then, gone()))
+	w.signalDeployment(
+		t,
+		time.Minute,
+		"9",
+		w.goesOn(with(complete(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }), then, gone()),
+	)
 	o := w.runBoth(t)
 	require.Equal(t, workflows.OutcomeSuperseded, o.rollout.Outcome)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
@@ -142,7 +160,12 @@ func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
 	require.NoError(t, w.runBoth(t).deployment)
 	require.Len(t, s.Orders, 1)
 	require.Equal(t, paused, s.Orders[0].Order)
-	require.Equal(t, "12", w.besides[len(w.besides)-1].Versions[kube.DeploymentsResource], "the rollout sees what was written")
+	require.Equal(
+		t,
+		"12",
+		w.besides[len(w.besides)-1].Versions[kube.DeploymentsResource],
+		"the rollout sees what was written",
+	)
 }
 
 // Cancelling the deployment's workflow cancels its rollout, whichever run started it.
@@ -159,7 +182,8 @@ func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T
 	require.Empty(t, w.log)
 }
 
-// outside answers signals and cancellations of workflows that are not in the test: each answer once, the last one repeatedly.
+// outside answers signals and cancellations of workflows that are not in the test: each answer once, the last one
+// repeatedly.
 func (w *deploymentWorld) outside(answers ...error) *[]run.Changed {
 	var told []run.Changed
 	w.env.OnSignalExternalWorkflow(mock.Anything, rolloutID, "", run.SignalChanged, mock.Anything).Return(
@@ -185,7 +209,12 @@ func TestMachineDeploymentActsWhenTheRolloutOfItsStatusIsNotOpen(t *testing.T) {
 	told := w.outside(notOpen())
 	w.runDeployment(t)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
-	require.Equal(t, []run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{}, Tell: deploymentID}}, *told, "it is asked once")
+	require.Equal(
+		t,
+		[]run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{}, Tell: deploymentID}},
+		*told,
+		"it is asked once",
+	)
 	require.Equal(t, []time.Duration{0, 0, 0}, w.looks)
 	require.True(t, w.reads[1].Live)
 	require.Equal(t, rolloutID, w.reads[1].Over)
@@ -193,7 +222,12 @@ func TestMachineDeploymentActsWhenTheRolloutOfItsStatusIsNotOpen(t *testing.T) {
 
 // The deployment's own rollout has ended when its future is ready, whatever the status names.
 func TestMachineDeploymentAsksNobodyAboutARolloutOfItsOwn(t *testing.T) {
-	w := newDeploymentWorld(t, moving("grow"), named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })), gone())
+	w := newDeploymentWorld(
+		t,
+		moving("grow"),
+		named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
+		gone(),
+	)
 	w.answer(0)
 	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 		return workflows.RolloutResult{Outcome: workflows.OutcomeStopped}, nil
@@ -202,15 +236,19 @@ func TestMachineDeploymentAsksNobodyAboutARolloutOfItsOwn(t *testing.T) {
 	require.Equal(t, []string{"start " + rolloutID, "ChangeSets"}, w.log)
 }
 
-// No signal reports that a rollout was terminated. Work that is due without a change must not wait for the rollout for ever;
-// every other change comes with a signal, which cannot be forwarded then.
+// No signal reports that a rollout was terminated. Work that is due without a change must not wait for the rollout for
+// ever; every other change comes with a signal, which cannot be forwarded then.
 func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing.T) {
 	t.Run("by the clock", func(t *testing.T) {
 		w := newDeploymentWorld(t)
 		due := func(d *deployment.Decision) {
 			d.Rollout.Recheck, d.ReplaceHeldUntil = w.begun.Add(2*time.Hour), w.begun.Add(time.Hour)
 		}
-		w.script = []deployment.Decision{named(with(awaiting(rollout.HeldByStep), due)), named(awaiting(rollout.HeldByStep)), gone()}
+		w.script = []deployment.Decision{
+			named(with(awaiting(rollout.HeldByStep), due)),
+			named(awaiting(rollout.HeldByStep)),
+			gone(),
+		}
 		told := w.outside(nil, notOpen())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, 61 * time.Minute, 61 * time.Minute}, w.looks)

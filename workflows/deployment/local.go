@@ -9,8 +9,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter has the activities on the deployments and sets of one API, and the kinds of their workflows. Those of type run.Local may run as
-// local activities: run.Local says why these.
+// adapter has the activities on the deployments and sets of one API, and the kinds of their workflows. Those of type
+// run.Local may run as local activities: run.Local says why these.
 type adapter struct {
 	deployment, rollout run.Kind
 
@@ -18,12 +18,13 @@ type adapter struct {
 	report   run.Local[deployment.Report, string]
 	finalize run.Local[kube.Read, string]
 
-	// Writes of sets and nodes, if they are few: a resize changes nothing unless the set has the size that the decision saw,
-	// and marks of nodes are the same whichever worker writes them.
+	// Writes of sets and nodes, if they are few: a resize changes nothing unless the set has the size that the decision
+	// saw, and marks of nodes are the same whichever worker writes them.
 	changeSets  run.Local[deployment.SetChanges, kube.MinVersions]
 	changeNodes run.Local[deployment.NodeChanges, kube.MinVersions] // not set for an API whose deployments write no nodes
 
-	grant                run.Local[kube.Read, deployment.Granted] // not set for an API whose sets replace machines on their own
+	// not set for an API whose sets replace machines on their own
+	grant                run.Local[kube.Read, deployment.Granted]
 	create, rollBack     any
 	ask                  any // nil for an API without extensions that update machines in place
 	mark, changeMachines any // nil for an API whose deployments write no machines
@@ -33,21 +34,35 @@ type adapter struct {
 func ofMillwright() adapter {
 	a := new(deployment.Activities)
 	return adapter{
-		deployment: run.KindMachineDeployment, rollout: run.KindRollout,
-		decide: run.Twice(a.DecideDeployment), report: run.Twice(a.ReportDeployment), finalize: run.Twice(a.FinalizeDeployment),
-		changeSets: run.Twice(a.ChangeSets), changeNodes: run.Twice(a.ChangeNodes), grant: run.Twice(a.GrantReplacements),
-		create: a.CreateSet, rollBack: a.RollBackDeployment, mark: a.MarkMachines, changeMachines: a.ChangeMachines,
+		deployment:     run.KindMachineDeployment,
+		rollout:        run.KindRollout,
+		decide:         run.Twice(a.DecideDeployment),
+		report:         run.Twice(a.ReportDeployment),
+		finalize:       run.Twice(a.FinalizeDeployment),
+		changeSets:     run.Twice(a.ChangeSets),
+		changeNodes:    run.Twice(a.ChangeNodes),
+		grant:          run.Twice(a.GrantReplacements),
+		create:         a.CreateSet,
+		rollBack:       a.RollBackDeployment,
+		mark:           a.MarkMachines,
+		changeMachines: a.ChangeMachines,
 	}
 }
 
-// ofClusterAPI is for the deployments of cluster.x-k8s.io. Nodes and machines are left to Cluster API's own controllers and to the sets.
+// ofClusterAPI is for the deployments of cluster.x-k8s.io. Nodes and machines are left to Cluster API's own controllers
+// and to the sets.
 func ofClusterAPI() adapter {
 	a := new(capi.Activities)
 	return adapter{
-		deployment: run.KindClusterAPIDeployment, rollout: run.KindClusterAPIRollout,
-		decide: run.Twice(a.DecideClusterAPIDeployment), report: run.Twice(a.ReportClusterAPIDeployment), finalize: run.Twice(a.FinalizeClusterAPIDeployment),
-		changeSets: run.Twice(a.ChangeClusterAPISets), create: a.CreateClusterAPISet, rollBack: a.RollBackClusterAPIDeployment,
-		ask: a.AskExtension,
+		deployment: run.KindClusterAPIDeployment,
+		rollout:    run.KindClusterAPIRollout,
+		decide:     run.Twice(a.DecideClusterAPIDeployment),
+		report:     run.Twice(a.ReportClusterAPIDeployment),
+		finalize:   run.Twice(a.FinalizeClusterAPIDeployment),
+		changeSets: run.Twice(a.ChangeClusterAPISets),
+		create:     a.CreateClusterAPISet,
+		rollBack:   a.RollBackClusterAPIDeployment,
+		ask:        a.AskExtension,
 	}
 }
 

@@ -56,7 +56,12 @@ func TestARefusedWriteIsTriedAgainAfterAWhile(t *testing.T) {
 		run()
 		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.log, "the second one is taken")
 		require.Equal(t, []time.Duration{0, 10 * time.Second, 10 * time.Second}, w.looks)
-		require.Equal(t, []bool{false, true, false}, []bool{w.reads[0].Live, w.reads[1].Live, w.reads[2].Live}, "what was refused may look otherwise by now")
+		require.Equal(
+			t,
+			[]bool{false, true, false},
+			[]bool{w.reads[0].Live, w.reads[1].Live, w.reads[2].Live},
+			"what was refused may look otherwise by now",
+		)
 	})
 }
 
@@ -124,7 +129,10 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 // Node writes that have to be awaited also wait after a refusal, instead of being repeated at once.
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []deployment.Decision{with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Strip = nil, aTarget }), gone()}
+		w.script = []deployment.Decision{
+			with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Strip = nil, aTarget }),
+			gone(),
+		}
 		w.fails, w.both = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
 		require.Equal(t, []string{"ChangeNodes", "ChangeNodes", "ReportDeployment"}, w.log, "once as a local activity")
@@ -135,10 +143,18 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 // The nodes for the next update are not selected twice: the activity that selects them is not a local one.
 func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []deployment.Decision{with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, aTarget }), gone()}
+		w.script = []deployment.Decision{
+			with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, aTarget }),
+			gone(),
+		}
 		w.fails = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
 		run()
-		require.Equal(t, []string{"ChangeNodes", "ReportDeployment"}, w.log, "a local activity would have been followed by another one")
+		require.Equal(
+			t,
+			[]string{"ChangeNodes", "ReportDeployment"},
+			w.log,
+			"a local activity would have been followed by another one",
+		)
 	})
 }
 

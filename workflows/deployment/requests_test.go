@@ -27,7 +27,10 @@ func rollingOut() map[string]func(*deploymentWorld) {
 		},
 		"rollout": func(w *deploymentWorld) {
 			w.script = []deployment.Decision{awaiting(rollout.HeldByMachines)}
-			w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: workflowsrun.Input{Ref: workflowstest.Ref}, Revision: 7})
+			w.env.ExecuteWorkflow(
+				workflows.Rollout,
+				workflows.RolloutInput{Input: workflowsrun.Input{Ref: workflowstest.Ref}, Revision: 7},
+			)
 		},
 	}
 }
@@ -57,7 +60,15 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 		s.After(time.Minute, func() { s.Ask(pause) })
 		s.After(2*time.Minute, func() {
 			require.Equal(t, []any{"written"}, s.Answered, "it waits for nothing else")
-			s.Ask(workflowsrun.RequestInput{Command: "cancel", Reason: " bad\nimage ", Back: true, Revision: &back, UID: workflowstest.Ref.UID})
+			s.Ask(
+				workflowsrun.RequestInput{
+					Command:  "cancel",
+					Reason:   " bad\nimage ",
+					Back:     true,
+					Revision: &back,
+					UID:      workflowstest.Ref.UID,
+				},
+			)
 		})
 		s.After(3*time.Minute, func() {
 			s.Ask(workflowsrun.RequestInput{Command: "approve", Actor: "ann", Steps: 2})
@@ -65,20 +76,35 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 		})
 		run()
 		require.Len(t, s.Orders, 3)
-		require.Equal(t, activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused}, s.Orders[0])
+		require.Equal(
+			t,
+			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused},
+			s.Orders[0],
+		)
 		require.WithinDuration(t, w.begun.Add(time.Minute), s.Times[0], 0)
 		require.Equal(t, request.Order{
-			Command: request.Cancel, Actor: "somebody, in Temporal", Reason: "bad image", Revision: &back, Back: true, UID: workflowstest.Ref.UID,
+			Command:  request.Cancel,
+			Actor:    "somebody, in Temporal",
+			Reason:   "bad image",
+			Revision: &back,
+			Back:     true,
+			UID:      workflowstest.Ref.UID,
 		}, s.Orders[1].Order)
 		require.Equal(t, request.Order{Command: request.Approve, Actor: "ann", Steps: 2}, s.Orders[2].Order)
-		require.Equal(t, "12", w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource], "the next decision sees what was written")
+		require.Equal(
+			t,
+			"12",
+			w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource],
+			"the next decision sees what was written",
+		)
 		require.Empty(t, w.log, "nothing else was written")
 	})
 }
 
 func TestRolloutRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
 	for want, in := range map[string]any{
-		`there is no command "force": the commands are start, pause`:             workflowstest.Force("ann"), // a command for machines
+		// a command for machines
+		`there is no command "force": the commands are start, pause`:             workflowstest.Force("ann"),
 		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
 		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", Steps: 1},
 		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
@@ -112,7 +138,11 @@ func TestRolloutRequestBySignal(t *testing.T) {
 		s.After(3*time.Minute, func() { s.Signal(workflowstest.Force("ann")) })
 		run()
 		require.Len(t, s.Orders, 3)
-		require.Equal(t, activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused, Unheard: true}, s.Orders[0])
+		require.Equal(
+			t,
+			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused, Unheard: true},
+			s.Orders[0],
+		)
 		require.Contains(t, s.Orders[1].Order.Unread, "cannot unmarshal string")
 		require.Equal(t, request.Command("force"), s.Orders[2].Order.Command, "it is refused where people see it")
 		require.Equal(t, "12", w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource])
@@ -142,7 +172,16 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 			require.Equal(t, int64(7), result.Revision)
 			require.Equal(t, "12", result.Versions[kube.DeploymentsResource], "the deployment must see the hold")
 			require.Len(t, s.Orders, 1)
-			require.Equal(t, request.Order{Command: request.Cancel, Actor: "somebody, in Temporal", Reason: "its workflow was cancelled", Revision: new(int64(7))}, s.Orders[0].Order)
+			require.Equal(
+				t,
+				request.Order{
+					Command:  request.Cancel,
+					Actor:    "somebody, in Temporal",
+					Reason:   "its workflow was cancelled",
+					Revision: new(int64(7)),
+				},
+				s.Orders[0].Order,
+			)
 			require.Equal(t, workflowstest.Ref, s.Orders[0].Object)
 			require.True(t, s.Orders[0].Unheard)
 			require.Len(t, w.reads, 1, "it decides nothing more")
@@ -157,12 +196,17 @@ func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
 	s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is being deleted"}
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 	result := w.rollOut(t)
-	require.Equal(t, []string{workflows.OutcomeStopped, "deployment default/m-1 is being deleted"}, []string{result.Outcome, result.Why})
+	require.Equal(
+		t,
+		[]string{workflows.OutcomeStopped, "deployment default/m-1 is being deleted"},
+		[]string{result.Outcome, result.Why},
+	)
 }
 
 func TestRolloutThatIsCancelledWhenItsDeploymentIsGone(t *testing.T) {
 	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
-	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil))
+	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).
+		Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil))
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 	require.Equal(t, workflowsrun.OutcomeGone, w.rollOut(t).Outcome)
 }

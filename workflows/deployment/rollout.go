@@ -61,10 +61,10 @@ type rolled struct {
 	tally    tally
 }
 
-// Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. It is a child of the
-// deployment's workflow, and while it is open the only writer of the deployment's sets and status. Each step is decided from
-// the current facts, so that a run may be terminated at any moment: the deployment starts another rollout, which continues the
-// work.
+// Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. It is a child of
+// the deployment's workflow, and while it is open the only writer of the deployment's sets and status. Each step is
+// decided from the current facts, so that a run may be terminated at any moment: the deployment starts another rollout,
+// which continues the work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	return roll(ctx, ofMillwright(), in)
 }
@@ -90,8 +90,8 @@ func (r *rolled) Next() any {
 	return RolloutInput{Input: in, Revision: r.revision, Tally: r.tally, Tell: r.Tell}
 }
 
-// Settle signals the follower of this rollout that it ends now. A follower that asks for it at the last moment gets the signal,
-// too: nothing yields between the last receive and the return.
+// Settle signals the follower of this rollout that it ends now. A follower that asks for it at the last moment gets the
+// signal, too: nothing yields between the last receive and the return.
 func (r *rolled) Settle(ctx workflow.Context, again bool) {
 	r.awaitMarks(ctx)
 	if again {
@@ -168,11 +168,14 @@ func (r *rolled) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult
 	}
 }
 
-// over returns the outcome if there is nothing left to do for this revision; empty if there is. The deployment's workflow does
-// what comes after.
+// over returns the outcome if there is nothing left to do for this revision; empty if there is. The deployment's
+// workflow does what comes after.
 func (r *rolled) over(d deployment.Decision) string {
 	switch {
-	case d.Pending.Need == attention.Deletion, d.Rollout.Create != nil, d.Rollout.NoSet, d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision:
+	case d.Pending.Need == attention.Deletion,
+		d.Rollout.Create != nil,
+		d.Rollout.NoSet,
+		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision:
 		return OutcomeSuperseded
 	case d.Rollout.HoldBy == rollout.HeldBy:
 		return OutcomeCancelled

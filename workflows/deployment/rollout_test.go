@@ -33,14 +33,28 @@ func blocked(d deployment.Decision, reason string) deployment.Decision {
 func TestRolloutRollsUntilAllIsThere(t *testing.T) {
 	w := newDeploymentWorld(t, left(moving("one more"), 3, 0), left(awaiting(rollout.HeldByMachines), 3, 1))
 	w.answer(0)
-	w.after(time.Minute, left(moving("another one"), 1, 1), blocked(left(awaiting(rollout.HeldByMachines), 1, 2), "ResourceExhausted"))
+	w.after(
+		time.Minute,
+		left(moving("another one"), 1, 1),
+		blocked(left(awaiting(rollout.HeldByMachines), 1, 2), "ResourceExhausted"),
+	)
 	w.after(3*time.Minute, left(awaiting(rollout.HeldByStep), 1, 2))
 	w.after(3*time.Minute+30*time.Second, left(complete(), 0, 3))
 	result := w.rollOut(t)
 	require.Equal(t, workflows.RolloutResult{
-		Outcome: workflows.OutcomeCompleted, Why: "all is there", Revision: 7,
-		Replaced: 3, Machines: 3, Took: "3m30s", Slowest: "another one", SlowTook: "2m30s",
-		Waited:   []workflows.RolloutWait{{For: "ResourceExhausted", Took: "2m"}, {For: "Machines", Took: "1m"}, {For: "Step", Took: "30s"}},
+		Outcome:  workflows.OutcomeCompleted,
+		Why:      "all is there",
+		Revision: 7,
+		Replaced: 3,
+		Machines: 3,
+		Took:     "3m30s",
+		Slowest:  "another one",
+		SlowTook: "2m30s",
+		Waited: []workflows.RolloutWait{
+			{For: "ResourceExhausted", Took: "2m"},
+			{For: "Machines", Took: "1m"},
+			{For: "Step", Took: "30s"},
+		},
 		Versions: kube.MinVersions{kube.SetsResource: "31"},
 	}, result)
 	require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log)
@@ -64,7 +78,8 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	require.Len(t, w.reads, 2)
 }
 
-// Counts change several times a second while many machines roll: they are written once a second, and the last ones are written.
+// Counts change several times a second while many machines roll: they are written once a second, and the last ones are
+// written.
 func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	counts := with(awaiting(rollout.HeldByMachines), func(d *deployment.Decision) { d.Report = true })
 	calm := awaiting(rollout.HeldByMachines)
@@ -85,7 +100,11 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	written(2, 30*time.Second)
 	w.after(time.Minute, counts, calm)
 	written(3, time.Minute+300*time.Millisecond) // longer than ReportEach after the last report
-	w.after(time.Minute+400*time.Millisecond, with(complete(), func(d *deployment.Decision) { d.Report = true }), complete())
+	w.after(
+		time.Minute+400*time.Millisecond,
+		with(complete(), func(d *deployment.Decision) { d.Report = true }),
+		complete(),
+	)
 	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
 	require.Len(t, w.log, 4, "a complete rollout is reported at once")
 }
@@ -125,11 +144,15 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 
 // backTo is a decision to roll back to the template of a former set.
 func backTo(automatic bool) deployment.Decision {
-	d := deployment.Decision{Pending: attention.Decision{Need: attention.Scale, Why: "go back"}, Version: "4", Rollout: rollout.Decision{
-		Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
-			Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Why: "return to revision 6",
+	d := deployment.Decision{
+		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
+		Version: "4",
+		Rollout: rollout.Decision{
+			Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
+				Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Why: "return to revision 6",
+			},
 		},
-	}}
+	}
 	return d
 }
 
@@ -140,7 +163,11 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "return to revision 6"}, []string{result.Outcome, result.Why})
 	require.Equal(t, "34", result.Versions[kube.DeploymentsResource], "the deployment must see the template that returned")
 	require.Equal(t, []string{"RollBackDeployment"}, w.log)
-	require.Equal(t, deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *backTo(false).Rollout.Rollback}, w.orders[0])
+	require.Equal(
+		t,
+		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *backTo(false).Rollout.Rollback},
+		w.orders[0],
+	)
 }
 
 // recorded is the decision before a rollback: the failed machines are not on record yet.
@@ -158,7 +185,11 @@ func TestMachinesThatFailedAreOnRecordBeforeARollback(t *testing.T) {
 	require.Equal(t, &rollout.Progress{Revision: 7, Failed: []string{"m-1"}}, w.orders[0].(deployment.Report).Record)
 	require.Equal(t, workflowstest.Ref.UID, w.orders[0].(deployment.Report).Step.RolloutOf)
 	require.Equal(t, "21", w.reads[1].Versions[kube.DeploymentsResource], "it is decided again with the record in sight")
-	require.Equal(t, deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *backTo(true).Rollout.Rollback}, w.orders[1])
+	require.Equal(
+		t,
+		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *backTo(true).Rollout.Rollback},
+		w.orders[1],
+	)
 }
 
 func TestAutomaticRollbackThatIsNotWantedAnyMoreIsNotDone(t *testing.T) {
@@ -226,7 +257,11 @@ func TestRolloutThatFailsForGood(t *testing.T) {
 // A step of the rollout is recorded before the set sizes that follow from it are written.
 func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 	record := &rollout.Progress{Revision: 7, Step: 1}
-	w := newDeploymentWorld(t, with(moving("next stage"), func(d *deployment.Decision) { d.Rollout.Record, d.Report = record, true }), complete())
+	w := newDeploymentWorld(
+		t,
+		with(moving("next stage"), func(d *deployment.Decision) { d.Rollout.Record, d.Report = record, true }),
+		complete(),
+	)
 	w.answer(0)
 	w.rollOut(t)
 	require.Equal(t, []string{"ReportDeployment", "ChangeSets"}, w.log, "and it reports once")
@@ -239,7 +274,11 @@ func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 }
 
 func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
-	w := newDeploymentWorld(t, with(moving("next stage"), func(d *deployment.Decision) { d.Rollout.Record = &rollout.Progress{Revision: 7} }), complete())
+	w := newDeploymentWorld(
+		t,
+		with(moving("next stage"), func(d *deployment.Decision) { d.Rollout.Record = &rollout.Progress{Revision: 7} }),
+		complete(),
+	)
 	w.answer(0)
 	w.fails["ReportDeployment"] = conflicting()
 	w.rollOut(t)
@@ -252,7 +291,12 @@ func TestRolloutLooksAgainWhenTheTimeHasCome(t *testing.T) {
 	at := func(d time.Duration) deployment.Decision {
 		return with(awaiting(rollout.HeldByStep), func(a *deployment.Decision) { a.Rollout.Recheck = w.begun.Add(d) })
 	}
-	w.script = []deployment.Decision{at(time.Minute), at(3 * time.Minute), at(time.Minute), awaiting(rollout.HeldByMachines)}
+	w.script = []deployment.Decision{
+		at(time.Minute),
+		at(3 * time.Minute),
+		at(time.Minute),
+		awaiting(rollout.HeldByMachines),
+	}
 	w.after(time.Hour, complete())
 	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
 	require.Equal(t, []time.Duration{0, time.Minute, 3 * time.Minute, 3*time.Minute + time.Second, time.Hour}, w.looks,
@@ -271,7 +315,11 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 	var in workflows.RolloutInput
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
-	require.Equal(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{kube.SetsResource: "31"}, Continued: true}, in.Input)
+	require.Equal(
+		t,
+		run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{kube.SetsResource: "31"}, Continued: true},
+		in.Input,
+	)
 	require.Equal(t, int64(7), in.Revision)
 
 	later := newDeploymentWorld(t, left(complete(), 0, 3))
@@ -280,8 +328,16 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 	var result workflows.RolloutResult
 	require.NoError(t, later.env.GetWorkflowResult(&result))
 	require.Equal(t, workflows.RolloutResult{
-		Outcome: workflows.OutcomeCompleted, Why: "all is there", Revision: 7, Replaced: 3, Machines: 3, Took: "2m",
-		Slowest: "one more", SlowTook: "2m", Waited: []workflows.RolloutWait{{For: "Machines", Took: "2m"}}, Versions: in.Versions,
+		Outcome:  workflows.OutcomeCompleted,
+		Why:      "all is there",
+		Revision: 7,
+		Replaced: 3,
+		Machines: 3,
+		Took:     "2m",
+		Slowest:  "one more",
+		SlowTook: "2m",
+		Waited:   []workflows.RolloutWait{{For: "Machines", Took: "2m"}},
+		Versions: in.Versions,
 	}, result)
 	require.False(t, later.reads[0].Live, "the versions are complete")
 }
@@ -294,7 +350,13 @@ func TestRolloutPutsTheFinalizerOnBeforeItReturns(t *testing.T) {
 }
 
 func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
-	w := newDeploymentWorld(t, deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{Revision: 7, HoldBy: rollout.HeldByFault, Why: "hold"}})
+	w := newDeploymentWorld(
+		t,
+		deployment.Decision{
+			Pending: attention.Decision{Need: attention.Scale},
+			Rollout: rollout.Decision{Revision: 7, HoldBy: rollout.HeldByFault, Why: "hold"},
+		},
+	)
 	w.show()
 	w.after(time.Minute, gone())
 	w.rollOut(t)

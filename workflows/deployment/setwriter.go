@@ -15,19 +15,21 @@ import (
 	"millwright/workflows/run"
 )
 
-// setWriter is what the workflows of a deployment and of its rollout share. While a rollout is open, only the rollout writes
-// the deployment's sets and status; at all other times only the deployment's workflow does.
+// setWriter is what the workflows of a deployment and of its rollout share. While a rollout is open, only the rollout
+// writes the deployment's sets and status; at all other times only the deployment's workflow does.
 type setWriter struct {
 	*run.Object
 	adapter
-	names      string          // workflow ID that the status must name; empty: any
-	over       string          // ID of a rollout that has ended though the status may still name it; empty: none
-	each       time.Duration   // least time between two reports of counts and conditions; zero: each change is reported at once
+	names string // workflow ID that the status must name; empty: any
+	over  string // ID of a rollout that has ended though the status may still name it; empty: none
+	// least time between two reports of counts and conditions; zero: each change is reported at once
+	each       time.Duration
 	reported   time.Time       // when the status was written last
 	step       string          // that the status shows since then; empty: none, or not written by this run
 	marking    workflow.Future // marks that are being written on nodes; nil: none
 	marksAgain time.Time       // when marks that could not be written are tried again
-	noSet      string          // why the API server refused the set of the current template; empty: not refused, or no set is needed
+	// why the API server refused the set of the current template; empty: not refused, or no set is needed
+	noSet string
 }
 
 // Decide asks an activity what is next for the sets.
@@ -98,8 +100,8 @@ func (w *setWriter) unreported(d deployment.Decision) bool {
 	return d.Report || waits && w.step != "" && w.step != w.Shown.Name
 }
 
-// reportAt is the earliest time for a status write in which only counts and conditions change. A complete rollout is reported
-// at once.
+// reportAt is the earliest time for a status write in which only counts and conditions change. A complete rollout is
+// reported at once.
 func (w *setWriter) reportAt(d deployment.Decision) time.Time {
 	if d.Rollout.Complete || w.reported.IsZero() {
 		return time.Time{}
@@ -136,15 +138,24 @@ func (w *setWriter) rollBack(ctx workflow.Context, d deployment.Decision) error 
 	return err
 }
 
-// carryOut does what a decision lists: marks of machines alone, a new set alone, or else all other writes concurrently. Writes at
-// nodes delay the others by at most seven seconds: a local attempt and the time of run.Soon.
+// carryOut does what a decision lists: marks of machines alone, a new set alone, or else all other writes concurrently.
+// Writes at nodes delay the others by at most seven seconds: a local attempt and the time of run.Soon.
 func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := setChanges(d.Rollout)
 	switch {
 	case d.Rollout.Trigger != nil || len(d.Rollout.Mark)+len(d.Rollout.Unmark) > 0:
-		marks := deployment.Marks{Deployment: w.Ref, Version: d.Version, Trigger: d.Rollout.Trigger, Mark: d.Rollout.Mark, Unmark: d.Rollout.Unmark}
-		return true, w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.mark, marks).Get)
+		marks := deployment.Marks{
+			Deployment: w.Ref,
+			Version:    d.Version,
+			Trigger:    d.Rollout.Trigger,
+			Mark:       d.Rollout.Mark,
+			Unmark:     d.Rollout.Unmark,
+		}
+		return true, w.await(
+			ctx,
+			workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.mark, marks).Get,
+		)
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, Creation: *d.Rollout.Create}
 		err := w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), w.create, creation).Get)
@@ -158,13 +169,28 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{
-			Deployment: w.Ref, Release: d.Rollout.Release, Adopt: d.Rollout.Adopt, Open: d.Rollout.Open, Close: d.Rollout.Close, Revise: d.Rollout.Revise, Sync: d.Rollout.Sync, Resize: d.Rollout.Resize, Delete: d.Rollout.Delete,
+			Deployment: w.Ref,
+			Release:    d.Rollout.Release,
+			Adopt:      d.Rollout.Adopt,
+			Open:       d.Rollout.Open,
+			Close:      d.Rollout.Close,
+			Revise:     d.Rollout.Revise,
+			Sync:       d.Rollout.Sync,
+			Resize:     d.Rollout.Resize,
+			Delete:     d.Rollout.Delete,
 		}
 		started = append(started, w.changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
 	}
 	if len(d.Rollout.Move)+len(d.Rollout.Accept) > 0 {
 		machines := deployment.MachineChanges{Deployment: w.Ref, Move: d.Rollout.Move, Accept: d.Rollout.Accept}
-		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Move)+len(d.Rollout.Accept)), w.changeMachines, machines).Get)
+		started = append(
+			started,
+			workflow.ExecuteActivity(
+				run.Batch(ctx, why, len(d.Rollout.Move)+len(d.Rollout.Accept)),
+				w.changeMachines,
+				machines,
+			).Get,
+		)
 	}
 	err = w.await(ctx, started...)
 	if failed := timeoutAsRefused(w.await(ctx, atNodes...)); err == nil {
@@ -188,11 +214,12 @@ func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, e
 // takesLong reports whether the writes of a decision may take longer than a local attempt.
 func (w *setWriter) takesLong(d rollout.Decision) bool {
 	_, atNode := w.nodeChanges(d)
-	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites || len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept)+len(d.Ask) > 0
+	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites ||
+		len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept)+len(d.Ask) > 0
 }
 
-// setChanges is the number of sets that a decision changes. A new revision of one set is not counted: it is written together
-// with them.
+// setChanges is the number of sets that a decision changes. A new revision of one set is not counted: it is written
+// together with them.
 func setChanges(d rollout.Decision) int {
 	return len(d.Release) + len(d.Adopt) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
 }
@@ -216,15 +243,33 @@ func setTable(p deployment.Picture) string {
 	rows := [][]string{{"REVISION", "SET", "WANTED", "MACHINES", "AVAILABLE", "TERMINATING", "CURRENT"}}
 	for _, s := range p.Sets {
 		rows = append(rows, []string{
-			fmt.Sprint(s.Revision), s.Name, fmt.Sprint(s.Replicas), fmt.Sprint(s.Machines), fmt.Sprint(s.Available), fmt.Sprint(s.Deleting), phrase.If(s.Current, "yes"),
+			fmt.Sprint(s.Revision),
+			s.Name,
+			fmt.Sprint(s.Replicas),
+			fmt.Sprint(s.Machines),
+			fmt.Sprint(s.Available),
+			fmt.Sprint(s.Deleting),
+			phrase.If(s.Current, "yes"),
 		})
 	}
-	return fmt.Sprintf("%d of %d up to date, %d available; %d of former templates left\n\n", p.Counts.Updated, p.Wanted, p.Counts.Available, p.Old) + run.Table(rows)
+	return fmt.Sprintf(
+		"%d of %d up to date, %d available; %d of former templates left\n\n",
+		p.Counts.Updated,
+		p.Wanted,
+		p.Counts.Available,
+		p.Old,
+	) +
+		run.Table(rows)
 }
 
 // rolling returns the step of a rollout, open or not yet started.
 func rolling(d deployment.Decision) run.Step {
-	s := run.Step{Name: vocabulary.StepRoll, Why: d.Rollout.Why, Table: setTable(d.Picture), BlockedBy: run.Reasons(d.Picture.Blocked)}
+	s := run.Step{
+		Name:      vocabulary.StepRoll,
+		Why:       d.Rollout.Why,
+		Table:     setTable(d.Picture),
+		BlockedBy: run.Reasons(d.Picture.Blocked),
+	}
 	switch {
 	case d.Rollout.Acts():
 	case d.Rollout.HoldBy == rollout.HeldByFault:
@@ -247,8 +292,8 @@ func rolling(d deployment.Decision) run.Step {
 	return s
 }
 
-// resting returns what a deployment or rollout waits for besides signals: the end of writes at nodes, and the times at which
-// something is due although nothing changes.
+// resting returns what a deployment or rollout waits for besides signals: the end of writes at nodes, and the times at
+// which something is due although nothing changes.
 func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (futures []workflow.Future) {
 	switch {
 	case w.marking != nil:

@@ -30,7 +30,11 @@ func TestNodesSetsAndMachinesAreChangedSideBySide(t *testing.T) {
 	w.rollOut(t)
 	require.ElementsMatch(t, []string{"ChangeNodes", "ChangeSets", "ChangeMachines"}, w.log)
 	require.Equal(t, []time.Duration{0, 10 * time.Second}, w.looks)
-	require.Equal(t, kube.MinVersions{kube.SetsResource: "31", kube.MachinesResource: "32", kube.NodesResource: "33"}, w.reads[1].Versions)
+	require.Equal(
+		t,
+		kube.MinVersions{kube.SetsResource: "31", kube.MachinesResource: "32", kube.NodesResource: "33"},
+		w.reads[1].Versions,
+	)
 }
 
 func TestAllWritesAreAwaitedWhateverBecomesOfOne(t *testing.T) {
@@ -79,7 +83,11 @@ func TestWhoCarriesOutWhat(t *testing.T) {
 		{"unguard", rollout.Decision{Unguard: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Unguard: aTarget}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentWorld(t, deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Version: "4", Rollout: row.d}, gone())
+			w := newDeploymentWorld(
+				t,
+				deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Version: "4", Rollout: row.d},
+				gone(),
+			)
 			w.answer(0)
 			w.rollOut(t)
 			require.Equal(t, []any{row.order}, w.orders)
@@ -88,10 +96,19 @@ func TestWhoCarriesOutWhat(t *testing.T) {
 }
 
 func TestReplacementsAreGrantedWhileARolloutIsOpen(t *testing.T) {
-	w := newDeploymentWorld(t, with(moving("grow"), func(d *deployment.Decision) { d.Replace, d.Report = true, true }), complete())
+	w := newDeploymentWorld(
+		t,
+		with(moving("grow"), func(d *deployment.Decision) { d.Replace, d.Report = true, true }),
+		complete(),
+	)
 	w.answer(0)
 	w.rollOut(t)
-	require.Equal(t, []string{"ChangeSets", "GrantReplacements"}, w.log, "what was granted is looked at before it is reported")
+	require.Equal(
+		t,
+		[]string{"ChangeSets", "GrantReplacements"},
+		w.log,
+		"what was granted is looked at before it is reported",
+	)
 }
 
 func TestHeldReplacementsAreLookedAtAgainDuringARollout(t *testing.T) {
@@ -147,8 +164,13 @@ func TestWhatARolloutShows(t *testing.T) {
 
 // The status is written because it is late, and says what the deployment waits for.
 func TestALateStatusSaysWhatIsWaitedFor(t *testing.T) {
-	pending := attention.Decision{Need: attention.Scale, Why: "status is out of date", Waits: "1 machine is being replaced: m-1"}
-	w := newDeploymentWorld(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending}) // reported once, then waits
+	pending := attention.Decision{
+		Need:  attention.Scale,
+		Why:   "status is out of date",
+		Waits: "1 machine is being replaced: m-1",
+	}
+	// reported once, then waits
+	w := newDeploymentWorld(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending})
 	w.after(10*time.Second, gone())
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 	require.NoError(t, w.env.GetWorkflowError())
@@ -178,7 +200,11 @@ func TestWhatADeploymentShows(t *testing.T) {
 			w.after(10*time.Second, gone())
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 			require.NoError(t, w.env.GetWorkflowError())
-			require.Equal(t, []any{row.stage, row.blockedBy, row.stuck}, []any{w.shown["Step"], w.shown["BlockedBy"], w.shown["Stuck"]})
+			require.Equal(
+				t,
+				[]any{row.stage, row.blockedBy, row.stuck},
+				[]any{w.shown["Step"], w.shown["BlockedBy"], w.shown["Stuck"]},
+			)
 		})
 	}
 }

@@ -39,8 +39,8 @@ type Result struct {
 	Accepted   int      // evictions and deletions that the API server accepted
 	LeftBehind []string // pods that were still on the node, as namespace/name
 
-	// Versions are the lowest versions that show what the drain wrote. The machine's next decision reads from caches that have reached them;
-	// empty: it reads from the API server.
+	// Versions are the lowest versions that show what the drain wrote. The machine's next decision reads from caches that
+	// have reached them; empty: it reads from the API server.
 	Versions kube.MinVersions `json:",omitempty"`
 }
 
@@ -66,21 +66,30 @@ func (d *nodeDrain) Next() any {
 	return in
 }
 
-// Drain empties the node of a machine that is being deleted, preserved or updated in place. It evicts the pods until the
-// deadline, or deletes them in order if the cluster cannot evict, then deletes them with their own grace periods, then without.
-// The details, the search attributes, the machine's condition Drained and its events show the state of the node. It is a child of
-// the machine's workflow and ends with it.
+// Drain empties the node of a machine that is being deleted, preserved or updated in place. It evicts the pods until
+// the deadline, or deletes them in order if the cluster cannot evict, then deletes them with their own grace periods,
+// then without. The details, the search attributes, the machine's condition Drained and its events show the state of
+// the node. It is a child of the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
 	return empty(ctx, run.KindDrain, ofMillwright(), in)
 }
 
 func empty(ctx workflow.Context, kind run.Kind, a adapter, in Input) (Result, error) {
-	d := &nodeDrain{Object: run.NewObject(ctx, kind, run.Input{Ref: in.Ref, Versions: in.Versions}), adapter: a, Input: in, kind: kind}
+	d := &nodeDrain{
+		Object:  run.NewObject(ctx, kind, run.Input{Ref: in.Ref, Versions: in.Versions}),
+		adapter: a,
+		Input:   in,
+		kind:    kind,
+	}
 	if in.Seen != nil {
 		d.seen = *in.Seen
 	}
-	if err := workflow.SetQueryHandlerWithOptions(ctx, QueryPods, func() (drain.Picture, error) { return d.seen.Picture, nil },
-		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"}); err != nil {
+	if err := workflow.SetQueryHandlerWithOptions(
+		ctx,
+		QueryPods,
+		func() (drain.Picture, error) { return d.seen.Picture, nil },
+		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"},
+	); err != nil {
 		return Result{}, err
 	}
 	result, err := run.Loop(ctx, d)
@@ -146,13 +155,14 @@ func (d *nodeDrain) phase() string {
 	return d.last.Phase
 }
 
-// hold waits while a person holds the drain, and reports whether it did. The node of a machine that is being deleted stays
-// cordoned.
+// hold waits while a person holds the drain, and reports whether it did. The node of a machine that is being deleted
+// stays cordoned.
 func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Hold == "" && !d.Held {
 		return false, nil
 	}
-	if next.Hold == "" { // the deadline may have passed meanwhile: the pods are read first, and the status then says again what blocks them
+	if next.Hold == "" {
+		// the deadline may have passed meanwhile: the pods are read first, and the status then says again what blocks them
 		d.seen.Outcome, d.seen.Blockers = "", nil
 		d.show(ctx, next)
 		report := d.report(ctx, vocabulary.ReasonDraining, next.Why)
@@ -161,7 +171,15 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 		d.Held = err != nil
 		return true, err
 	}
-	s := run.Step{Name: vocabulary.StepHeld, Why: "held" + phrase.By(next.Hold), Table: table(d.seen.Picture, workflow.Now(ctx)), Phase: d.phase(), Node: d.NodeName, BlockedBy: []string{vocabulary.BlockedHold}, Stuck: true}
+	s := run.Step{
+		Name:      vocabulary.StepHeld,
+		Why:       "held" + phrase.By(next.Hold),
+		Table:     table(d.seen.Picture, workflow.Now(ctx)),
+		Phase:     d.phase(),
+		Node:      d.NodeName,
+		BlockedBy: []string{vocabulary.BlockedHold},
+		Stuck:     true,
+	}
 	d.Show(ctx, s)
 	if !d.Held {
 		report := d.report(ctx, vocabulary.ReasonBlocked, s.Why)
@@ -190,7 +208,11 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 		return false, nil
 	}
 	if d.begun == next.Step.Means { // it was written, and the API server drops the field
-		return false, temporal.NewNonRetryableApplicationError("the API server does not keep status.deletion: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
+		return false, temporal.NewNonRetryableApplicationError(
+			"the API server does not keep status.deletion: the CRDs of this version are not installed",
+			kube.TypeOldCRDs,
+			nil,
+		)
 	}
 	d.show(ctx, next)
 	reason := vocabulary.ReasonDraining
@@ -200,7 +222,11 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	report := d.report(ctx, reason, next.Why)
 	d.record(&report, string(next.Step.Means), "", nil)
 	if next.Step.Means != drain.Evict {
-		report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonDrainForced, Message: "node " + d.NodeName + ": " + next.Why}
+		report.Event = &kube.Event{
+			Warning: true,
+			Reason:  vocabulary.ReasonDrainForced,
+			Message: "node " + d.NodeName + ": " + next.Why,
+		}
 		if next.Step.Means == drain.DeleteInOrder {
 			report.Event.Reason = vocabulary.ReasonCannotEvict
 		}
@@ -212,16 +238,23 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	return true, nil
 }
 
-// evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision is
-// needed.
+// evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision
+// is needed.
 func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.show(ctx, next)
 	hurry := d.seen.Outcome != "" && next.Retry != d.Retry
 	d.Retry = next.Retry
 	in := activities.Eviction{
-		Hurry: hurry, Started: next.Started,
-		Machine: d.Object.Ref, NodeName: d.NodeName, Means: next.Step.Means, Until: next.Step.Until, Shown: d.seen.Blockers, Known: d.seen.Picture.Rows,
-		Gone: d.seen.Picture.Counts.Gone, Departed: d.seen.Departed,
+		Hurry:    hurry,
+		Started:  next.Started,
+		Machine:  d.Object.Ref,
+		NodeName: d.NodeName,
+		Means:    next.Step.Means,
+		Until:    next.Step.Until,
+		Shown:    d.seen.Blockers,
+		Known:    d.seen.Picture.Rows,
+		Gone:     d.seen.Picture.Counts.Gone,
+		Departed: d.seen.Departed,
 	}
 	var seen activities.Evicted
 	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, d.adapter.evict, in, &seen, func() (bool, error) {
@@ -247,7 +280,8 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 		return nil
 	}
 	d.show(ctx, next)
-	reason, event := vocabulary.ReasonDraining, kube.Event{Reason: vocabulary.ReasonDrainMoves, Message: "node " + d.NodeName + ": " + seen.Picture.Why}
+	reason := vocabulary.ReasonDraining
+	event := kube.Event{Reason: vocabulary.ReasonDrainMoves, Message: "node " + d.NodeName + ": " + seen.Picture.Why}
 	if len(seen.Blockers) > 0 {
 		reason = vocabulary.ReasonBlocked
 		event.Warning, event.Reason = true, vocabulary.ReasonDrainBlocked
@@ -266,15 +300,21 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 	return err
 }
 
-// mostNames is how many blockers the search attribute names. Source: a value may have 2 KiB in Temporal, and a budget's name
-// and namespace up to 317 bytes.
+// mostNames is how many blockers the search attribute names. Source: a value may have 2 KiB in Temporal, and a budget's
+// name and namespace up to 317 bytes.
 const mostNames = 5
 
 // mostCauses is how many causes the sentence about the machine names. Source: what fits on a screen of 80 columns.
 const mostCauses = 2
 
 func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
-	s := run.Step{Name: stepName(next.Step.Means), Why: next.Why, Phase: d.phase(), Node: d.NodeName, Deadline: next.Step.Until}
+	s := run.Step{
+		Name:     stepName(next.Step.Means),
+		Why:      next.Why,
+		Phase:    d.phase(),
+		Node:     d.NodeName,
+		Deadline: next.Step.Until,
+	}
 	if p := d.seen.Picture; p.Why != "" {
 		s.Why, s.Table = p.Why+"; "+next.Why, table(p, workflow.Now(ctx))
 	}
@@ -329,10 +369,21 @@ func table(p drain.Picture, now time.Time) string {
 	}
 	rows := [][]string{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
 	for _, r := range p.Rows {
-		rows = append(rows, []string{r.Pod, r.State, clock(r.Since, now), strconv.Itoa(r.Attempts), r.BlockedBy, clock(r.Next, now)})
+		rows = append(
+			rows,
+			[]string{r.Pod, r.State, clock(r.Since, now), strconv.Itoa(r.Attempts), r.BlockedBy, clock(r.Next, now)},
+		)
 	}
 	c := p.Counts
-	return run.Table(rows) + fmt.Sprintf("\n\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay", c.Gone, c.Terminating, c.Blocked, c.Waiting, c.Skipped)
+	return run.Table(rows) +
+		fmt.Sprintf(
+			"\n\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay",
+			c.Gone,
+			c.Terminating,
+			c.Blocked,
+			c.Waiting,
+			c.Skipped,
+		)
 }
 
 func clock(t, now time.Time) string { return phrase.If(!t.IsZero(), "%s", phrase.Clock(t, now)) }
@@ -343,7 +394,11 @@ func (d *nodeDrain) report(ctx workflow.Context, reason, message string) machine
 		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
 	if d.Purpose == "" {
-		report.Operation = &machine.LastOperation{Type: vocabulary.OperationDelete, State: vocabulary.StateProcessing, Description: initiated}
+		report.Operation = &machine.LastOperation{
+			Type:        vocabulary.OperationDelete,
+			State:       vocabulary.StateProcessing,
+			Description: initiated,
+		}
 		if d.failing(reason) {
 			report.Operation.State, report.Operation.Description = vocabulary.StateFailed, message
 		}
@@ -354,11 +409,12 @@ func (d *nodeDrain) report(ctx workflow.Context, reason, message string) machine
 // initiated is the description of a deletion whose drain is under way, in MCM's words.
 const initiated = "Initiate node drain"
 
-// failing reports whether lastOperation shows the drain as failed, as MCM does while it tries again: somebody has to change what
-// blocks it, or its deadline has passed and pods are left.
+// failing reports whether lastOperation shows the drain as failed, as MCM does while it tries again: somebody has to
+// change what blocks it, or its deadline has passed and pods are left.
 func (d *nodeDrain) failing(reason string) bool {
 	bad := func(b drain.Blocker) bool { return b.Bad || reason == vocabulary.ReasonForcing }
-	return (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) && slices.ContainsFunc(d.seen.Blockers, bad)
+	return (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) &&
+		slices.ContainsFunc(d.seen.Blockers, bad)
 }
 
 // record adds the progress of the drain to a report.
@@ -390,7 +446,11 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, err
 	report := d.report(ctx, outcome, result.Why)
 	report.Conditions[0].True = true
 	d.record(&report, "", outcome, result.LeftBehind)
-	report.Event = &kube.Event{Warning: outcome == vocabulary.DrainForced, Reason: "Drain" + outcome, Message: "node " + d.NodeName + ": " + result.Why}
+	report.Event = &kube.Event{
+		Warning: outcome == vocabulary.DrainForced,
+		Reason:  "Drain" + outcome,
+		Message: "node " + d.NodeName + ": " + result.Why,
+	}
 	if outcome == vocabulary.DrainDrained {
 		report.Event.Reason = vocabulary.DrainDrained
 	}

@@ -22,7 +22,16 @@ func TestDrainThatNothingBlocks(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 7})
 	result := e.Run(t)
-	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 7, Versions: kube.MinVersions{"machines": "9"}}, result)
+	require.Equal(
+		t,
+		workflows.Result{
+			Outcome:  vocabulary.DrainDrained,
+			Why:      "all pods are gone",
+			Accepted: 7,
+			Versions: kube.MinVersions{"machines": "9"},
+		},
+		result,
+	)
 	require.Equal(t, drain.Evict, e.Asked[0].Means)
 	require.WithinDuration(t, e.Ladder.Started.Add(time.Hour), e.Asked[0].Until, 0)
 	conditions, events := e.Reported()
@@ -50,13 +59,18 @@ func TestTheLadderIsClimbedByDeadlines(t *testing.T) {
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
 }
 
-// Where the cluster cannot evict, the drain says so once. It is no force until its deadline, and what it waits for is no failure.
+// Where the cluster cannot evict, the drain says so once. It is no force until its deadline, and what it waits for is
+// no failure.
 func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Ladder.NoEviction = "the API server does not serve policy/v1"
 	work := []drain.Blocker{{Kind: drain.BlockedByWork, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
 	e.Answer(
-		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: work, Picture: drain.Picture{Why: "waits for shop/job to complete"}},
+		activities.Evicted{
+			Outcome:  activities.OutcomeChanged,
+			Blockers: work,
+			Picture:  drain.Picture{Why: "waits for shop/job to complete"},
+		},
 		activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "1 pod left"}},
 		activities.Evicted{Outcome: activities.OutcomeDeadline, Left: []string{"shop/web"}},
 		activities.Evicted{Outcome: activities.OutcomeEmpty},
@@ -130,7 +144,10 @@ func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 		return true
 	})).Return(nil)
 	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: e.Env.Now().Add(2 * time.Minute)}
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{volume}}, activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.Answer(
+		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{volume}},
+		activities.Evicted{Outcome: activities.OutcomeEmpty},
+	)
 	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
 	require.Equal(t, []bool{true, false}, slices.Compact(stuck))
 }
@@ -166,7 +183,8 @@ func TestForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
 	require.Equal(t, drain.Kill, e.Asked[1].Means)
 }
 
-// The machine changes between the decision and the record of the means: the next decision reads it, and records the means again.
+// The machine changes between the decision and the record of the means: the next decision reads it, and records the
+// means again.
 func TestADrainWhoseRecordMeetsAChangeGoesOn(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Failing = times(2, kube.Conflict(workflowstest.Ref))
@@ -202,7 +220,10 @@ func TestWhatWasNotWrittenIsSaidAgain(t *testing.T) {
 	})
 	t.Run("what blocks", func(t *testing.T) {
 		e := workflowstest.NewDrainWorld(t)
-		blocked := activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{{Kind: "PodDisruptionBudget", Name: "a/b"}}}
+		blocked := activities.Evicted{
+			Outcome:  activities.OutcomeChanged,
+			Blockers: []drain.Blocker{{Kind: "PodDisruptionBudget", Name: "a/b"}},
+		}
 		e.Answer(blocked)
 		e.Answer(blocked)
 		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
@@ -261,7 +282,8 @@ func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }
 
-// The status said last that the drain was resumed. So the next eviction tells of everything that blocks, also of what was told before the hold.
+// The status said last that the drain was resumed. So the next eviction tells of everything that blocks, also of what
+// was told before the hold.
 func TestAResumedDrainSaysAgainWhatBlocksIt(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	budget := activities.Evicted{
@@ -304,8 +326,8 @@ func TestRetryAsksEverybodyAgain(t *testing.T) {
 	require.Equal(t, []bool{false, false, true}, []bool{e.Asked[0].Hurry, e.Asked[1].Hurry, e.Asked[2].Hurry})
 }
 
-// lastOperation is Failed, as in MCM, where somebody has to change what blocks the drain, and where its deadline has passed and
-// pods are left; it is Processing again when the drain moves.
+// lastOperation is Failed, as in MCM, where somebody has to change what blocks the drain, and where its deadline has
+// passed and pods are left; it is Processing again when the drain moves.
 func TestADrainThatIsStuckHasFailed(t *testing.T) {
 	blocked := func(bad bool) activities.Evicted {
 		return activities.Evicted{
@@ -313,7 +335,9 @@ func TestADrainThatIsStuckHasFailed(t *testing.T) {
 			Blockers: []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Bad: bad}},
 		}
 	}
-	moves, late, empty := activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "moves"}}, blocked(false), activities.Evicted{Outcome: activities.OutcomeEmpty}
+	moves := activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "moves"}}
+	late := blocked(false)
+	empty := activities.Evicted{Outcome: activities.OutcomeEmpty}
 	late.Outcome = activities.OutcomeDeadline
 	for name, row := range map[string]struct {
 		seen []activities.Evicted

@@ -11,14 +11,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// ClusterAPIDrain is Drain for the node of a machine of Cluster API, in place of Cluster API's own drain. It waits until Cluster API has
-// come to the pre-drain hooks of the machine, and at the end removes Millwright's hook. The bridge starts it, with the input of a run.
+// ClusterAPIDrain is Drain for the node of a machine of Cluster API, in place of Cluster API's own drain. It waits
+// until Cluster API has come to the pre-drain hooks of the machine, and at the end removes Millwright's hook. The
+// bridge starts it, with the input of a run.
 func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
 	return empty(ctx, run.KindClusterAPIDrain, ofClusterAPI(), in)
 }
 
-// await does what comes before the pods of a machine of Cluster API are removed: it waits for Cluster API, for the cluster of the node, for
-// the machine's turn, and cordons the node. It reports whether there was anything to do. A result ends the run.
+// await does what comes before the pods of a machine of Cluster API are removed: it waits for Cluster API, for the
+// cluster of the node, for the machine's turn, and cordons the node. It reports whether there was anything to do. A
+// result ends the run.
 func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over *Result, done bool, err error) {
 	if d.mute++; next.Hook != drain.HookUnknown {
 		d.mute = 0
@@ -34,7 +36,12 @@ func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over 
 	case drain.HookPaused:
 		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedPaused)
 	case drain.HookUnknown:
-		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedTargetUnavailable, d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.Again(d.mute))))
+		return nil, true, d.awaitSaid(
+			ctx,
+			next,
+			vocabulary.BlockedTargetUnavailable,
+			d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.Again(d.mute))),
+		)
 	case drain.HookDrain:
 		if next.Queue != "" && next.Hold == "" {
 			return nil, true, d.awaitTurn(ctx, next)
@@ -48,7 +55,12 @@ func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over 
 }
 
 // awaitSaid waits for a signal, or until one of the futures is ready, and lets the machine say why.
-func (d *nodeDrain) awaitSaid(ctx workflow.Context, next activities.Decision, blocker string, futures ...workflow.Future) error {
+func (d *nodeDrain) awaitSaid(
+	ctx workflow.Context,
+	next activities.Decision,
+	blocker string,
+	futures ...workflow.Future,
+) error {
 	again := d.Shown.Name == vocabulary.StepDrain && d.Shown.Cause == next.Why
 	d.Show(ctx, run.Step{
 		Name: vocabulary.StepDrain, Why: next.Why, Cause: next.Why, Phase: d.phase(), Node: d.NodeName,
@@ -72,8 +84,8 @@ func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) er
 	return d.Awaken(ctx)
 }
 
-// holdCancelled records on the machine that a person cancelled the drain in Temporal. For the drains of Millwright's machines, the workflow of
-// the machine does that.
+// holdCancelled records on the machine that a person cancelled the drain in Temporal. For the drains of Millwright's
+// machines, the workflow of the machine does that.
 func (d *nodeDrain) holdCancelled(ctx workflow.Context) error {
 	if d.kind != run.KindClusterAPIDrain {
 		return nil
@@ -93,5 +105,11 @@ func (d *nodeDrain) releaseHook(ctx workflow.Context, drained bool, why string) 
 	if d.kind != run.KindClusterAPIDrain {
 		return nil
 	}
-	return run.Write(ctx, d.Object, "removes the hook: "+why, d.release, capi.HookRelease{Read: d.Read(ctx), Drained: drained})
+	return run.Write(
+		ctx,
+		d.Object,
+		"removes the hook: "+why,
+		d.release,
+		capi.HookRelease{Read: d.Read(ctx), Drained: drained},
+	)
 }

@@ -20,10 +20,23 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 	e.Hook = activities.Decision{Hook: drain.HookDrain, Cordon: true}
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	e.Answer(
-		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: budget, Picture: drain.Picture{Why: "shop/web needs 3"}},
+		activities.Evicted{
+			Outcome:  activities.OutcomeChanged,
+			Blockers: budget,
+			Picture:  drain.Picture{Why: "shop/web needs 3"},
+		},
 		activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 1},
 	)
-	require.Equal(t, workflows.Result{Outcome: vocabulary.DrainDrained, Why: "all pods are gone", Accepted: 1, Versions: kube.MinVersions{"machines.cluster.x-k8s.io": "9"}}, e.RunClusterAPI(t))
+	require.Equal(
+		t,
+		workflows.Result{
+			Outcome:  vocabulary.DrainDrained,
+			Why:      "all pods are gone",
+			Accepted: 1,
+			Versions: kube.MinVersions{"machines.cluster.x-k8s.io": "9"},
+		},
+		e.RunClusterAPI(t),
+	)
 	require.Equal(t, 1, e.Cordons, "before the first pod")
 	conditions, events := e.Reported()
 	require.Equal(t, []string{"Draining", "Blocked", "Drained"}, conditions)
@@ -124,7 +137,25 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 		}
 	}
 	const s = time.Second
-	require.Equal(t, []time.Duration{0, 10 * s, 30 * s, 70 * s, 150 * s, 310 * s, 610 * s, 910 * s, 1200 * s, 1260 * s, 1270 * s, 1290 * s, 1320 * s}, after)
+	require.Equal(
+		t,
+		[]time.Duration{
+			0,
+			10 * s,
+			30 * s,
+			70 * s,
+			150 * s,
+			310 * s,
+			610 * s,
+			910 * s,
+			1200 * s,
+			1260 * s,
+			1270 * s,
+			1290 * s,
+			1320 * s,
+		},
+		after,
+	)
 }
 
 // A drain that is held does not begin, and does not take a turn.

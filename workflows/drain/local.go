@@ -8,7 +8,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter has the activities on the machines of one API. Those of type run.Local may run as local activities: see run.Local.
+// adapter has the activities on the machines of one API. Those of type run.Local may run as local activities: see
+// run.Local.
 type adapter struct {
 	decide run.Local[drain.Input, drain.Decision]
 	report run.Local[machine.Report, kube.Reported]
@@ -23,14 +24,22 @@ type adapter struct {
 // ofMillwright is for the machines of machine.sapcloud.io.
 func ofMillwright() adapter {
 	a := new(drain.Activities)
-	return adapter{decide: run.Twice(a.DecideDrain), report: run.Twice(new(machine.Activities).ReportMachine), evict: a.EvictPods}
+	return adapter{
+		decide: run.Twice(a.DecideDrain),
+		report: run.Twice(new(machine.Activities).ReportMachine),
+		evict:  a.EvictPods,
+	}
 }
 
 // ofClusterAPI is for the machines of cluster.x-k8s.io.
 func ofClusterAPI() adapter {
 	a := new(capi.Activities)
 	return adapter{
-		decide: run.Twice(a.DecideClusterAPIDrain), report: run.Twice(a.ReportClusterAPIDrain), evict: a.EvictClusterAPIPods,
-		cordon: run.Twice(a.CordonClusterAPINode), release: run.Twice(a.ReleaseClusterAPIHook), halt: run.Twice(a.HoldClusterAPIDrain),
+		decide:  run.Twice(a.DecideClusterAPIDrain),
+		report:  run.Twice(a.ReportClusterAPIDrain),
+		evict:   a.EvictClusterAPIPods,
+		cordon:  run.Twice(a.CordonClusterAPINode),
+		release: run.Twice(a.ReleaseClusterAPIHook),
+		halt:    run.Twice(a.HoldClusterAPIDrain),
 	}
 }

@@ -15,11 +15,16 @@ type Input struct {
 	ControlCluster string // UID of the namespace kube-system of the control cluster
 }
 
-// Installation does nothing until it is cancelled. While it is open, its ID is the mark that an installation of this name
-// exists in the Temporal namespace, and its memo says which control cluster has the name.
+// Installation does nothing until it is cancelled. While it is open, its ID is the mark that an installation of this
+// name exists in the Temporal namespace, and its memo says which control cluster has the name.
 func Installation(ctx workflow.Context, in Input) error {
-	workflow.SetCurrentDetails(ctx, "The name **"+string(run.InstallationOf(ctx))+"** belongs to the control cluster whose namespace kube-system has the UID "+
-		in.ControlCluster+". Cancel this workflow before another cluster takes over the name.")
+	workflow.SetCurrentDetails(
+		ctx,
+		"The name **"+string(
+			run.InstallationOf(ctx),
+		)+"** belongs to the control cluster whose namespace kube-system has the UID "+
+			in.ControlCluster+". Cancel this workflow before another cluster takes over the name.",
+	)
 	err := workflow.Await(ctx, func() bool { return false })
 	if cancelled := new(temporal.CanceledError); errors.As(err, &cancelled) {
 		return nil

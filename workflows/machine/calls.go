@@ -14,10 +14,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// provide runs one call of the provider until it succeeds. It returns nil without an error when the machine needs something
-// else by now: the call was given up, or a problem was shown and then something changed. A creation ends with its deadline; a
-// deletion has none.
-func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity any, call cloud.InstanceCall) (*cloud.InstanceAnswer, error) {
+// provide runs one call of the provider until it succeeds. It returns nil without an error when the machine needs
+// something else by now: the call was given up, or a problem was shown and then something changed. A creation ends with
+// its deadline; a deletion has none.
+func (m *machine) provide(
+	ctx workflow.Context,
+	d activities.Decision,
+	activity any,
+	call cloud.InstanceCall,
+) (*cloud.InstanceAnswer, error) {
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		answer, end, err := m.interruptible(ctx, d, activity, call)
 		if d.Need == attention.Instance {
@@ -44,7 +49,13 @@ func (m *machine) provide(ctx workflow.Context, d activities.Decision, activity 
 }
 
 // handleProblem shows a problem that a call of the provider met, and reports whether to call again, after a back-off.
-func (m *machine) handleProblem(ctx workflow.Context, d activities.Decision, call *cloud.InstanceCall, answer cloud.InstanceAnswer, end callOutcome) (again bool, err error) {
+func (m *machine) handleProblem(
+	ctx workflow.Context,
+	d activities.Decision,
+	call *cloud.InstanceCall,
+	answer cloud.InstanceAnswer,
+	end callOutcome,
+) (again bool, err error) {
 	problem := answer.Problem
 	if answer.LastKnownState != "" {
 		call.LastKnownState = answer.LastKnownState
@@ -79,10 +90,15 @@ const (
 	aborted                 // it was given up: the machine is being deleted, or its time is over
 )
 
-// interruptible runs an activity. At each signal it decides whether to keep the call, to repeat it at once, or to give it up: a
-// creation is given up as soon as the machine is being deleted or its timeout has passed. The deletion finds an instance that
-// the call may have created, by the machine's UID.
-func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, activity any, call cloud.InstanceCall) (answer cloud.InstanceAnswer, end callOutcome, err error) {
+// interruptible runs an activity. At each signal it decides whether to keep the call, to repeat it at once, or to give
+// it up: a creation is given up as soon as the machine is being deleted or its timeout has passed. The deletion finds
+// an instance that the call may have created, by the machine's UID.
+func (m *machine) interruptible(
+	ctx workflow.Context,
+	d activities.Decision,
+	activity any,
+	call cloud.InstanceCall,
+) (answer cloud.InstanceAnswer, end callOutcome, err error) {
 	if err := m.callEnded(ctx); err != nil {
 		return answer, end, err
 	}
@@ -124,7 +140,11 @@ func (m *machine) interruptible(ctx workflow.Context, d activities.Decision, act
 }
 
 // callOptions returns the options of a provider's call, and the name from which its activity ID is made.
-func (m *machine) callOptions(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (options workflow.Context, name string) {
+func (m *machine) callOptions(
+	ctx workflow.Context,
+	d activities.Decision,
+	call cloud.InstanceCall,
+) (options workflow.Context, name string) {
 	name, why, of := m.Shown.Name, m.Shown.Why, run.Cloud
 	if m.unasked(d) {
 		if name, why = vocabulary.StepInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
@@ -143,7 +163,11 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 }
 
 // reconsider decides what to do with a call of the provider after a signal, and when a creation must end.
-func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall) (callOutcome, time.Time, error) {
+func (m *machine) reconsider(
+	ctx workflow.Context,
+	d activities.Decision,
+	call cloud.InstanceCall,
+) (callOutcome, time.Time, error) {
 	if d.Need == attention.Instance {
 		now, err := m.Decide(ctx)
 		if err != nil || now.Gone || now.Need != attention.Instance || elsewhere(now, d) {
@@ -161,8 +185,8 @@ func (m *machine) reconsider(ctx workflow.Context, d activities.Decision, call c
 	return overtaken, d.CreateBy, m.tell(ctx, call)
 }
 
-// unwanted reports whether a call of a deletion is not wanted any more: a person holds the deletion, has abandoned the instance, or wants no
-// drain; or the class names another provider.
+// unwanted reports whether a call of a deletion is not wanted any more: a person holds the deletion, has abandoned the
+// instance, or wants no drain; or the class names another provider.
 func (m *machine) unwanted(now, before activities.Decision) bool {
 	return now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != before.Deletion.Stage ||
 		m.unasked(before) && now.Deletion.Hurry && !before.Deletion.Hurry || elsewhere(now, before)
@@ -173,9 +197,9 @@ func elsewhere(now, before activities.Decision) bool {
 	return now.Provider != "" && now.Provider != before.Provider
 }
 
-// tell reports the step of an open call again when the status does not name what blocks it: its provider has lost its workers or has one
-// again, or the call has been open for long. A run that finds all that in the status reports it for its page. A call that backs off from a
-// problem shows that problem.
+// tell reports the step of an open call again when the status does not name what blocks it: its provider has lost its
+// workers or has one again, or the call has been open for long. A run that finds all that in the status reports it for
+// its page. A call that backs off from a problem shows that problem.
 func (m *machine) tell(ctx workflow.Context, call cloud.InstanceCall) error {
 	shown := !m.blocked || len(m.Shown.BlockedBy) > 0
 	if shown && !m.unsaid || call.Known != nil {
@@ -185,7 +209,8 @@ func (m *machine) tell(ctx workflow.Context, call cloud.InstanceCall) error {
 	return m.writeStatus(ctx, "what blocks the call has changed", m.progress(ctx, "", nil))
 }
 
-// callEnded waits for the end of a call that was given up: two calls for one machine never run at once. Its outcome is ignored.
+// callEnded waits for the end of a call that was given up: two calls for one machine never run at once. Its outcome is
+// ignored.
 func (m *machine) callEnded(ctx workflow.Context) error {
 	if m.running == nil {
 		return nil
@@ -202,9 +227,9 @@ func (m *machine) callEnded(ctx workflow.Context) error {
 	return ctx.Err()
 }
 
-// awaitRepair shows a problem that only a person can solve, and waits until something changes. The timer makes the wait visible
-// in the timeline, which shows neither current details nor results of local activities; when it fires, the machine is decided
-// again. The clock of a creation stands still meanwhile.
+// awaitRepair shows a problem that only a person can solve, and waits until something changes. The timer makes the wait
+// visible in the timeline, which shows neither current details nor results of local activities; when it fires, the
+// machine is decided again. The clock of a creation stands still meanwhile.
 func (m *machine) awaitRepair(ctx workflow.Context, d activities.Decision, p kube.Problem) error {
 	m.Disarm("creation")
 	if err := m.showProblem(ctx, d, p, "", true); err != nil {
@@ -215,9 +240,15 @@ func (m *machine) awaitRepair(ctx workflow.Context, d activities.Decision, p kub
 	return m.Awaken(ctx, wait)
 }
 
-// showProblem shows a problem in details, search attributes, status, condition and event. The report also keeps the provider's
-// last known state of the instance.
-func (m *machine) showProblem(ctx workflow.Context, d activities.Decision, p kube.Problem, lastKnownState string, stuck bool) error {
+// showProblem shows a problem in details, search attributes, status, condition and event. The report also keeps the
+// provider's last known state of the instance.
+func (m *machine) showProblem(
+	ctx workflow.Context,
+	d activities.Decision,
+	p kube.Problem,
+	lastKnownState string,
+	stuck bool,
+) error {
 	phase, operation := vocabulary.PhaseCrashLoopBackOff, vocabulary.OperationCreate
 	if d.Need == attention.Deletion {
 		phase, operation = vocabulary.PhaseTerminating, vocabulary.OperationDelete
@@ -226,13 +257,20 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.Decision, p kub
 	if m.unasked(d) {
 		s.Name = vocabulary.StepInstanceStatus
 	}
-	s.Name = cmp.Or(s.Name, map[attention.Need]string{attention.Instance: vocabulary.StepCreateInstance, attention.Deletion: vocabulary.StepDeleteInstance}[d.Need])
+	s.Name = cmp.Or(
+		s.Name,
+		map[attention.Need]string{attention.Instance: vocabulary.StepCreateInstance, attention.Deletion: vocabulary.StepDeleteInstance}[d.Need],
+	)
 	s.Why, s.Phase, s.BlockedBy, s.Stuck = p.Message, phase, run.Reasons(p.Reason), stuck
 	if stuck {
 		s.Deadline = time.Time{}
 	}
 	m.Show(ctx, s)
-	report := m.progress(ctx, phase, lastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message))
+	report := m.progress(
+		ctx,
+		phase,
+		lastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message),
+	)
 	report.Operation.ErrorCode = p.Reason
 	report.LastKnownState = lastKnownState
 	report.Stopped = stuck && d.Need == attention.Instance
@@ -241,17 +279,28 @@ func (m *machine) showProblem(ctx workflow.Context, d activities.Decision, p kub
 	return m.writeStatus(ctx, "blocked by "+p.Reason+": "+p.Message, report)
 }
 
-// problemConditions returns the conditions that show the problem. If the provider was called, the class and its Secrets were
-// read.
+// problemConditions returns the conditions that show the problem. If the provider was called, the class and its Secrets
+// were read.
 func problemConditions(d activities.Decision, p kube.Problem) []activities.Condition {
 	switch p.Reason {
-	case vocabulary.ReasonClassNotFound, vocabulary.ReasonClassInvalid, vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid:
+	case vocabulary.ReasonClassNotFound,
+		vocabulary.ReasonClassInvalid,
+		vocabulary.ReasonSecretNotFound,
+		vocabulary.ReasonSecretInvalid:
 		return []activities.Condition{{Type: vocabulary.ConditionClassReady, Reason: p.Reason, Message: p.Message}}
 	default:
-		return []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: p.Reason, Message: p.Message}, classRead(d)}
+		return []activities.Condition{
+			{Type: vocabulary.ConditionInstanceReady, Reason: p.Reason, Message: p.Message},
+			classRead(d),
+		}
 	}
 }
 
 func classRead(d activities.Decision) activities.Condition {
-	return activities.Condition{Type: vocabulary.ConditionClassReady, True: true, Reason: vocabulary.ReasonClassFound, Message: "MachineClass " + d.Class + " and its Secrets were read"}
+	return activities.Condition{
+		Type:    vocabulary.ConditionClassReady,
+		True:    true,
+		Reason:  vocabulary.ReasonClassFound,
+		Message: "MachineClass " + d.Class + " and its Secrets were read",
+	}
 }

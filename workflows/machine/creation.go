@@ -13,8 +13,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// create makes the instance and records its names on the object. It returns early when the machine is being deleted, when the
-// creation timeout has ended, and when what blocked it has changed: the caller decides again.
+// create makes the instance and records its names on the object. It returns early when the machine is being deleted,
+// when the creation timeout has ended, and when what blocked it has changed: the caller decides again.
 func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
 		return m.awaitRepair(ctx, d, *d.Problem)
@@ -22,7 +22,15 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if d.Prepare {
 		return run.Write(ctx, m.Object, "puts the finalizer on", addFinalizer, m.Read(ctx))
 	}
-	m.Show(ctx, run.Step{Name: vocabulary.StepCreateInstance, Why: fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class), Phase: d.Phase, Deadline: d.CreateBy})
+	m.Show(
+		ctx,
+		run.Step{
+			Name:     vocabulary.StepCreateInstance,
+			Why:      fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class),
+			Phase:    d.Phase,
+			Deadline: d.CreateBy,
+		},
+	)
 	call, ready, err := m.begin(ctx, d)
 	if err != nil || !ready {
 		return err
@@ -31,12 +39,23 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if err != nil || answer == nil {
 		return err
 	}
-	call.ProviderID, call.NodeName, call.LastKnownState, call.NeverTried = answer.ProviderID, answer.NodeName, answer.LastKnownState, false
+	call.ProviderID = answer.ProviderID
+	call.NodeName = answer.NodeName
+	call.LastKnownState = answer.LastKnownState
+	call.NeverTried = false
 	if over, err := m.record(ctx, d, call, answer.Tokenless); err != nil || over {
 		return err
 	}
 	if answer.Uninitialized {
-		m.Show(ctx, run.Step{Name: vocabulary.StepInitialiseInstance, Why: fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID), Phase: d.Phase, Deadline: d.CreateBy})
+		m.Show(
+			ctx,
+			run.Step{
+				Name:     vocabulary.StepInitialiseInstance,
+				Why:      fmt.Sprintf("provider %s initialises instance %s", d.Provider, call.ProviderID),
+				Phase:    d.Phase,
+				Deadline: d.CreateBy,
+			},
+		)
 		addresses := answer.Addresses
 		if answer, err = m.provide(ctx, d, new(cloud.Provider).InitializeInstance, call); err != nil || answer == nil {
 			return err
@@ -48,8 +67,8 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	return m.made(ctx, d, call, *answer)
 }
 
-// begin issues the token with which the node will join, and records that a creation begins. ready is false if something else
-// came first.
+// begin issues the token with which the node will join, and records that a creation begins. ready is false if something
+// else came first.
 func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud.InstanceCall, ready bool, err error) {
 	call = m.call(d)
 	m.attempt = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
@@ -57,8 +76,14 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 		return call, false, err
 	}
 	call.Tokenless = d.Target && !d.Token
-	begin := m.progress(ctx, "", lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"))
-	begin.Conditions = []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why}}
+	begin := m.progress(
+		ctx,
+		"",
+		lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"),
+	)
+	begin.Conditions = []activities.Condition{
+		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why},
+	}
 	begin.WithoutToken = call.Token == kube.TokenRef{}
 	begun, err := recordCreateIntent.Quick(ctx, m.Object, "puts on record that a creation begins", begin)
 	if err != nil {
@@ -70,9 +95,13 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 	return call, true, nil
 }
 
-// issueToken issues the bootstrap token of this attempt, or finds it again. A target cluster that does not answer delays
-// neither a deletion nor the creation timeout.
-func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *cloud.InstanceCall) (ready bool, err error) {
+// issueToken issues the bootstrap token of this attempt, or finds it again. A target cluster that does not answer
+// delays neither a deletion nor the creation timeout.
+func (m *machine) issueToken(
+	ctx workflow.Context,
+	d activities.Decision,
+	call *cloud.InstanceCall,
+) (ready bool, err error) {
 	if !d.Token {
 		return true, nil
 	}
@@ -86,25 +115,44 @@ func (m *machine) issueToken(ctx workflow.Context, d activities.Decision, call *
 	return ready, err
 }
 
-// record writes the instance's names to the object. An instance whose node name belongs to another node is deleted again and
-// the machine is Failed: then the creation is over.
-func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall, tokenless string) (over bool, err error) {
+// record writes the instance's names to the object. An instance whose node name belongs to another node is deleted
+// again and the machine is Failed: then the creation is over.
+func (m *machine) record(
+	ctx workflow.Context,
+	d activities.Decision,
+	call cloud.InstanceCall,
+	tokenless string,
+) (over bool, err error) {
 	nodeName := call.NodeName
 	if !d.Target {
 		nodeName = ""
 	}
-	stale, err := m.recordNames(ctx, activities.Recorded{ProviderID: call.ProviderID, NodeName: nodeName, Tokenless: tokenless})
+	stale, err := m.recordNames(
+		ctx,
+		activities.Recorded{ProviderID: call.ProviderID, NodeName: nodeName, Tokenless: tokenless},
+	)
 	if err != nil || stale == "" {
 		return err != nil, err
 	}
-	m.Show(ctx, run.Step{Name: vocabulary.StepDeleteInstance, Why: stale, Phase: d.Phase, Node: call.NodeName, BlockedBy: []string{vocabulary.ReasonStaleNode}})
+	m.Show(
+		ctx,
+		run.Step{
+			Name:      vocabulary.StepDeleteInstance,
+			Why:       stale,
+			Phase:     d.Phase,
+			Node:      call.NodeName,
+			BlockedBy: []string{vocabulary.ReasonStaleNode},
+		},
+	)
 	// provide must treat this call neither as a creation, which has a timeout, nor as the deletion of the machine.
 	d.Need = attention.Nothing
 	if answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, call); err != nil || answer == nil {
 		return true, err
 	}
 	return true, m.writeStatus(ctx, stale, activities.Report{
-		Read: m.Read(ctx), Phase: vocabulary.PhaseFailed, Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
+		Read:      m.Read(ctx),
+		Phase:     vocabulary.PhaseFailed,
+		Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
 		Conditions: []activities.Condition{
 			{Type: vocabulary.ConditionReplacementDue, True: true, Reason: vocabulary.ReasonStaleNode, Message: stale},
 			{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonStaleNode, Message: stale},
@@ -113,8 +161,8 @@ func (m *machine) record(ctx workflow.Context, d activities.Decision, call cloud
 	})
 }
 
-// recordNames writes the names of an instance to the object. stale says why its node name belongs to another node; empty: it
-// does not.
+// recordNames writes the names of an instance to the object. stale says why its node name belongs to another node;
+// empty: it does not.
 func (m *machine) recordNames(ctx workflow.Context, in activities.Recorded) (stale string, err error) {
 	in.Read = m.Read(ctx)
 	record, err := recordInstance.Quick(ctx, m.Object, "records instance "+in.ProviderID, in)
@@ -132,13 +180,31 @@ func nodeOf(name string) string {
 	return "node " + name
 }
 
-// made reports that the instance exists, and also that its node has joined if that has happened already. Without a target
-// cluster the machine is Available and creation is complete.
-func (m *machine) made(ctx workflow.Context, d activities.Decision, call cloud.InstanceCall, answer cloud.InstanceAnswer) error {
-	s := run.Step{Name: vocabulary.StepAwaitNode, Why: fmt.Sprintf("instance %s exists; waits for %s", call.ProviderID, nodeOf(call.NodeName)), Phase: vocabulary.PhasePending, Node: call.NodeName, Deadline: d.CreateBy}
-	operation := lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider")
+// made reports that the instance exists, and also that its node has joined if that has happened already. Without a
+// target cluster the machine is Available and creation is complete.
+func (m *machine) made(
+	ctx workflow.Context,
+	d activities.Decision,
+	call cloud.InstanceCall,
+	answer cloud.InstanceAnswer,
+) error {
+	s := run.Step{
+		Name:     vocabulary.StepAwaitNode,
+		Why:      fmt.Sprintf("instance %s exists; waits for %s", call.ProviderID, nodeOf(call.NodeName)),
+		Phase:    vocabulary.PhasePending,
+		Node:     call.NodeName,
+		Deadline: d.CreateBy,
+	}
+	operation := lastOperation(
+		vocabulary.OperationCreate,
+		vocabulary.StateProcessing,
+		"Creating machine on cloud provider",
+	)
 	if !d.Target {
-		s = run.Step{Why: fmt.Sprintf("instance %s exists; there is no target cluster", call.ProviderID), Phase: vocabulary.PhaseAvailable}
+		s = run.Step{
+			Why:   fmt.Sprintf("instance %s exists; there is no target cluster", call.ProviderID),
+			Phase: vocabulary.PhaseAvailable,
+		}
 		operation = lastOperation(vocabulary.OperationCreate, vocabulary.StateSuccessful, "Created machine on cloud provider")
 	}
 	m.Show(ctx, s)

@@ -15,11 +15,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// A creation that fails with the provider's code Internal: the machine is in CrashLoopBackOff with that code until the creation
-// succeeds, and is called again meanwhile.
+// A creation that fails with the provider's code Internal: the machine is in CrashLoopBackOff with that code until the
+// creation succeeds, and is called again meanwhile.
 func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	w := newWorld(t)
-	broken := &kube.Problem{Reason: provider.Internal.String(), Message: "the cloud is broken", React: kube.ReactionTo(provider.Internal)}
+	broken := &kube.Problem{
+		Reason:  provider.Internal.String(),
+		Message: "the cloud is broken",
+		React:   kube.ReactionTo(provider.Internal),
+	}
 	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: broken}, nil
@@ -28,9 +32,30 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	}
 	w.after(time.Minute, w.joined)
 	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "report CrashLoopBackOff", "create", "record virtual:///i-1", "report Pending"}, w.log[:8])
-	require.Equal(t, []string{"CrashLoopBackOff", "Create", "Failed", "Internal"},
-		[]string{w.reports[0].Phase, w.reports[0].Operation.Type, w.reports[0].Operation.State, w.reports[0].Operation.ErrorCode})
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"token",
+			"begin",
+			"create",
+			"report CrashLoopBackOff",
+			"create",
+			"record virtual:///i-1",
+			"report Pending",
+		},
+		w.log[:8],
+	)
+	require.Equal(
+		t,
+		[]string{"CrashLoopBackOff", "Create", "Failed", "Internal"},
+		[]string{
+			w.reports[0].Phase,
+			w.reports[0].Operation.Type,
+			w.reports[0].Operation.State,
+			w.reports[0].Operation.ErrorCode,
+		},
+	)
 	require.False(t, w.reports[0].Stopped, "the creation timeout goes on: this may pass")
 	require.Equal(t, "Pending", w.reports[1].Phase)
 }

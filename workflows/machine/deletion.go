@@ -17,9 +17,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// delete takes the deletion one stage further. The decision says which stage has work. The deletion is complete when the stage
-// Release is done. A stage is recorded in the status before its work starts, so that no later run falls back to an earlier
-// stage. A stage that finishes in its first local attempt is not recorded.
+// delete takes the deletion one stage further. The decision says which stage has work. The deletion is complete when
+// the stage Release is done. A stage is recorded in the status before its work starts, so that no later run falls back
+// to an earlier stage. A stage that finishes in its first local attempt is not recorded.
 func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil && d.NeverTried { // even without a class: the provider has nothing to delete
 		return m.release(ctx, d, "no instance was ever created: our finalizer is removed")
@@ -85,7 +85,14 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 	if !d.Deletion.Announce || m.announced == d.NodeName {
 		return true, nil
 	}
-	made, announced, err := onTarget(ctx, m, d, "node "+d.NodeName+" gets the condition that its machine is deleted", announceTermination, m.Read(ctx))
+	made, announced, err := onTarget(
+		ctx,
+		m,
+		d,
+		"node "+d.NodeName+" gets the condition that its machine is deleted",
+		announceTermination,
+		m.Read(ctx),
+	)
 	m.Raise(made)
 	if len(made) > 0 { // if no node could be written, the next decision tries again
 		m.announced = d.NodeName
@@ -105,15 +112,28 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 		return nil
 	}
 	_, description := named(s.Stage)
-	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description))
+	report := m.progress(
+		ctx,
+		vocabulary.PhaseTerminating,
+		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
+	)
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
 	switch {
 	case s.Empty:
 		report.Deletion.Result = vocabulary.DrainDrained
-		report.Conditions = []activities.Condition{{Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainDrained, Message: "no pod had to leave node " + d.NodeName}}
+		report.Conditions = []activities.Condition{
+			{
+				Type:    vocabulary.ConditionDrained,
+				True:    true,
+				Reason:  vocabulary.DrainDrained,
+				Message: "no pod had to leave node " + d.NodeName,
+			},
+		}
 	case s.Skipped != "":
 		report.Deletion.Result = vocabulary.DrainSkipped
-		report.Conditions = []activities.Condition{{Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainSkipped, Message: s.Skipped}}
+		report.Conditions = []activities.Condition{
+			{Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainSkipped, Message: s.Skipped},
+		}
 	}
 	if s.Abandoned != "" {
 		message := "the provider was not asked to delete instance " + d.ProviderID + ": " + s.Abandoned
@@ -128,7 +148,13 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 
 // stageOf returns the step that shows a stage.
 func stageOf(s deletion.Step, d activities.Decision) run.Step {
-	now := run.Step{Why: s.Why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName, BlockedBy: s.BlockedBy, Stuck: s.BlockedBy != nil}
+	now := run.Step{
+		Why:       s.Why,
+		Phase:     vocabulary.PhaseTerminating,
+		Node:      d.NodeName,
+		BlockedBy: s.BlockedBy,
+		Stuck:     s.BlockedBy != nil,
+	}
 	if s.Held() {
 		now.Name = vocabulary.StepHeld
 		return now
@@ -139,8 +165,8 @@ func stageOf(s deletion.Step, d activities.Decision) run.Step {
 	return now
 }
 
-// named returns the name of the step of a stage, and the description of the stage in lastOperation, which no decision reads.
-// Where machine-controller-manager has such a stage, the words of the description are its own.
+// named returns the name of the step of a stage, and the description of the stage in lastOperation, which no decision
+// reads. Where machine-controller-manager has such a stage, the words of the description are its own.
 func named(s deletion.Stage) (step, description string) {
 	switch s {
 	case deletion.PreDrainHooks:
@@ -158,8 +184,8 @@ func named(s deletion.Stage) (step, description string) {
 	}
 }
 
-// detach waits until no volume is attached to the node any more, or until its time is over: the cloud detaches the remaining
-// volumes when it deletes the instance.
+// detach waits until no volume is attached to the node any more, or until its time is over: the cloud detaches the
+// remaining volumes when it deletes the instance.
 func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	since := d.StageSince
 	if d.Deletion.Record { // it has just begun
@@ -168,10 +194,17 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	in := drain.Detaching{Machine: m.Ref, NodeName: d.NodeName, Since: since, Tells: true}
 	for {
 		var seen drain.Detached
-		cancelled, err := m.WhileWanted(ctx, vocabulary.StepAwaitDetach, new(drain.Activities).AwaitDetach, in, &seen, func() (bool, error) {
-			now, err := m.Decide(ctx)
-			return now.Deletion != nil && now.Deletion.Stage == deletion.Detach && now.Deletion.BlockedBy == nil, err
-		})
+		cancelled, err := m.WhileWanted(
+			ctx,
+			vocabulary.StepAwaitDetach,
+			new(drain.Activities).AwaitDetach,
+			in,
+			&seen,
+			func() (bool, error) {
+				now, err := m.Decide(ctx)
+				return now.Deletion != nil && now.Deletion.Stage == deletion.Detach && now.Deletion.BlockedBy == nil, err
+			},
+		)
 		if err != nil || cancelled {
 			return err
 		}
@@ -186,7 +219,8 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	}
 }
 
-// Bounds of what the stage Detach says. Sources: as for the blockers of a drain, and the sentence of one fits on a screen.
+// Bounds of what the stage Detach says. Sources: as for the blockers of a drain, and the sentence of one fits on a
+// screen.
 const (
 	mostVolumes      = 5 // in the search attribute
 	mostVolumesNamed = 2 // in the sentence
@@ -194,15 +228,37 @@ const (
 
 // nameVolumes shows which volumes are still attached to the node, and until when they are waited for.
 func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
-	why := fmt.Sprintf("%s %s still attached to the node",
-		phrase.OneOf(len(seen.Left), "volume ", "volumes ")+phrase.List(seen.Left, mostVolumesNamed, ", "), phrase.OneOf(len(seen.Left), "is", "are"))
-	s := run.Step{Name: vocabulary.StepAwaitDetach, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName, Stuck: true, Deadline: seen.Until}
+	why := fmt.Sprintf(
+		"%s %s still attached to the node",
+		phrase.OneOf(
+			len(seen.Left),
+			"volume ",
+			"volumes ",
+		)+phrase.List(
+			seen.Left,
+			mostVolumesNamed,
+			", ",
+		),
+		phrase.OneOf(len(seen.Left), "is", "are"),
+	)
+	s := run.Step{
+		Name:     vocabulary.StepAwaitDetach,
+		Why:      why,
+		Phase:    vocabulary.PhaseTerminating,
+		Node:     d.NodeName,
+		Stuck:    true,
+		Deadline: seen.Until,
+	}
 	for _, name := range seen.Left[:min(len(seen.Left), mostVolumes)] {
 		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
 	}
 	m.Show(ctx, s)
 	_, description := named(deletion.Detach)
-	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description))
+	report := m.progress(
+		ctx,
+		vocabulary.PhaseTerminating,
+		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
+	)
 	return m.writeStatus(ctx, why, report)
 }
 
@@ -226,7 +282,12 @@ func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error 
 }
 
 func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
-	return activities.NodeRemoval{Machine: m.Ref, NodeName: d.NodeName, ProviderID: d.ProviderID, InstanceStays: d.Deletion.Stays}
+	return activities.NodeRemoval{
+		Machine:       m.Ref,
+		NodeName:      d.NodeName,
+		ProviderID:    d.ProviderID,
+		InstanceStays: d.Deletion.Stays,
+	}
 }
 
 // release removes what is left in the target cluster, then the finalizer.
@@ -239,8 +300,9 @@ func (m *machine) release(ctx workflow.Context, d activities.Decision, summary s
 	return err
 }
 
-// onTarget runs an activity in the target cluster, and reports whether it was done. While that cluster does not answer, the
-// status shows it as Failed, and each signal leads to a new decision. With the request to hurry, it does not wait for that cluster.
+// onTarget runs an activity in the target cluster, and reports whether it was done. While that cluster does not answer,
+// the status shows it as Failed, and each signal leads to a new decision. With the request to hurry, it does not wait
+// for that cluster.
 func onTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.Local[In, Out], in In,
 ) (out Out, done bool, err error) {
@@ -253,9 +315,15 @@ func onTarget[In, Out any](
 	}
 	s := m.Shown
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
-	s.Name, s.BlockedBy, s.Stuck = cmp.Or(s.Name, vocabulary.StepAnnounce), []string{vocabulary.BlockedTargetUnavailable}, true
+	s.Name = cmp.Or(s.Name, vocabulary.StepAnnounce)
+	s.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
+	s.Stuck = true
 	m.Show(ctx, s)
-	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why))
+	report := m.progress(
+		ctx,
+		vocabulary.PhaseTerminating,
+		lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why),
+	)
 	if err := m.writeStatus(ctx, s.Why, report); err != nil {
 		return out, false, err
 	}

@@ -22,7 +22,14 @@ import (
 func newGoing(t *testing.T) *world {
 	w := newWorld(t)
 	w.decision = machine.Decision{
-		MachinePlan: attention.MachinePlan{Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"}}, Class: "small", Provider: "virtual", ProviderID: "virtual:///i-1", NodeName: "m-1", Phase: "Running",
+		MachinePlan: attention.MachinePlan{
+			Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"},
+		},
+		Class:      "small",
+		Provider:   "virtual",
+		ProviderID: "virtual:///i-1",
+		NodeName:   "m-1",
+		Phase:      "Running",
 	}
 	w.going = deletion.Facts{Node: true}
 	w.load = drain.NodeLoad{Pods: 3}
@@ -59,7 +66,11 @@ func TestTheStageDetachNamesSlowVolumes(t *testing.T) {
 	w := newGoing(t)
 	w.going.Attached = 2
 	until := w.env.Now().Add(2 * time.Minute)
-	w.slow = []drain.Detached{{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}}, {GoesOn: true, Until: until, Left: []string{"pv-b"}}, {Left: []string{"pv-b"}}}
+	w.slow = []drain.Detached{
+		{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}},
+		{GoesOn: true, Until: until, Left: []string{"pv-b"}},
+		{Left: []string{"pv-b"}},
+	}
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Len(t, w.detaching, 3)
 	require.Empty(t, w.detaching[0].Shown)
@@ -141,14 +152,20 @@ func TestRecordedStageIsNotLeftBackwards(t *testing.T) {
 			for j, mark := range marks {
 				require.Equal(t, j >= i, slices.Contains(w.log, mark), mark)
 			}
-			require.Equal(t, stage == deletion.Drain, slices.Contains(w.log, "announce"), "a run that continues a drain tells the node again")
+			require.Equal(
+				t,
+				stage == deletion.Drain,
+				slices.Contains(w.log, "announce"),
+				"a run that continues a drain tells the node again",
+			)
 		})
 	}
 }
 
 func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	w := newGoing(t)
-	pre, post := "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd"
+	pre := "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
+	post := "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd"
 	w.going.PreDrainHooks, w.going.PreTerminateHooks = []string{pre}, []string{post}
 	w.after(time.Hour, func() {
 		require.NotContains(t, w.log, "weigh")
@@ -161,7 +178,11 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	})
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	stages, _ := w.stages()
-	require.Equal(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance}, stages)
+	require.Equal(
+		t,
+		[]deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance},
+		stages,
+	)
 	held := w.reports[0]
 	require.Equal(t, []string{pre}, held.Step.BlockedBy)
 	require.Equal(t, "waits until these pre-drain hooks are removed: "+pre, held.Event.Message)
@@ -169,7 +190,11 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 
 func TestMissingClassHoldsUpTheInstanceOnly(t *testing.T) {
 	w := newGoing(t)
-	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
+	w.decision.Problem = &kube.Problem{
+		Reason:  "ClassNotFound",
+		Message: "MachineClass small does not exist",
+		React:   kube.UntilCredential,
+	}
 	w.after(time.Minute, func() {
 		require.Contains(t, w.log, "drain m-1", "the node is drained meanwhile")
 		require.NotContains(t, w.log, "delete virtual:///i-1")
@@ -225,7 +250,11 @@ func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
 
 func TestReleasedMachineGoesWithoutItsProvider(t *testing.T) {
 	w := newGoing(t)
-	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
+	w.decision.Problem = &kube.Problem{
+		Reason:  "ClassNotFound",
+		Message: "MachineClass small does not exist",
+		React:   kube.UntilCredential,
+	}
 	w.after(time.Hour, func() { w.going.Abandon = "annotation abandon-instance asks for it: alice: deleted by hand" })
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.NotContains(t, w.log, "delete virtual:///i-1")
@@ -236,7 +265,13 @@ func TestReleasedMachineGoesWithoutItsProvider(t *testing.T) {
 			told = append(told, r.Event.Message)
 		}
 	}
-	require.Equal(t, []string{"the provider was not asked to delete instance virtual:///i-1: annotation abandon-instance asks for it: alice: deleted by hand"}, told)
+	require.Equal(
+		t,
+		[]string{
+			"the provider was not asked to delete instance virtual:///i-1: annotation abandon-instance asks for it: alice: deleted by hand",
+		},
+		told,
+	)
 }
 
 func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {

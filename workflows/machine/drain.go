@@ -15,10 +15,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached volumes
-// needs no drain: its machine skips the stage.
+// drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached
+// volumes needs no drain: its machine skips the stage.
 func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
-	load, done, err := onTarget(ctx, m, d, "cordons node "+d.NodeName+", and counts its pods", cordonAndCountPods, m.Read(ctx))
+	load, done, err := onTarget(
+		ctx,
+		m,
+		d,
+		"cordons node "+d.NodeName+", and counts its pods",
+		cordonAndCountPods,
+		m.Read(ctx),
+	)
 	if err != nil || !done {
 		return err
 	}
@@ -37,7 +44,11 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 		return m.queue(ctx, d, load.Queue)
 	}
 	shown := stageOf(*d.Deletion, d)
-	shown.Why = fmt.Sprintf("the workflow %s drains node %s: its page says what it waits for", run.InstallationOf(ctx).ID(run.KindDrain, m.Ref), d.NodeName)
+	shown.Why = fmt.Sprintf(
+		"the workflow %s drains node %s: its page says what it waits for",
+		run.InstallationOf(ctx).ID(run.KindDrain, m.Ref),
+		d.NodeName,
+	)
 	m.Show(ctx, shown)
 	_, err = m.runDrain(ctx, d, "")
 	return err
@@ -48,7 +59,15 @@ func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string)
 	again := m.Shown.Name == vocabulary.StepQueued
 	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
 	if !again { // then decide again: a turn that became free before this record woke no run
-		return m.writeStatus(ctx, why, m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why)))
+		return m.writeStatus(
+			ctx,
+			why,
+			m.progress(
+				ctx,
+				vocabulary.PhaseTerminating,
+				lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why),
+			),
+		)
 	}
 	return m.Awaken(ctx)
 }
@@ -62,8 +81,8 @@ func (m *machine) drainPreserved(ctx workflow.Context, d activities.Decision) er
 	return err
 }
 
-// drainForUpdate cordons and drains the node that is updated in place. It reports false when the machine needs something else
-// first.
+// drainForUpdate cordons and drains the node that is updated in place. It reports false when the machine needs
+// something else first.
 func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
 	made, done, err := cordonNode.UnlessChanged(ctx, m.Object, "cordons node "+d.NodeName, m.Read(ctx))
 	if err != nil || !done {
@@ -73,8 +92,8 @@ func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (b
 	return m.runDrain(ctx, d, vocabulary.DrainForUpdate)
 }
 
-// runDrain runs a drain, and reports whether it finished. Every other outcome is handled here, and the next decision says what
-// to do.
+// runDrain runs a drain, and reports whether it finished. Every other outcome is handled here, and the next decision
+// says what to do.
 func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose string) (over bool, err error) {
 	stopped, result, err := m.awaitDrain(ctx, d, purpose)
 	m.Raise(result.Versions)
@@ -86,7 +105,8 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 		return false, nil
 	case err == nil:
 		return result.Outcome != drain.Cancelled, nil
-	case temporal.IsWorkflowExecutionAlreadyStartedError(err): // the drain of a terminated run is about to end: no signal reports its end
+	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
+		// the drain of a terminated run is about to end: no signal reports its end
 		return false, m.handover(ctx, "the drain of an earlier run is ending")
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
 		return false, m.holdDrain(ctx, d, purpose)
@@ -99,11 +119,12 @@ func (m *machine) handover(ctx workflow.Context, why string) error {
 	return m.Awaken(ctx, m.Timer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
 }
 
-// holdDrain records on the object that a person stopped the drain. The node of a machine that is being deleted stays cordoned
-// until another request; a node that waits for an update may get new pods.
+// holdDrain records on the object that a person stopped the drain. The node of a machine that is being deleted stays
+// cordoned until another request; a node that waits for an update may get new pods.
 func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose string) error {
 	hold := drain.Holding{Read: m.Read(ctx), Why: "the drain was cancelled in Temporal"}
-	if err := run.Write(ctx, m.Object, "holds the drain: "+hold.Why, holdDrain, hold); err != nil || purpose != vocabulary.DrainForUpdate {
+	if err := run.Write(ctx, m.Object, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
+		purpose != vocabulary.DrainForUpdate {
 		return err
 	}
 	made, _, err := uncordonNode.UnlessChanged(ctx, m.Object, "uncordons node "+d.NodeName, m.Read(ctx))
@@ -111,12 +132,20 @@ func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose
 	return err
 }
 
-// awaitDrain starts a drain, waits for its end, and forwards signals to it. It cancels the drain when this run has to end, and
-// the drain of a machine that stays also when the machine needs something else first.
-func (m *machine) awaitDrain(ctx workflow.Context, d activities.Decision, purpose string) (stopped bool, result workflowsdrain.Result, err error) {
+// awaitDrain starts a drain, waits for its end, and forwards signals to it. It cancels the drain when this run has to
+// end, and the drain of a machine that stays also when the machine needs something else first.
+func (m *machine) awaitDrain(
+	ctx workflow.Context,
+	d activities.Decision,
+	purpose string,
+) (stopped bool, result workflowsdrain.Result, err error) {
 	child, cancel := workflow.WithCancel(run.DrainOptions(ctx, m.Ref, d.NodeName, purpose))
 	defer cancel()
-	future := workflow.ExecuteChildWorkflow(child, workflowsdrain.Drain, workflowsdrain.Input{Ref: m.Ref, Versions: m.Versions, NodeName: d.NodeName, Purpose: purpose})
+	future := workflow.ExecuteChildWorkflow(
+		child,
+		workflowsdrain.Drain,
+		workflowsdrain.Input{Ref: m.Ref, Versions: m.Versions, NodeName: d.NodeName, Purpose: purpose},
+	)
 	if err := future.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		return false, result, err
 	}
@@ -124,8 +153,10 @@ func (m *machine) awaitDrain(ctx workflow.Context, d activities.Decision, purpos
 		if err := m.awaitMachine(ctx, d, future); err != nil {
 			return false, result, err
 		}
-		if m.Receive() && !future.IsReady() { // the drain reads the same versions; if it has ended meanwhile, the error is harmless
-			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).Get(ctx, nil)
+		if m.Receive() && !future.IsReady() {
+			// the drain reads the same versions; if it has ended meanwhile, the error is harmless
+			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).
+				Get(ctx, nil)
 		}
 		if purpose != "" && !future.IsReady() {
 			if d, wanted, err = m.stillDraining(ctx); err != nil {
@@ -141,8 +172,8 @@ func (m *machine) awaitDrain(ctx workflow.Context, d activities.Decision, purpos
 	return false, result, future.Get(ctx, &result)
 }
 
-// stillDraining decides again during the drain of a machine that stays, and reports whether the drain is still what the machine
-// needs first.
+// stillDraining decides again during the drain of a machine that stays, and reports whether the drain is still what the
+// machine needs first.
 func (m *machine) stillDraining(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
 	d, err = m.Decide(ctx)
 	mustReport := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)

@@ -12,16 +12,16 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// unasked reports whether the provider has yet to be asked for the names of an instance whose creation was interrupted before
-// its names were recorded: its node may still join, and is then drained and removed like any other. A decision that skips the
-// drain for want of a name must wait for the answer. ADR 0030.
+// unasked reports whether the provider has yet to be asked for the names of an instance whose creation was interrupted
+// before its names were recorded: its node may still join, and is then drained and removed like any other. A decision
+// that skips the drain for want of a name must wait for the answer. ADR 0030.
 func (m *machine) unasked(d activities.Decision) bool {
 	s := d.Deletion
 	return s != nil && !m.answered && d.NodeName == "" && d.Target && !d.NeverTried && s.Skipped != "" && !s.Stays
 }
 
-// identify asks the provider for the names of an instance that is not on record, until it answers, and records them. It reports
-// true when a new decision must follow. A person ends the question with the requests skip and abandon-instance.
+// identify asks the provider for the names of an instance that is not on record, until it answers, and records them. It
+// reports true when a new decision must follow. A person ends the question with the requests skip and abandon-instance.
 func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again bool, err error) {
 	switch hurry := d.Deletion.Hurry; {
 	case !m.unasked(d):
@@ -47,8 +47,8 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 	return err == nil && stale == "", err
 }
 
-// ask asks the provider until it answers; nil without an error when the machine must be decided anew. If a person wants no
-// drain, it asks once, and no answer counts as "there is none".
+// ask asks the provider until it answers; nil without an error when the machine must be decided anew. If a person wants
+// no drain, it asks once, and no answer counts as "there is none".
 func (m *machine) ask(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
 	call := m.call(d)
 	m.asked = true
@@ -80,11 +80,15 @@ func silent(err error) bool {
 	return is && failed.ActivityType().GetName() == "InstanceStatus"
 }
 
-// holdUnasked waits for the end of an operator's hold. No stage begins before the provider has answered: a later stage would skip
-// the drain for good.
+// holdUnasked waits for the end of an operator's hold. No stage begins before the provider has answered: a later stage
+// would skip the drain for good.
 func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error {
 	m.Show(ctx, stageOf(*d.Deletion, d))
-	report := m.progress(ctx, vocabulary.PhaseTerminating, lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why))
+	report := m.progress(
+		ctx,
+		vocabulary.PhaseTerminating,
+		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why),
+	)
 	report.Event = &kube.Event{Reason: vocabulary.ReasonDeletionHeld, Message: m.Shown.Why}
 	if err := m.writeStatus(ctx, m.Shown.Why, report); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// newNameless is a world with a machine that is being deleted, and whose creation was interrupted before the names of its
-// instance were recorded.
+// newNameless is a world with a machine that is being deleted, and whose creation was interrupted before the names of
+// its instance were recorded.
 func newNameless(t *testing.T) *world {
 	w := newGoing(t)
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
@@ -23,16 +23,23 @@ func newNameless(t *testing.T) *world {
 }
 
 func refusal(reason string, react kube.Reaction) cloud.InstanceAnswer {
-	return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: reason, Message: "the cloud says " + reason, React: react, Failures: 1}}
+	return cloud.InstanceAnswer{
+		Problem: &kube.Problem{Reason: reason, Message: "the cloud says " + reason, React: react, Failures: 1},
+	}
 }
 
-// noAnswer fails like a provider that does not answer. The test environment gives up after a few attempts, a server does not.
+// noAnswer fails like a provider that does not answer. The test environment gives up after a few attempts, a server
+// does not.
 func noAnswer(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 	wait := 2 * time.Second
 	if in.Known != nil {
 		wait = 15 * time.Minute
 	}
-	return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("connection refused", "", temporal.ApplicationErrorOptions{NextRetryDelay: wait})
+	return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
+		"connection refused",
+		"",
+		temporal.ApplicationErrorOptions{NextRetryDelay: wait},
+	)
 }
 
 func found() cloud.InstanceAnswer {
@@ -43,7 +50,22 @@ func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
 	w := newNameless(t)
 	w.unrecorded = "virtual:///m-1"
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "look", "record virtual:///m-1", "decide", "weigh", "report Terminating", "decide", "announce", "weigh", "drain m-1"}, w.log[:10])
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"look",
+			"record virtual:///m-1",
+			"decide",
+			"weigh",
+			"report Terminating",
+			"decide",
+			"announce",
+			"weigh",
+			"drain m-1",
+		},
+		w.log[:10],
+	)
 }
 
 // An answer that settles the question: there is no name to tell.
@@ -82,7 +104,16 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 	}
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{
-		"decide", "look", "report Terminating", "look", "report Terminating", "look", "record virtual:///m-1", "decide", "weigh", "report Terminating",
+		"decide",
+		"look",
+		"report Terminating",
+		"look",
+		"report Terminating",
+		"look",
+		"record virtual:///m-1",
+		"decide",
+		"weigh",
+		"report Terminating",
 	}, w.log[:10])
 	require.Contains(t, w.log, "drain m-1")
 	first := w.reports[0]
@@ -106,7 +137,11 @@ func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
 	w.after(time.Hour, func() {
 		require.NotContains(t, w.log, "delete ")
 		require.Equal(t, []string{"DeadlineExceeded"}, w.reports[0].Step.BlockedBy)
-		require.Equal(t, "Cloud provider message - provider virtual has not said whether there is an instance", w.reports[0].Operation.Description)
+		require.Equal(
+			t,
+			"Cloud provider message - provider virtual has not said whether there is an instance",
+			w.reports[0].Operation.Description,
+		)
 		silent = false
 	})
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)

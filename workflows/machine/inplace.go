@@ -31,7 +31,15 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 			return err
 		}
 	case inplace.Update:
-		report := m.progress(ctx, vocabulary.PhaseInPlaceUpdating, lastOperation(vocabulary.OperationInPlaceUpdate, vocabulary.StateProcessing, "Machine "+m.Ref.Name+": its node is updated in place"))
+		report := m.progress(
+			ctx,
+			vocabulary.PhaseInPlaceUpdating,
+			lastOperation(
+				vocabulary.OperationInPlaceUpdate,
+				vocabulary.StateProcessing,
+				"Machine "+m.Ref.Name+": its node is updated in place",
+			),
+		)
 		report.Event = &kube.Event{Reason: vocabulary.PhaseInPlaceUpdating, Message: report.Operation.Description}
 		return m.writeStatus(ctx, "phase InPlaceUpdating", report)
 	default: // only the condition must be written

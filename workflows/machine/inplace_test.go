@@ -20,7 +20,8 @@ import (
 
 // turn makes the next step of an in-place update ours.
 func (w *world) turn(step inplace.Step, reason string) {
-	w.decision.Need, w.decision.InPlace = attention.InPlace, inplace.Decision{Step: step, Reason: reason, Why: string(step)}
+	w.decision.Need = attention.InPlace
+	w.decision.InPlace = inplace.Decision{Step: step, Reason: reason, Why: string(step)}
 	if step == inplace.Drain {
 		w.decision.Need = attention.Drain
 	}
@@ -41,18 +42,19 @@ func updating(t *testing.T) *world {
 	w.env.OnActivity("CordonNode", any1...).Return(node("cordon"))
 	w.env.OnActivity("UncordonNode", any1...).Return(node("uncordon"))
 	w.drain = drain.Result{Outcome: vocabulary.DrainDrained}
-	w.env.OnActivity("MarkInPlace", any1...).Return(func(_ context.Context, in machine.InPlaceMark) (kube.MinVersions, error) {
-		defer w.lock()()
-		w.note("mark " + in.Reason)
-		switch in.Reason {
-		case "DrainSuccessful":
-			w.turn(inplace.Update, "")
-		case "ReadyForUpdate":
-			w.decision.Need = attention.Recovery
-			w.decision.Health = &health.Verdict{Why: "waits for the agent", Deadline: w.decidedAt.Add(20 * time.Minute)}
-		}
-		return kube.MinVersions{"nodes": "8"}, nil
-	})
+	w.env.OnActivity("MarkInPlace", any1...).
+		Return(func(_ context.Context, in machine.InPlaceMark) (kube.MinVersions, error) {
+			defer w.lock()()
+			w.note("mark " + in.Reason)
+			switch in.Reason {
+			case "DrainSuccessful":
+				w.turn(inplace.Update, "")
+			case "ReadyForUpdate":
+				w.decision.Need = attention.Recovery
+				w.decision.Health = &health.Verdict{Why: "waits for the agent", Deadline: w.decidedAt.Add(20 * time.Minute)}
+			}
+			return kube.MinVersions{"nodes": "8"}, nil
+		})
 	w.reported = func(in machine.Report) {
 		if in.Phase == "InPlaceUpdating" {
 			w.decision.Phase = in.Phase
@@ -68,7 +70,16 @@ func TestNodeIsEmptiedAndItsAgentIsTold(t *testing.T) {
 	w.after(10*time.Minute, w.joined)
 	w.run(t)
 	require.Equal(t, []string{
-		"decide", "report ", "cordon", "drain m-1InPlaceUpdate", "mark DrainSuccessful", "decide", "report InPlaceUpdating", "decide", "mark ReadyForUpdate", "decide",
+		"decide",
+		"report ",
+		"cordon",
+		"drain m-1InPlaceUpdate",
+		"mark DrainSuccessful",
+		"decide",
+		"report InPlaceUpdating",
+		"decide",
+		"mark ReadyForUpdate",
+		"decide",
 	}, w.log[:10])
 	require.Equal(t, "Running", w.last().Phase)
 }
@@ -102,7 +113,19 @@ func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
 	w.turn(inplace.Drain, "DrainSuccessful")
 	w.after(10*time.Minute, w.joined)
 	w.run(t)
-	require.Equal(t, []string{"decide", "report ", "cordon", "drain m-1InPlaceUpdate", "hold: the drain was cancelled in Temporal", "uncordon", "decide"}, w.log[:7])
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"report ",
+			"cordon",
+			"drain m-1InPlaceUpdate",
+			"hold: the drain was cancelled in Temporal",
+			"uncordon",
+			"decide",
+		},
+		w.log[:7],
+	)
 }
 
 // A mark that was written and that the node does not show is not written repeatedly.

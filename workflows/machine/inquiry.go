@@ -11,13 +11,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// inquiry is the question to the provider whether the instance of an unhealthy machine is gone. While it is open, it is also the
-// machine's running call. It delays nothing: signals and deadlines are handled meanwhile, and the next call to the provider ends it.
+// inquiry is the question to the provider whether the instance of an unhealthy machine is gone. While it is open, it is
+// also the machine's running call. It delays nothing: signals and deadlines are handled meanwhile, and the next call to
+// the provider ends it.
 type inquiry struct {
-	settled bool                // it needs not be asked (again) for this outage
-	stuck   bool                // a person has to repair something before the provider can answer; the next signal may tell of that
-	known   *kube.Problem       // why the last call had no answer; nil: it is the first call
-	end     workflow.CancelFunc // ends the open call; nil: none is open
+	settled bool // it needs not be asked (again) for this outage
+	// a person has to repair something before the provider can answer; the next signal may tell of that
+	stuck bool
+	known *kube.Problem       // why the last call had no answer; nil: it is the first call
+	end   workflow.CancelFunc // ends the open call; nil: none is open
 }
 
 // resume lets a stuck question be asked again, because something has changed.
@@ -27,9 +29,9 @@ func (q *inquiry) resume() {
 	}
 }
 
-// inquire asks whether the instance is gone, unless the question is open already, and waits for the answer, a signal or a deadline. A call
-// that fails is repeated by the retry policy until it is answered: while the breaker is open, nothing else tells a machine without an
-// instance from one that is silent.
+// inquire asks whether the instance is gone, unless the question is open already, and waits for the answer, a signal or
+// a deadline. A call that fails is repeated by the retry policy until it is answered: while the breaker is open,
+// nothing else tells a machine without an instance from one that is silent.
 func (m *machine) inquire(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	q := &m.inquiry
 	if q.end == nil {
@@ -40,8 +42,11 @@ func (m *machine) inquire(ctx workflow.Context, d activities.Decision, v health.
 		if call.Known = q.known; q.known != nil {
 			of = run.Cloud
 		}
-		options, end := workflow.WithCancel(of(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"))
-		m.running, m.calling = workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, call), vocabulary.StepInstanceStatus
+		options, end := workflow.WithCancel(
+			of(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"),
+		)
+		m.running = workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, call)
+		m.calling = vocabulary.StepInstanceStatus
 		q.end = end
 	}
 	open := m.running
@@ -68,8 +73,12 @@ func (m *machine) inquire(ctx workflow.Context, d activities.Decision, v health.
 	}
 	message := "the provider has no instance " + d.ProviderID + " any more"
 	return m.writeStatus(ctx, message, activities.Report{
-		Read: m.Read(ctx), InstanceGone: true, Step: m.Operation(),
-		Conditions: []activities.Condition{{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceGone, Message: message}},
-		Event:      &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceGone, Message: message},
+		Read:         m.Read(ctx),
+		InstanceGone: true,
+		Step:         m.Operation(),
+		Conditions: []activities.Condition{
+			{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceGone, Message: message},
+		},
+		Event: &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceGone, Message: message},
 	})
 }

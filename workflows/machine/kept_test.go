@@ -18,16 +18,17 @@ import (
 // kept makes the machine one that is preserved until that time, and released then.
 func (w *world) kept(until time.Time) {
 	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
-	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).Return(func(_ context.Context, in kube.Read) (kube.MinVersions, error) {
-		defer w.lock()()
-		w.note("preserve")
-		if !in.At.Before(until) {
-			w.decision.Need, w.decision.PreserveUntil = attention.Nothing, time.Time{}
-		} else {
-			w.decision.Need = attention.Kept
-		}
-		return kube.MinVersions{kube.MachinesResource: "9"}, nil
-	})
+	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in kube.Read) (kube.MinVersions, error) {
+			defer w.lock()()
+			w.note("preserve")
+			if !in.At.Before(until) {
+				w.decision.Need, w.decision.PreserveUntil = attention.Nothing, time.Time{}
+			} else {
+				w.decision.Need = attention.Kept
+			}
+			return kube.MinVersions{kube.MachinesResource: "9"}, nil
+		})
 }
 
 func TestPreservationEndsOnTime(t *testing.T) {
@@ -68,7 +69,9 @@ func TestMachineThatRecoversGivesItsGrantBack(t *testing.T) {
 	w := newWorld(t)
 	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.written("withdraw"))
 	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.Health, "Failed", true
-	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"}}
+	w.decision.Health = &health.Verdict{
+		Change: &health.Change{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"},
+	}
 	w.run(t)
 	require.Equal(t, []string{"decide", "withdraw", "report Running", "decide"}, w.log)
 }
@@ -76,7 +79,10 @@ func TestMachineThatRecoversGivesItsGrantBack(t *testing.T) {
 // A deadline fires although the node cannot be written.
 func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 	w := newWorld(t)
-	w.decision.Need, w.decision.Phase, w.decision.Otherwise, w.decision.Why = attention.Sync, "Pending", attention.Node, "node lacks label a"
+	w.decision.Need = attention.Sync
+	w.decision.Phase = "Pending"
+	w.decision.Otherwise = attention.Node
+	w.decision.Why = "node lacks label a"
 	deadline := w.decision.CreateBy
 	w.run(t)
 	require.Equal(t, "Failed", w.last().Phase)
@@ -89,7 +95,10 @@ func TestNodeOfAPreservedMachineIsEmptied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.kept(w.env.Now().Add(time.Hour))
-			w.decision.Need, w.decision.Phase, w.decision.NodeName, w.overAt = attention.Drain, "Failed", "m-1", w.decision.PreserveUntil
+			w.decision.Need = attention.Drain
+			w.decision.Phase = "Failed"
+			w.decision.NodeName = "m-1"
+			w.overAt = w.decision.PreserveUntil
 			w.drain = drain.Result{Outcome: outcome}
 			w.drained = func() { w.decision.Need = attention.Kept }
 			w.run(t)
@@ -102,7 +111,11 @@ func TestPreservationEndsOnTimeWhileTheNodeIsEmptied(t *testing.T) {
 	w := newWorld(t)
 	until := w.env.Now().Add(time.Hour)
 	w.kept(until)
-	w.decision.Need, w.decision.Phase, w.decision.NodeName, w.overAt, w.occupied = attention.Drain, "Failed", "m-1", until, true
+	w.decision.Need = attention.Drain
+	w.decision.Phase = "Failed"
+	w.decision.NodeName = "m-1"
+	w.overAt = until
+	w.occupied = true
 	w.run(t)
 	require.Equal(t, 1, w.count("preserve"))
 	require.WithinDuration(t, until, w.env.Now(), time.Minute)

@@ -35,15 +35,16 @@ type machine struct {
 	announced string         // the node on which this run has written the condition that its machine is deleted
 }
 
-// Machine reconciles one Machine while it is in motion: it creates and initialises the instance, waits for the node, follows
-// the node's health, and deletes instance, node and finalizer when the object is being deleted. The run ends when the machine
-// is calm or gone. A deletion can interrupt every step, and a run may be terminated at any moment: the next run finds its place
-// from the object and the provider.
+// Machine reconciles one Machine while it is in motion: it creates and initialises the instance, waits for the node,
+// follows the node's health, and deletes instance, node and finalizer when the object is being deleted. The run ends
+// when the machine is calm or gone. A deletion can interrupt every step, and a run may be terminated at any moment: the
+// next run finds its place from the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return run.Loop(ctx, &machine{Object: run.NewObject(ctx, run.KindMachine, in)})
 }
 
-// Settle waits for the end of a call that was given up before the run continues as new: the next run would not know of it.
+// Settle waits for the end of a call that was given up before the run continues as new: the next run would not know of
+// it.
 func (m *machine) Settle(ctx workflow.Context, again bool) {
 	if again {
 		_ = m.callEnded(ctx)
@@ -66,13 +67,14 @@ func (m *machine) writeStatus(ctx workflow.Context, summary string, report activ
 	return run.Report(ctx, m.Object, summary, reportMachine, report)
 }
 
-// Step does what the machine needs next. A result means that no work is left. The status shows a write that the API server
-// refused.
+// Step does what the machine needs next. A result means that no work is left. The status shows a write that the API
+// server refused.
 func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	result, err := m.step(ctx, d)
 	if run.FailedWith(err, kube.TypeRefused) {
 		m.ShowRefusal(ctx, err)
-		_ = m.writeStatus(ctx, m.Shown.Why, m.progress(ctx, "", nil)) // an error is ignored: the status itself may be what is refused
+		// an error is ignored: the status itself may be what is refused
+		_ = m.writeStatus(ctx, m.Shown.Why, m.progress(ctx, "", nil))
 	}
 	return result, err
 }
@@ -141,9 +143,14 @@ func shown(d activities.Decision, name, why string) run.Step {
 	return run.Step{Name: name, Why: why, Phase: d.Phase, Node: d.NodeName}
 }
 
-// reportVerdict writes the machine's new phase, its health clock and the conditions of its node, together with the report
-// before, which has not been written yet.
-func (m *machine) reportVerdict(ctx workflow.Context, d activities.Decision, v health.Verdict, before activities.Report) error {
+// reportVerdict writes the machine's new phase, its health clock and the conditions of its node, together with the
+// report before, which has not been written yet.
+func (m *machine) reportVerdict(
+	ctx workflow.Context,
+	d activities.Decision,
+	v health.Verdict,
+	before activities.Report,
+) error {
 	m.Show(ctx, run.Step{Phase: v.Change.Phase, Node: d.NodeName, Why: v.Why})
 	if err := m.withdraw(ctx, d); err != nil {
 		return err
@@ -175,8 +182,8 @@ func (m *machine) withdraw(ctx workflow.Context, d activities.Decision) error {
 	return run.Write(ctx, m.Object, "the granted replacement is withdrawn", withdrawReplacement, m.Read(ctx))
 }
 
-// copyConditions writes the conditions of the node into the status. If they are written already, the node has changed since the
-// decision, and the bridge's signal about it wakes the run.
+// copyConditions writes the conditions of the node into the status. If they are written already, the node has changed
+// since the decision, and the bridge's signal about it wakes the run.
 func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) error {
 	report := activities.Report{Read: m.Read(ctx)}
 	if m.Shown.Name != "" {
@@ -214,7 +221,9 @@ func verdictReport(read kube.Read, v health.Verdict) activities.Report {
 		report.Event = &kube.Event{Warning: c.Warning, Reason: c.Reason, Message: c.Message}
 	}
 	if v.Due != nil {
-		report.Conditions = []activities.Condition{{Type: vocabulary.ConditionReplacementDue, True: v.Due.True, Reason: v.Due.Reason, Message: v.Due.Message}}
+		report.Conditions = []activities.Condition{
+			{Type: vocabulary.ConditionReplacementDue, True: v.Due.True, Reason: v.Due.Reason, Message: v.Due.Message},
+		}
 	}
 	return report
 }
@@ -228,8 +237,8 @@ func (m *machine) awaitNode(ctx workflow.Context, d activities.Decision) error {
 	return m.awaitDeadline(ctx, d, deadline)
 }
 
-// awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the provider
-// whether the instance is gone, until it answers: if it is, the timeout ends early.
+// awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the
+// provider whether the instance is gone, until it answers: if it is, the timeout ends early.
 func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	s := shown(d, vocabulary.StepAwaitRecovery, v.Why)
 	if s.Deadline = v.Deadline; d.Phase == vocabulary.PhaseInPlaceUpdating {
@@ -259,16 +268,24 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 }
 
 // awaitHealth waits until a signal arrives, one of the futures is ready, or one of the machine's deadlines has passed.
-func (m *machine) awaitHealth(ctx workflow.Context, d activities.Decision, v health.Verdict, futures ...workflow.Future) error {
+func (m *machine) awaitHealth(
+	ctx workflow.Context,
+	d activities.Decision,
+	v health.Verdict,
+	futures ...workflow.Future,
+) error {
 	if v.Deadline.IsZero() {
 		m.Disarm("health")
 		return m.awaitDeadline(ctx, d, futures...)
 	}
-	return m.awaitDeadline(ctx, d, append(futures, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
+	return m.awaitDeadline(
+		ctx,
+		d,
+		append(futures, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
 }
 
-// awaitDeadline waits until a signal arrives or one of the machine's deadlines has passed. The awaited change may have come
-// without a signal, so after a deadline the facts are read from the API server.
+// awaitDeadline waits until a signal arrives or one of the machine's deadlines has passed. The awaited change may have
+// come without a signal, so after a deadline the facts are read from the API server.
 func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, deadlines ...workflow.Future) error {
 	if d.PreserveUntil.After(workflow.Now(ctx)) { // an end that has passed already is written without a timer
 		deadlines = append(deadlines, m.Timer(ctx, "preservation", "preserved until then", d.PreserveUntil))
@@ -282,8 +299,8 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 	return nil
 }
 
-// syncOr brings the node to what template and class want. If that is impossible at present, it does what else the machine
-// needs; if there is nothing else, it shows why, and waits for a change.
+// syncOr brings the node to what template and class want. If that is impossible at present, it does what else the
+// machine needs; if there is nothing else, it shows why, and waits for a change.
 func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
 	switch {
 	case d.Why != m.unsyncable:
@@ -304,8 +321,9 @@ func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
 	return nil
 }
 
-// sync brings the node to what template and class want. If nothing could be written, the caches may have been stale: the facts
-// are read again live, once. If nothing can be written then either, the cause of the refusal has to change first.
+// sync brings the node to what template and class want. If nothing could be written, the caches may have been stale:
+// the facts are read again live, once. If nothing can be written then either, the cause of the refusal has to change
+// first.
 func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
@@ -326,8 +344,8 @@ func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	return nil
 }
 
-// preserve writes the decision about the machine's preservation to machine and node. If nothing could be written, the cause of
-// the refusal has to change first.
+// preserve writes the decision about the machine's preservation to machine and node. If nothing could be written, the
+// cause of the refusal has to change first.
 func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 	if err := m.withdraw(ctx, d); err != nil {
 		return err
@@ -367,7 +385,13 @@ func (m *machine) progress(ctx workflow.Context, phase string, operation *activi
 
 func (m *machine) call(d activities.Decision) cloud.InstanceCall {
 	return cloud.InstanceCall{
-		Machine: m.Ref, Class: d.Class, Versions: d.Versions, ProviderID: d.ProviderID, NodeName: d.NodeName, LastKnownState: d.LastKnownState, NeverTried: d.NeverTried,
+		Machine:        m.Ref,
+		Class:          d.Class,
+		Versions:       d.Versions,
+		ProviderID:     d.ProviderID,
+		NodeName:       d.NodeName,
+		LastKnownState: d.LastKnownState,
+		NeverTried:     d.NeverTried,
 	}
 }
 

@@ -64,12 +64,14 @@ type world struct {
 	begins  []machine.Report   // what RecordCreateIntent was told
 	records []machine.Recorded // and RecordInstance
 
-	cancelled  bool                                                      // a person cancels the drain
-	away       bool                                                      // the target cluster does not answer
-	slow       []drain.Detached                                          // what AwaitDetach tells one after the other, before the volumes are detached
-	detaching  []drain.Detaching                                         // what it was asked then
-	attached   bool                                                      // a volume stays attached to the node
-	unrecorded string                                                    // instance that the provider knows and the object does not have
+	cancelled bool // a person cancels the drain
+	away      bool // the target cluster does not answer
+	// what AwaitDetach tells one after the other, before the volumes are detached
+	slow      []drain.Detached
+	detaching []drain.Detaching // what it was asked then
+	attached  bool              // a volume stays attached to the node
+	// instance that the provider knows and the object does not have
+	unrecorded string
 	look       func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // answers InstanceStatus; nil: unrecorded does
 	looks      time.Duration                                             // how long InstanceStatus takes
 }
@@ -87,10 +89,13 @@ func (w *world) decide(at time.Time, done deletion.Stage) machine.Decision {
 	if (d.Need == attention.Kept || d.Need == attention.Drain) && !w.overAt.IsZero() && !at.Before(w.overAt) {
 		d.Need = attention.Preserve
 	}
-	creating := d.Need == attention.Instance || d.Need == attention.Node || (d.Need == attention.Sync && d.Otherwise == attention.Node)
+	creating := d.Need == attention.Instance || d.Need == attention.Node ||
+		(d.Need == attention.Sync && d.Otherwise == attention.Node)
 	if creating && d.Problem == nil && !at.Before(d.CreateBy) {
 		w.failedAt = at
-		d.Health = &health.Verdict{Change: &health.Change{Phase: "Failed", Operation: "Create", State: "Failed", Message: "too late"}}
+		d.Health = &health.Verdict{
+			Change: &health.Change{Phase: "Failed", Operation: "Create", State: "Failed", Message: "too late"},
+		}
 	}
 	return d
 }
@@ -102,7 +107,15 @@ func newWorld(t *testing.T) *world {
 	}
 	env.RegisterActivity(&cloud.Provider{})
 	w := &world{env: env, decision: machine.Decision{
-		MachinePlan: attention.MachinePlan{Decision: attention.Decision{Need: attention.Instance, Why: "new"}}, Class: "small", Provider: "virtual", NeverTried: true, Target: true, Token: true, CreateBy: env.Now().Add(20 * time.Minute),
+		MachinePlan: attention.MachinePlan{
+			Decision: attention.Decision{Need: attention.Instance, Why: "new"},
+		},
+		Class:      "small",
+		Provider:   "virtual",
+		NeverTried: true,
+		Target:     true,
+		Token:      true,
+		CreateBy:   env.Now().Add(20 * time.Minute),
 	}}
 	any1 := []any{mock.Anything, mock.Anything}
 	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in kube.Read) (machine.Decision, error) {
@@ -129,14 +142,20 @@ func newWorld(t *testing.T) *world {
 		w.note("sync")
 		return w.synced, nil
 	})
-	env.OnActivity("InstanceStatus", any1...).AfterFn(func() time.Duration { return w.looks }).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		defer w.lock()()
-		w.note("look")
-		if w.look != nil {
-			return w.look(in)
-		}
-		return cloud.InstanceAnswer{Gone: w.gone, ProviderID: w.unrecorded, NodeName: strings.TrimPrefix(w.unrecorded, "virtual:///")}, nil
-	})
+	env.OnActivity("InstanceStatus", any1...).
+		AfterFn(func() time.Duration { return w.looks }).
+		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			defer w.lock()()
+			w.note("look")
+			if w.look != nil {
+				return w.look(in)
+			}
+			return cloud.InstanceAnswer{
+				Gone:       w.gone,
+				ProviderID: w.unrecorded,
+				NodeName:   strings.TrimPrefix(w.unrecorded, "virtual:///"),
+			}, nil
+		})
 	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.Read) (string, error) {
 		defer w.lock()()
 		w.note("prepare")
@@ -146,21 +165,23 @@ func newWorld(t *testing.T) *world {
 		w.decision.Prepare = false
 		return "2", nil
 	})
-	env.OnActivity("RecordCreateIntent", any1...).Return(func(_ context.Context, in machine.Report) (machine.Begun, error) {
-		defer w.lock()()
-		workflowstest.Timed(t, env, in.Read)
-		w.note("begin")
-		w.begins = append(w.begins, in)
-		never := w.decision.NeverTried
-		w.decision.NeverTried = false
-		return machine.Begun{Version: "2", NeverTried: never, RunID: "run-of-the-record"}, nil
-	})
-	env.OnActivity("CreateInstance", any1...).Return(func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		defer w.lock()()
-		w.note("create")
-		w.calls = append(w.calls, in)
-		return w.create(ctx, in)
-	})
+	env.OnActivity("RecordCreateIntent", any1...).
+		Return(func(_ context.Context, in machine.Report) (machine.Begun, error) {
+			defer w.lock()()
+			workflowstest.Timed(t, env, in.Read)
+			w.note("begin")
+			w.begins = append(w.begins, in)
+			never := w.decision.NeverTried
+			w.decision.NeverTried = false
+			return machine.Begun{Version: "2", NeverTried: never, RunID: "run-of-the-record"}, nil
+		})
+	env.OnActivity("CreateInstance", any1...).
+		Return(func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			defer w.lock()()
+			w.note("create")
+			w.calls = append(w.calls, in)
+			return w.create(ctx, in)
+		})
 	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in machine.Recorded) (machine.Record, error) {
 		defer w.lock()()
 		w.note("record " + in.ProviderID)
@@ -173,11 +194,12 @@ func newWorld(t *testing.T) *world {
 		}
 		return machine.Record{Version: "3", Stale: w.stale}, nil
 	})
-	env.OnActivity("InitializeInstance", any1...).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		defer w.lock()()
-		w.note("initialise " + in.ProviderID)
-		return cloud.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
-	})
+	env.OnActivity("InitializeInstance", any1...).
+		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			defer w.lock()()
+			w.note("initialise " + in.ProviderID)
+			return cloud.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
+		})
 	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (kube.Reported, error) {
 		defer w.lock()()
 		workflowstest.Timed(t, env, in.Read)
@@ -207,12 +229,13 @@ func newWorld(t *testing.T) *world {
 		}
 		return reported, nil
 	})
-	env.OnActivity("DeleteInstance", any1...).Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		defer w.lock()()
-		w.note("delete " + in.ProviderID)
-		w.calls = append(w.calls, in)
-		return w.deletion, nil
-	})
+	env.OnActivity("DeleteInstance", any1...).
+		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			defer w.lock()()
+			w.note("delete " + in.ProviderID)
+			w.calls = append(w.calls, in)
+			return w.deletion, nil
+		})
 	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.note("announce")
@@ -245,7 +268,11 @@ func newWorld(t *testing.T) *world {
 			return seen, nil
 		}
 		if w.attached { // as far as the workflow can see
-			return drain.Detached{}, temporal.NewApplicationErrorWithOptions("goes on", "GoesOn", temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour})
+			return drain.Detached{}, temporal.NewApplicationErrorWithOptions(
+				"goes on",
+				"GoesOn",
+				temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour},
+			)
 		}
 		return drain.Detached{}, nil
 	})
@@ -316,7 +343,16 @@ func (w *world) after(d time.Duration, change func()) {
 
 func (w *world) joined() {
 	w.decision.Need = attention.Health
-	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Message: "joined", Reason: "Joined", Joined: true}}
+	w.decision.Health = &health.Verdict{
+		Change: &health.Change{
+			Phase:     "Running",
+			Operation: "Create",
+			State:     "Successful",
+			Message:   "joined",
+			Reason:    "Joined",
+			Joined:    true,
+		},
+	}
 }
 
 // events returns the reasons of the events that were reported.
@@ -365,24 +401,53 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	})
 	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
 	require.Equal(t, "ip-10-0-0-1", named)
-	require.Equal(t, "instance virtual:///i-1 exists; waits for a node with its provider ID", w.reports[0].Conditions[1].Message)
+	require.Equal(
+		t,
+		"instance virtual:///i-1 exists; waits for a node with its provider ID",
+		w.reports[0].Conditions[1].Message,
+	)
 }
 
 // If the node has joined when the cloud answers, one report has both.
 func TestMachineWhoseNodeIsThereAlready(t *testing.T) {
 	w := newWorld(t)
-	w.there = &health.Verdict{Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Joined: true, Reason: "Joined"}}
+	w.there = &health.Verdict{
+		Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Joined: true, Reason: "Joined"},
+	}
 	w.reported = func(r machine.Report) {
 		if r.Phase == "Running" {
 			w.decision.Need, w.decision.Phase = attention.Nothing, "Running"
 		}
 	}
 	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Running", "finish", "decide"}, w.log)
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"token",
+			"begin",
+			"create",
+			"record virtual:///i-1",
+			"initialise virtual:///i-1",
+			"report Running",
+			"finish",
+			"decide",
+		},
+		w.log,
+	)
 	require.Len(t, w.reports, 1)
 	r := w.reports[0]
 	require.Equal(t, "Joined", r.Event.Reason)
-	require.Equal(t, machine.Condition{Type: "InstanceReady", True: true, Reason: "InstanceCreated", Message: "instance virtual:///i-1 exists; waits for node m-1"}, r.Conditions[1])
+	require.Equal(
+		t,
+		machine.Condition{
+			Type:    "InstanceReady",
+			True:    true,
+			Reason:  "InstanceCreated",
+			Message: "instance virtual:///i-1 exists; waits for node m-1",
+		},
+		r.Conditions[1],
+	)
 	require.Nil(t, r.Step, "a calm machine has no operation")
 }
 
@@ -397,12 +462,33 @@ func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
 func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w := newWorld(t)
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("busy", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute})
+		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
+			"busy",
+			"Unavailable",
+			temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute},
+		)
 	}
 	w.after(90*time.Second, func() { w.decision.Need = attention.Deletion })
 	result := w.run(t)
 	require.Equal(t, run.OutcomeGone, result.Outcome)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "create", "decide", "decide", "look", "report Terminating", "delete ", "decide", "release"}, w.log)
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"token",
+			"begin",
+			"create",
+			"create",
+			"decide",
+			"decide",
+			"look",
+			"report Terminating",
+			"delete ",
+			"decide",
+			"release",
+		},
+		w.log,
+	)
 	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
 }
 
@@ -417,7 +503,20 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	}
 	w.after(time.Minute, w.joined)
 	w.run(t)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "report CrashLoopBackOff", "create", "record virtual:///i-1", "report Pending"}, w.log[:8])
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"token",
+			"begin",
+			"create",
+			"report CrashLoopBackOff",
+			"create",
+			"record virtual:///i-1",
+			"report Pending",
+		},
+		w.log[:8],
+	)
 	require.Equal(t, busy, w.calls[1].Known)
 	shown := w.reports[0]
 	require.Equal(t, "Unavailable", shown.Operation.ErrorCode)
@@ -431,7 +530,11 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 // A problem that only a person can solve is shown and waited for, not retried.
 func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w := newWorld(t)
-	missing := &kube.Problem{Reason: "SecretNotFound", Message: "Secret default/cloud of MachineClass small does not exist", React: kube.UntilCredential}
+	missing := &kube.Problem{
+		Reason:  "SecretNotFound",
+		Message: "Secret default/cloud of MachineClass small does not exist",
+		React:   kube.UntilCredential,
+	}
 	problem := missing
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
@@ -439,13 +542,33 @@ func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w.after(10*time.Minute, func() { problem = nil })
 	w.after(11*time.Minute, w.joined)
 	w.run(t)
-	require.Equal(t, []string{"decide", "token", "begin", "create", "report CrashLoopBackOff", "decide", "token", "begin", "create", "record virtual:///i-1", "report Pending"}, w.log[:11])
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"token",
+			"begin",
+			"create",
+			"report CrashLoopBackOff",
+			"decide",
+			"token",
+			"begin",
+			"create",
+			"record virtual:///i-1",
+			"report Pending",
+		},
+		w.log[:11],
+	)
 	require.Equal(t, "ClassReady", w.reports[0].Conditions[0].Type)
 }
 
 func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
 	w := newWorld(t)
-	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist in namespace default", React: kube.UntilCredential}
+	w.decision.Problem = &kube.Problem{
+		Reason:  "ClassNotFound",
+		Message: "MachineClass small does not exist in namespace default",
+		React:   kube.UntilCredential,
+	}
 	w.after(time.Minute, func() { w.decision.Problem = nil })
 	w.after(2*time.Minute, w.joined)
 	w.run(t)
@@ -473,8 +596,8 @@ func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
 	require.LessOrEqual(t, len(w.log), 13, "50 signals woke it more than once: %v", w.log)
 }
 
-// A Secret that is repaired while the provider is being called must not leave the machine waiting for a signal that has come
-// already.
+// A Secret that is repaired while the provider is being called must not leave the machine waiting for a signal that has
+// come already.
 func TestMachineTriesAgainWhenItWasMendedDuringTheCall(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
@@ -482,10 +605,16 @@ func TestMachineTriesAgainWhenItWasMendedDuringTheCall(t *testing.T) {
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if calls++; calls == 1 {
 			w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
-			return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("slow", "Unavailable", temporal.ApplicationErrorOptions{NextRetryDelay: time.Second})
+			return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
+				"slow",
+				"Unavailable",
+				temporal.ApplicationErrorOptions{NextRetryDelay: time.Second},
+			)
 		}
 		if calls == 2 {
-			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: kube.UntilCredential}}, nil
+			return cloud.InstanceAnswer{
+				Problem: &kube.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: kube.UntilCredential},
+			}, nil
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
@@ -513,7 +642,8 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	// Both calls have one ID. If the first one ended before, the test environment would take its answer for the second one's.
+	// Both calls have one ID. If the first one ended before, the test environment would take its answer for the second
+	// one's.
 	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
 		if info.ActivityType.Name == "CreateInstance" { // the second one: of a call that was given up it hears nothing
 			close(over)

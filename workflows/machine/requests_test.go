@@ -38,7 +38,11 @@ func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 	w.run(t)
 	require.Len(t, c.Orders, 1)
 	require.WithinDuration(t, start.Add(time.Minute), c.Times[0], 0)
-	require.Equal(t, activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.Ref, Order: forced}, c.Orders[0])
+	require.Equal(
+		t,
+		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.Ref, Order: forced},
+		c.Orders[0],
+	)
 }
 
 func TestRequestOfWhoeverDoesNotSayWhoItIs(t *testing.T) {
@@ -49,8 +53,22 @@ func TestRequestOfWhoeverDoesNotSayWhoItIs(t *testing.T) {
 		c.Ask(run.RequestInput{Command: "extend", Reason: long, For: "1h30m", InAdvance: true})
 	})
 	w.run(t)
-	require.Equal(t, request.Order{Command: request.Hold, Actor: "somebody, in Temporal", Reason: "a b", UID: workflowstest.Ref.UID}, c.Orders[0].Order)
-	require.Equal(t, request.Order{Command: request.Extend, Actor: "somebody, in Temporal", Reason: long[:200], For: "1h30m", InAdvance: true}, c.Orders[1].Order)
+	require.Equal(
+		t,
+		request.Order{Command: request.Hold, Actor: "somebody, in Temporal", Reason: "a b", UID: workflowstest.Ref.UID},
+		c.Orders[0].Order,
+	)
+	require.Equal(
+		t,
+		request.Order{
+			Command:   request.Extend,
+			Actor:     "somebody, in Temporal",
+			Reason:    long[:200],
+			For:       "1h30m",
+			InAdvance: true,
+		},
+		c.Orders[1].Order,
+	)
 }
 
 func TestRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
@@ -128,7 +146,8 @@ func TestRequestRaisesTheVersions(t *testing.T) {
 	require.Equal(t, "12", versions[kube.MachinesResource])
 }
 
-// A request for a drain is written on its machine, and takes effect when the bridge signals that change, as with kubectl.
+// A request for a drain is written on its machine, and takes effect when the bridge signals that change, as with
+// kubectl.
 func TestRequestForADrainIsActedUponAfterItWasWritten(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	c := workflowstest.NewOperator(e.Env, e.Lock)

@@ -34,7 +34,11 @@ func (w *world) failing() {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: &problem}, nil
 		}
-		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions("no room", "ResourceExhausted", temporal.ApplicationErrorOptions{NextRetryDelay: 15 * time.Minute})
+		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
+			"no room",
+			"ResourceExhausted",
+			temporal.ApplicationErrorOptions{NextRetryDelay: 15 * time.Minute},
+		)
 	}
 }
 
@@ -108,7 +112,11 @@ func TestMachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
 	w.run(t)
 	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.log[4:7])
 	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the provider is told that there may be an instance")
-	require.Equal(t, machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.stale}, w.last().Conditions[0])
+	require.Equal(
+		t,
+		machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.stale},
+		w.last().Conditions[0],
+	)
 }
 
 func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
@@ -162,23 +170,49 @@ func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Target, w.decision.Token = false, false
 	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Addresses: []kube.Address{{Type: "InternalIP", Address: "10.0.0.1"}}, Uninitialized: true}, nil
+		return cloud.InstanceAnswer{
+			ProviderID:    "virtual:///i-1",
+			NodeName:      "m-1",
+			Addresses:     []kube.Address{{Type: "InternalIP", Address: "10.0.0.1"}},
+			Uninitialized: true,
+		}, nil
 	}
 	w.run(t)
-	require.Equal(t, []string{"decide", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Available", "decide"}, w.log)
-	require.Equal(t, []kube.Address{{Type: "Hostname", Address: "m-1"}, {Type: "InternalIP", Address: "10.0.0.1"}}, w.last().Addresses)
+	require.Equal(
+		t,
+		[]string{
+			"decide",
+			"begin",
+			"create",
+			"record virtual:///i-1",
+			"initialise virtual:///i-1",
+			"report Available",
+			"decide",
+		},
+		w.log,
+	)
+	require.Equal(
+		t,
+		[]kube.Address{{Type: "Hostname", Address: "m-1"}, {Type: "InternalIP", Address: "10.0.0.1"}},
+		w.last().Addresses,
+	)
 	require.Equal(t, "Successful", w.last().Operation.State)
 	require.Equal(t, []string{"InstanceCreated"}, w.events(), "no event Joined follows")
 }
 
 // unhealthy is a machine that was Running until now and whose health timeout ends at that time.
 func (w *world) unhealthy(until time.Time) {
-	w.decision.Need, w.decision.Phase, w.decision.NodeName, w.decision.ProviderID = attention.Recovery, "Unknown", "m-1", "virtual:///i-1"
+	w.decision.Need = attention.Recovery
+	w.decision.Phase = "Unknown"
+	w.decision.NodeName = "m-1"
+	w.decision.ProviderID = "virtual:///i-1"
 	w.decision.Health = &health.Verdict{Why: "node m-1: Ready is Unknown", Deadline: until, Look: true}
 }
 
 func (w *world) healthFailed() {
-	w.decision.Health = &health.Verdict{Change: &health.Change{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"}}
+	w.decision.Health = &health.Verdict{
+		Change: &health.Change{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"},
+	}
 }
 
 func TestUnhealthyMachineIsLookedAtOnTime(t *testing.T) {
@@ -282,7 +316,9 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 	asked := 0
 	w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if asked++; asked < 3 {
-			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unauthenticated", Message: "wrong token", React: kube.UntilCredential}}, nil
+			return cloud.InstanceAnswer{
+				Problem: &kube.Problem{Reason: "Unauthenticated", Message: "wrong token", React: kube.UntilCredential},
+			}, nil
 		}
 		return cloud.InstanceAnswer{Gone: true}, nil
 	}
@@ -310,7 +346,11 @@ func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 	w.decision.Health.Due, w.decision.Health.Look = due, false
 	w.after(time.Hour, w.healthFailed)
 	w.run(t)
-	require.Equal(t, []machine.Condition{{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "not healthy"}}, w.reports[0].Conditions)
+	require.Equal(
+		t,
+		[]machine.Condition{{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "not healthy"}},
+		w.reports[0].Conditions,
+	)
 	require.Equal(t, 1, w.count("report "), "said once")
 	require.Equal(t, "Failed", w.last().Phase)
 }
@@ -320,7 +360,9 @@ func TestAMachineThatTheBreakerHoldsSaysSo(t *testing.T) {
 	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
 		w := newWorld(t)
 		w.unhealthy(time.Time{})
-		w.decision.Health.Due, w.decision.Health.Look, w.decision.Health.Held = &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}, false, held
+		w.decision.Health.Due = &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}
+		w.decision.Health.Look = false
+		w.decision.Health.Held = held
 		w.after(time.Hour, w.healthFailed)
 		w.run(t)
 		require.Equal(t, []string{by}, w.reports[0].Step.BlockedBy)
@@ -333,13 +375,22 @@ func TestMachineSyncsItsNodeAndDoesNotInsist(t *testing.T) {
 	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
 	w.after(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.run(t)
-	require.Equal(t, []string{"decide", "sync", "decide", "sync", "decide", "decide"}, w.log, "what cannot be written is tried again when something changed")
+	require.Equal(
+		t,
+		[]string{"decide", "sync", "decide", "sync", "decide", "decide"},
+		w.log,
+		"what cannot be written is tried again when something changed",
+	)
 }
 
 func TestMachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need = attention.Deletion
-	w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
+	w.decision.Problem = &kube.Problem{
+		Reason:  "ClassNotFound",
+		Message: "MachineClass small does not exist",
+		React:   kube.UntilCredential,
+	}
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, []string{"decide", "release"}, w.log)
 }
@@ -347,7 +398,9 @@ func TestMachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
 func TestMachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need = attention.Deletion
-	w.deletion = cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: kube.UntilCredential}}
+	w.deletion = cloud.InstanceAnswer{
+		Problem: &kube.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: kube.UntilCredential},
+	}
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Equal(t, "release", w.log[len(w.log)-1])
 }
@@ -375,7 +428,13 @@ func TestTokenThatIsGoneIsMadeAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
-			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: kube.ReasonTokenGone, Message: "bootstrap token does not exist any more", React: kube.Retry}}, nil
+			return cloud.InstanceAnswer{
+				Problem: &kube.Problem{
+					Reason:  kube.ReasonTokenGone,
+					Message: "bootstrap token does not exist any more",
+					React:   kube.Retry,
+				},
+			}, nil
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}

@@ -20,7 +20,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Input is what a schedule starts each sweep with. Fields, also those of Settings, may be added, never renamed or retyped.
+// Input is what a schedule starts each sweep with. Fields, also those of Settings, may be added, never renamed or
+// retyped.
 type Input struct {
 	Class    kube.Ref
 	Provider string
@@ -50,8 +51,8 @@ const (
 // BlockedOrphans is the value of the search attribute BlockedBy of a sweep that needs a person's decision.
 const BlockedOrphans = "OrphansHeld"
 
-// collectedAtOnce is how many orphans are deleted at the same time. Source: deletions are not urgent, and the cloud has other
-// callers.
+// collectedAtOnce is how many orphans are deleted at the same time. Source: deletions are not urgent, and the cloud has
+// other callers.
 const collectedAtOnce = 5
 
 type collection struct {
@@ -60,9 +61,9 @@ type collection struct {
 	result Result
 }
 
-// Collection is one sweep over the instances of a class: it asks the cloud, then the API server, deletes the instances that had
-// no Machine in two sweeps, and reports the outcome. New sightings are in its result. A sweep that fails has deleted nothing by
-// mistake and has no result: the next sweep gets the result of the one before.
+// Collection is one sweep over the instances of a class: it asks the cloud, then the API server, deletes the instances
+// that had no Machine in two sweeps, and reports the outcome. New sightings are in its result. A sweep that fails has
+// deleted nothing by mistake and has no result: the next sweep gets the result of the one before.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c := &collection{Object: run.NewObject(ctx, run.KindOrphanCollection, run.Input{Ref: in.Class}), in: in}
 	c.Show(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
@@ -102,17 +103,24 @@ func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err err
 	if err := c.Publish(ctx); err != nil {
 		return d, err
 	}
-	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).Get(ctx, &d)
+	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
+		Get(ctx, &d)
 	return d, err
 }
 
-// collect deletes the orphans that are due, collectedAtOnce at a time. The sighting of an orphan that cannot be deleted is
-// kept, so that the next sweep tries again.
+// collect deletes the orphans that are due, collectedAtOnce at a time. The sighting of an orphan that cannot be deleted
+// is kept, so that the next sweep tries again.
 func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) error {
 	if len(targets) == 0 {
 		return nil
 	}
-	c.Show(ctx, run.Step{Name: vocabulary.StepCollectOrphans, Why: fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets))})
+	c.Show(
+		ctx,
+		run.Step{
+			Name: vocabulary.StepCollectOrphans,
+			Why:  fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets)),
+		},
+	)
 	if err := c.Publish(ctx); err != nil {
 		return err
 	}
@@ -121,8 +129,17 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 		futures := make([]workflow.Future, len(some))
 		for i, target := range some {
 			n++
-			options := run.Sweeping(ctx, c.in.Provider, "collect-orphan-"+strconv.Itoa(n), fmt.Sprintf("delete %s: Machine %s does not exist", strings.Join(target.ProviderIDs, ", "), target.Machine))
-			futures[i] = workflow.ExecuteActivity(options, new(cloud.Provider).CollectOrphan, cloud.OrphanCall{Class: c.in.Class, Target: target})
+			options := run.Sweeping(
+				ctx,
+				c.in.Provider,
+				"collect-orphan-"+strconv.Itoa(n),
+				fmt.Sprintf("delete %s: Machine %s does not exist", strings.Join(target.ProviderIDs, ", "), target.Machine),
+			)
+			futures[i] = workflow.ExecuteActivity(
+				options,
+				new(cloud.Provider).CollectOrphan,
+				cloud.OrphanCall{Class: c.in.Class, Target: target},
+			)
 		}
 		for i, target := range some {
 			var end cloud.OrphanEnd
@@ -141,7 +158,8 @@ func (c *collection) ended(target orphan.Target, end cloud.OrphanEnd, err error)
 		c.keep(target, reason(err))
 		return
 	}
-	c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs) // if it is an orphan again, its clock starts anew
+	// if it is an orphan again, its clock starts anew
+	c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs)
 	if end.Kept != "" {
 		c.keep(target, end.Kept)
 		return
@@ -157,14 +175,18 @@ const maxReason = 200
 
 func (c *collection) keep(target orphan.Target, why string) {
 	if len(c.result.Kept) < maxKept {
-		c.result.Kept = append(c.result.Kept, fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.Cut(why, maxReason)))
+		c.result.Kept = append(
+			c.result.Kept,
+			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.Cut(why, maxReason)),
+		)
 	}
 }
 
 // mark marks nodes that no machine claims. Marking is not urgent: the next sweep repeats what fails.
 func (c *collection) mark(ctx workflow.Context) {
 	sweep := activities.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
-	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).Get(ctx, &c.result.Nodes); err != nil {
+	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).
+		Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
 }
@@ -194,7 +216,8 @@ func (c *collection) end(ctx workflow.Context, d cloud.OrphanDecision) (Result, 
 // report counts the sweep and reports it by events of the class. A sweep whose report fails is complete nevertheless.
 func (c *collection) report(ctx workflow.Context, report activities.Report) {
 	report.Class = c.in.Class
-	if err := workflow.ExecuteActivity(run.Soon(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(run.Soon(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).
+		Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("the end of the sweep was not reported", "error", err)
 	}
 }

@@ -45,47 +45,55 @@ type sweepWorld struct {
 	marks    int   // number of MarkNodes calls
 }
 
-var sweepInput = workflows.Input{Class: workflowstest.Ref, Provider: "fake", Settings: orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}}
+var sweepInput = workflows.Input{
+	Class:    workflowstest.Ref,
+	Provider: "fake",
+	Settings: orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7},
+}
 
 func newSweepWorld(t *testing.T) *sweepWorld {
 	w := &sweepWorld{t: t, env: workflowstest.NewEnvironment(t), ends: map[string]any{}}
 	w.env.RegisterActivity(&cloud.Provider{})
-	w.env.OnActivity("FindOrphans", mock.Anything, mock.Anything).Return(func(_ context.Context, in cloud.OrphanSearch) (cloud.OrphanDecision, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.search = in
-		return w.decision, w.find
-	})
-	w.env.OnActivity("CollectOrphan", mock.Anything, mock.Anything).Return(func(_ context.Context, in cloud.OrphanCall) (cloud.OrphanEnd, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		require.Equal(t, workflowstest.Ref, in.Class)
-		switch end := w.ends[in.Target.Machine].(type) {
-		case cloud.OrphanEnd:
-			return end, nil
-		case error:
-			return cloud.OrphanEnd{}, end
-		default:
-			w.deleted = append(w.deleted, in.Target.Machine)
-			return cloud.OrphanEnd{}, nil
-		}
-	})
-	w.env.OnActivity("MarkNodes", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.NodeSweep) (int, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		require.Equal(t, workflowstest.Ref.Namespace, in.Namespace)
-		w.marks++
-		return 2, w.nodes
-	})
-	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.Report) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.deaf {
-			return errors.New("nobody listens")
-		}
-		w.told = append(w.told, in)
-		return nil
-	})
+	w.env.OnActivity("FindOrphans", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in cloud.OrphanSearch) (cloud.OrphanDecision, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.search = in
+			return w.decision, w.find
+		})
+	w.env.OnActivity("CollectOrphan", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in cloud.OrphanCall) (cloud.OrphanEnd, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.Equal(t, workflowstest.Ref, in.Class)
+			switch end := w.ends[in.Target.Machine].(type) {
+			case cloud.OrphanEnd:
+				return end, nil
+			case error:
+				return cloud.OrphanEnd{}, end
+			default:
+				w.deleted = append(w.deleted, in.Target.Machine)
+				return cloud.OrphanEnd{}, nil
+			}
+		})
+	w.env.OnActivity("MarkNodes", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in activities.NodeSweep) (int, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.Equal(t, workflowstest.Ref.Namespace, in.Namespace)
+			w.marks++
+			return 2, w.nodes
+		})
+	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in activities.Report) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.deaf {
+				return errors.New("nobody listens")
+			}
+			w.told = append(w.told, in)
+			return nil
+		})
 	return w
 }
 
@@ -93,8 +101,14 @@ func newSweepWorld(t *testing.T) *sweepWorld {
 func (w *sweepWorld) finds(machines ...string) {
 	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
 	for _, name := range machines {
-		w.decision.Collect = append(w.decision.Collect, orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: []string{"i-" + name}})
-		w.decision.Sightings = append(w.decision.Sightings, orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: start})
+		w.decision.Collect = append(
+			w.decision.Collect,
+			orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: []string{"i-" + name}},
+		)
+		w.decision.Sightings = append(
+			w.decision.Sightings,
+			orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: start},
+		)
 	}
 }
 
@@ -124,13 +138,30 @@ func TestOrphanCollection(t *testing.T) {
 	begun := w.env.Now()
 	result := w.run()
 	assert.Equal(t, workflows.Result{
-		Outcome: workflows.OutcomeSwept, Why: "2 of 40 instances had no Machine, 2 were deleted", Instances: 40, Machines: 30, Orphans: 2,
-		Collected: []string{"i-a", "i-b"}, Kept: []string{"i-waiting stays for now"}, Unclear: []string{"i-x carries no UID"}, Sightings: seen("waiting"), Nodes: 2,
+		Outcome:   workflows.OutcomeSwept,
+		Why:       "2 of 40 instances had no Machine, 2 were deleted",
+		Instances: 40,
+		Machines:  30,
+		Orphans:   2,
+		Collected: []string{
+			"i-a",
+			"i-b",
+		},
+		Kept:      []string{"i-waiting stays for now"},
+		Unclear:   []string{"i-x carries no UID"},
+		Sightings: seen("waiting"),
+		Nodes:     2,
 	}, result)
 	assert.Equal(t, orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}, w.search.Settings)
 	assert.Equal(t, begun.UTC(), w.search.At.UTC(), "the workflow's time")
 	assert.Empty(t, w.search.Sightings, "the first sweep knows of none")
-	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}}}, w.told)
+	assert.Equal(
+		t,
+		[]activities.Report{
+			{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}},
+		},
+		w.told,
+	)
 }
 
 func TestASweepKnowsWhatTheOneBeforeHasSeen(t *testing.T) {
@@ -154,7 +185,17 @@ func TestAHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
 	w := newSweepWorld(t)
 	w.decision.Decision = orphan.Decision{Held: "3 instances and no machine at all", Instances: 3, Orphans: 3}
 	result := w.run()
-	assert.Equal(t, workflows.Result{Outcome: workflows.OutcomeHeld, Why: "3 instances and no machine at all", Instances: 3, Orphans: 3, Nodes: 2}, result)
+	assert.Equal(
+		t,
+		workflows.Result{
+			Outcome:   workflows.OutcomeHeld,
+			Why:       "3 instances and no machine at all",
+			Instances: 3,
+			Orphans:   3,
+			Nodes:     2,
+		},
+		result,
+	)
 	assert.Empty(t, w.deleted)
 	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.told)
 	assert.Contains(t, workflowstest.Shows(t, w.env), "held")
@@ -163,8 +204,10 @@ func TestAHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
 // The schedule passes on the last result that there was: a sweep that fails must have none.
 func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	for says, err := range map[string]error{
-		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil), // fails at once
-		"connection refused":     errors.New("connection refused"),                                                // is retried
+		// fails at once
+		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil),
+		// is retried
+		"connection refused": errors.New("connection refused"),
 	} {
 		t.Run(says, func(t *testing.T) {
 			w := newSweepWorld(t)
@@ -199,7 +242,11 @@ func TestWhatIsNotDeletedStaysSeen(t *testing.T) {
 	assert.Equal(t, []string{"i-a"}, result.Collected)
 	assert.Equal(t, seen("refused", "away"), result.Sightings, "what has its machine back is forgotten")
 	require.Len(t, result.Kept, 3)
-	assert.Equal(t, []string{"i-back stays: Machine back exists", "i-refused stays: no (PermissionDenied)"}, result.Kept[:2])
+	assert.Equal(
+		t,
+		[]string{"i-back stays: Machine back exists", "i-refused stays: no (PermissionDenied)"},
+		result.Kept[:2],
+	)
 	assert.Contains(t, result.Kept[2], "i-away stays: connection refused")
 	assert.Equal(t, "4 of 40 instances had no Machine, 1 were deleted", result.Why)
 }
@@ -275,5 +322,9 @@ func TestASweepThatCannotMarkNodesHasSweptAllTheSame(t *testing.T) {
 }
 
 func TestIDsOfSweeps(t *testing.T) {
-	assert.Equal(t, "garden/orphans/shoot--a/small/uid", run.Installation("garden").ID(run.KindOrphanCollection, kube.Ref{Namespace: "shoot--a", Name: "small", UID: "uid"}))
+	assert.Equal(
+		t,
+		"garden/orphans/shoot--a/small/uid",
+		run.Installation("garden").ID(run.KindOrphanCollection, kube.Ref{Namespace: "shoot--a", Name: "small", UID: "uid"}),
+	)
 }

@@ -15,8 +15,8 @@ import (
 // Writing waits for the end of a started write and reads its result.
 type Writing func(ctx workflow.Context, result any) error
 
-// ActivityID returns the ID for the next activity of that name: the name, with a number appended once an earlier ID cannot be
-// reused.
+// ActivityID returns the ID for the next activity of that name: the name, with a number appended once an earlier ID
+// cannot be reused.
 func (o *Object) ActivityID(name string) string {
 	if n := o.spent[name]; n > 0 {
 		return fmt.Sprintf("%s-%d", name, n+1)
@@ -24,17 +24,22 @@ func (o *Object) ActivityID(name string) string {
 	return name
 }
 
-// GivenUp records how a cancelled activity ended. If it ended by itself nevertheless, its ID cannot be reused in this run: the
-// SDK would take another activity with that ID for a mistake, and would fail every workflow task (TMPRL1100).
+// GivenUp records how a cancelled activity ended. If it ended by itself nevertheless, its ID cannot be reused in this
+// run: the SDK would take another activity with that ID for a mistake, and would fail every workflow task (TMPRL1100).
 func (o *Object) GivenUp(name string, end error) {
 	if !temporal.IsCanceledError(end) {
 		o.spent[name]++
 	}
 }
 
-// UntilChanged runs a regular activity of the clusters, and cancels it when a signal arrives or one of the futures is ready. It
-// reports whether the activity succeeded.
-func (o *Object) UntilChanged(ctx workflow.Context, summary string, activity, input, result any, futures ...workflow.Future) (bool, error) {
+// UntilChanged runs a regular activity of the clusters, and cancels it when a signal arrives or one of the futures is
+// ready. It reports whether the activity succeeded.
+func (o *Object) UntilChanged(
+	ctx workflow.Context,
+	summary string,
+	activity, input, result any,
+	futures ...workflow.Future,
+) (bool, error) {
 	options, cancel := workflow.WithCancel(cluster(ctx, QueueMachines, summary))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, input)
@@ -46,9 +51,9 @@ func (o *Object) UntilChanged(ctx workflow.Context, summary string, activity, in
 	return err == nil, err
 }
 
-// WhileWanted runs a long activity for a node. After each signal it calls wanted, and cancels the activity if the answer is
-// false. It returns only after the activity has ended, so that two never run at once. If cancelled is true, the result is zero,
-// or that of an activity that ended by itself before the cancellation reached it.
+// WhileWanted runs a long activity for a node. After each signal it calls wanted, and cancels the activity if the
+// answer is false. It returns only after the activity has ended, so that two never run at once. If cancelled is true,
+// the result is zero, or that of an activity that ended by itself before the cancellation reached it.
 func (o *Object) WhileWanted(
 	ctx workflow.Context, name string, activity, input, result any, wanted func() (bool, error),
 ) (cancelled bool, err error) {
@@ -81,8 +86,8 @@ func FailedWith(err error, failure string) bool {
 	return ok && application.Type() == failure
 }
 
-// TimedOut reports whether an activity was given up because its time was over: while it ran, or because the next attempt would
-// have started too late.
+// TimedOut reports whether an activity was given up because its time was over: while it ran, or because the next
+// attempt would have started too late.
 func TimedOut(err error) bool {
 	_, timeout := errors.AsType[*temporal.TimeoutError](err)
 	activity, ok := errors.AsType[*temporal.ActivityError](err)

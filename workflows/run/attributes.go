@@ -12,8 +12,8 @@ type Attribute struct {
 	Help string
 }
 
-// Attributes returns every search attribute, in the order of the docs. SQL stores of Temporal hold at most ten keywords and
-// three of each other type in a namespace: add new ones with care.
+// Attributes returns every search attribute, in the order of the docs. SQL stores of Temporal hold at most ten keywords
+// and three of each other type in a namespace: add new ones with care.
 func Attributes() []Attribute {
 	return []Attribute{
 		{"MachineNamespace", "Keyword", "namespace of the object"},

@@ -29,9 +29,11 @@ const (
 	KindClusterAPIDrain      Kind = "ClusterAPIDrain"   // of a Machine of Cluster API, and named after it
 	KindRollout              Kind = "Rollout"           // named after its deployment and the revision
 	KindClusterAPIRollout    Kind = "ClusterAPIRollout" // the same for a deployment of Cluster API
-	KindOrphanCollection     Kind = "OrphanCollection"  // named after its class; a schedule with that ID starts it and appends the time
-	KindProviderCheck        Kind = "ProviderCheck"     // named after its class; started by a person
-	KindInstallation         Kind = "Installation"      // one for each installation; its memo says which control cluster has the name
+	// named after its class; a schedule with that ID starts it and appends the time
+	KindOrphanCollection Kind = "OrphanCollection"
+	KindProviderCheck    Kind = "ProviderCheck" // named after its class; started by a person
+	// one for each installation; its memo says which control cluster has the name
+	KindInstallation Kind = "Installation"
 )
 
 // The names of the task queues. Each provider also has its own: Installation.ProviderQueue.
@@ -41,9 +43,9 @@ const (
 	QueueDrains     = "drains"     // evictions and waits for volumes: long waits must not delay other activities
 )
 
-// Installation is the name of one Millwright, from --cluster-name. It is the first part of its task queues, of the IDs of its
-// workflows and of the IDs of its schedules, so that installations that share a Temporal namespace never take each other's
-// work. Empty only in unit tests and in histories from before the name was added.
+// Installation is the name of one Millwright, from --cluster-name. It is the first part of its task queues, of the IDs
+// of its workflows and of the IDs of its schedules, so that installations that share a Temporal namespace never take
+// each other's work. Empty only in unit tests and in histories from before the name was added.
 type Installation string
 
 // maxInstallation is the longest name of an installation: a workflow ID also has names and a UID.
@@ -56,7 +58,9 @@ func (i Installation) Check() error {
 	}
 	switch {
 	case i == "":
-		return errors.New("it is empty, and there is no default: installations with the same name would take each other's work")
+		return errors.New(
+			"it is empty, and there is no default: installations with the same name would take each other's work",
+		)
 	case len(i) > maxInstallation:
 		return fmt.Errorf("it has %d characters, and at most %d are possible", len(i), maxInstallation)
 	case strings.ContainsFunc(string(i), func(r rune) bool { return !allowed(r) }):
@@ -84,8 +88,8 @@ func (i Installation) prefix() string {
 	return string(i) + separator
 }
 
-// ParseID returns kind, namespace, name and UID in an ID of this installation. The name may be shortened. ours is false for any
-// other ID.
+// ParseID returns kind, namespace, name and UID in an ID of this installation. The name may be shortened. ours is false
+// for any other ID.
 func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
 	rest, ours := strings.CutPrefix(id, i.prefix())
 	parts := strings.Split(rest, separator)
@@ -120,29 +124,40 @@ func InstallationIn(workflowID string) Installation {
 // Namespace is Temporal's namespace for Millwright.
 const Namespace = "millwright"
 
-// SignalChanged is the bridge's only signal: something about the object changed, decide again. A deployment whose rollout is
-// open forwards the signal to the rollout, and the rollout sends it to report its end.
+// SignalChanged is the bridge's only signal: something about the object changed, decide again. A deployment whose
+// rollout is open forwards the signal to the rollout, and the rollout sends it to report its end.
 const SignalChanged = "changed"
 
-// Changed is the content of SignalChanged. It says what happened and which versions to read, never what to do. Fields may be
-// added, never renamed or retyped.
+// Changed is the content of SignalChanged. It says what happened and which versions to read, never what to do. Fields
+// may be added, never renamed or retyped.
 type Changed struct {
 	UID        string
 	Generation int64
 	Versions   kube.MinVersions // resource versions that the caches must have reached
 	Deleting   bool
-	Tell       string // to a rollout: ID of a workflow that did not start it and must be signaled at its end; empty: no change
-	Ended      string // to a deployment: the rollout that has ended; empty: none
+	// to a rollout: ID of a workflow that did not start it and must be signaled at its end; empty: no change
+	Tell  string
+	Ended string // to a deployment: the rollout that has ended; empty: none
 }
 
-// maxID is the longest workflow ID that is used unchanged. SQL stores of Temporal keep 255 characters, which must also hold the
-// namespace and the UID.
+// maxID is the longest workflow ID that is used unchanged. SQL stores of Temporal keep 255 characters, which must also
+// hold the namespace and the UID.
 const maxID = 200
 
 func kinds() []Kind {
 	return []Kind{
-		KindMachine, KindMachineSet, KindMachineDeployment, KindMachineClass, KindDrain, KindRollout, KindOrphanCollection, KindInstallation,
-		KindClusterAPISet, KindClusterAPIDrain, KindClusterAPIDeployment, KindClusterAPIRollout,
+		KindMachine,
+		KindMachineSet,
+		KindMachineDeployment,
+		KindMachineClass,
+		KindDrain,
+		KindRollout,
+		KindOrphanCollection,
+		KindInstallation,
+		KindClusterAPISet,
+		KindClusterAPIDrain,
+		KindClusterAPIDeployment,
+		KindClusterAPIRollout,
 	}
 }
 
@@ -154,8 +169,9 @@ func (k Kind) prefix() string {
 	return strings.ToLower(string(k))
 }
 
-// ID returns the workflow ID of an object: installation/kind/namespace/name/uid, and for a rollout also /revision. If the ID would be too
-// long, the name is cut and a hash of the whole ID is appended to it. No other function makes workflow IDs.
+// ID returns the workflow ID of an object: installation/kind/namespace/name/uid, and for a rollout also /revision. If
+// the ID would be too long, the name is cut and a hash of the whole ID is appended to it. No other function makes
+// workflow IDs.
 func (i Installation) ID(kind Kind, ref kube.Ref, revision ...int64) string {
 	end := "/" + ref.UID
 	for _, n := range revision {

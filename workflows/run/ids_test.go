@@ -14,7 +14,11 @@ const garden run.Installation = "garden"
 
 func TestID(t *testing.T) {
 	short := kube.Ref{Namespace: "shoot--a", Name: "pool-x2", UID: "322f5550-1c4b-4eee-acba-eb54507c9eec"}
-	assert.Equal(t, "garden/machine/shoot--a/pool-x2/322f5550-1c4b-4eee-acba-eb54507c9eec", garden.ID(run.KindMachine, short))
+	assert.Equal(
+		t,
+		"garden/machine/shoot--a/pool-x2/322f5550-1c4b-4eee-acba-eb54507c9eec",
+		garden.ID(run.KindMachine, short),
+	)
 
 	long := short
 	long.Name = strings.Repeat("a", 253)

@@ -10,10 +10,10 @@ import (
 	"millwright/activities/request"
 )
 
-// Local is an activity that may run as a local activity. The decision or write of a local activity is not in the history before
-// its workflow task ends: if the worker dies, another worker decides or writes a second time, and may see other facts. So only
-// activities whose second run does no harm, whatever it sees, are declared with this type. All others are regular activities,
-// which start after the decision that they carry out is in the history. ADR 0020.
+// Local is an activity that may run as a local activity. The decision or write of a local activity is not in the
+// history before its workflow task ends: if the worker dies, another worker decides or writes a second time, and may
+// see other facts. So only activities whose second run does no harm, whatever it sees, are declared with this type. All
+// others are regular activities, which start after the decision that they carry out is in the history. ADR 0020.
 type Local[In, Out any] struct{ Activity any }
 
 // Twice marks an activity whose second run does no harm whatever it sees.
@@ -27,8 +27,8 @@ var (
 	applyClusterAPIRequest = Twice(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
-// Start starts n writes, or one decision with n = 1. Up to FewWrites run as a local activity. More, or a local attempt that
-// failed, run as a regular activity with the options.
+// Start starts n writes, or one decision with n = 1. Up to FewWrites run as a local activity. More, or a local attempt
+// that failed, run as a regular activity with the options.
 func (a Local[In, Out]) Start(ctx, options workflow.Context, o *Object, summary string, n int, in In) Writing {
 	if n > FewWrites {
 		return workflow.ExecuteActivity(options, a.Activity, in).Get
@@ -50,13 +50,15 @@ func settled(ctx workflow.Context, err error) bool {
 	return err == nil || final(err) || ctx.Err() != nil
 }
 
-// Quick runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows the summary.
+// Quick runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows the
+// summary.
 func (a Local[In, Out]) Quick(ctx workflow.Context, o *Object, summary string, in In) (out Out, err error) {
 	err = a.Start(ctx, cluster(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
-// Write is Quick for an activity that changes the object: later decisions wait until the caches have the written version.
+// Write is Quick for an activity that changes the object: later decisions wait until the caches have the written
+// version.
 func Write[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, string], in In) error {
 	version, err := activity.Quick(ctx, o, summary, in)
 	if err == nil {
@@ -65,7 +67,8 @@ func Write[In any](ctx workflow.Context, o *Object, summary string, activity Loc
 	return err
 }
 
-// Report is Write for an activity that writes the status of a Machine. Afterwards the page of the workflow shows what the status says.
+// Report is Write for an activity that writes the status of a Machine. Afterwards the page of the workflow shows what
+// the status says.
 func Report[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, kube.Reported], in In) error {
 	reported, err := activity.Quick(ctx, o, summary, in)
 	if err == nil {
@@ -81,8 +84,8 @@ func (a Local[In, Out]) Attempt(ctx workflow.Context, summary string, in In) (ou
 	return out, settled(ctx, err), err
 }
 
-// UnlessChanged is Quick for an activity that may take long because another cluster does not answer. It gives up when a signal
-// arrives or one of the futures is ready, and reports whether the activity succeeded.
+// UnlessChanged is Quick for an activity that may take long because another cluster does not answer. It gives up when a
+// signal arrives or one of the futures is ready, and reports whether the activity succeeded.
 func (a Local[In, Out]) UnlessChanged(
 	ctx workflow.Context, o *Object, summary string, in In, futures ...workflow.Future,
 ) (out Out, done bool, err error) {

@@ -27,9 +27,9 @@ type result interface {
 	Calm() bool // no work was left: the run continues if a signal arrives before it has ended
 }
 
-// Loop runs the workflow of one kind of object: it receives signals, decides and takes a step, until a step ends the run or the
-// history has grown long; then it ends or continues as new. No signal or operator request is lost: between the last check for
-// them and the return, nothing yields.
+// Loop runs the workflow of one kind of object: it receives signals, decides and takes a step, until a step ends the
+// run or the history has grown long; then it ends or continues as new. No signal or operator request is lost: between
+// the last check for them and the return, nothing yields.
 func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
 	o := p.Base()
 	if err := o.acceptRequests(ctx); err != nil {
@@ -58,9 +58,10 @@ func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, er
 	}
 }
 
-// rest waits calmAfter, or until a signal arrives, for the kinds whose changes come in bursts. The wait also makes Temporal record the local
-// activities of the last steps: the server refuses a task that ends the run if a signal has arrived meanwhile, and local activities that are not
-// recorded all run again. A machine's run does not rest: one timer and one task for each machine cost more than the few repetitions (ADR 0089).
+// rest waits calmAfter, or until a signal arrives, for the kinds whose changes come in bursts. The wait also makes
+// Temporal record the local activities of the last steps: the server refuses a task that ends the run if a signal has
+// arrived meanwhile, and local activities that are not recorded all run again. A machine's run does not rest: one timer
+// and one task for each machine cost more than the few repetitions (ADR 0089).
 func (o *Object) rest(ctx workflow.Context) {
 	if !o.Rests {
 		return
@@ -84,28 +85,35 @@ func (o *Object) ShowRefusal(ctx workflow.Context, err error) {
 		o.refusedAt = workflow.Now(ctx)
 	}
 	o.Show(ctx, Step{
-		Name: vocabulary.StepRefused, Why: "the API server refuses: " + Refused(err), Phase: o.Shown.Phase, Node: o.Shown.Node,
-		BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true,
+		Name:      vocabulary.StepRefused,
+		Why:       "the API server refuses: " + Refused(err),
+		Phase:     o.Shown.Phase,
+		Node:      o.Shown.Node,
+		BlockedBy: []string{vocabulary.BlockedRefused},
+		Stuck:     true,
 	})
 	o.Shown.Since = o.refusedAt
 }
 
-// awaitAcceptance waits until a signal arrives or a refused write may be tried again. A refusal is no failure of the run: a role,
-// a webhook or a quota that refuses now may accept later, and none of them reports when.
+// awaitAcceptance waits until a signal arrives or a refused write may be tried again. A refusal is no failure of the
+// run: a role, a webhook or a quota that refuses now may accept later, and none of them reports when.
 func (o *Object) awaitAcceptance(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
 	o.refusals++
 	o.Live = true
 	defer o.Disarm("refused")
-	err = o.Awaken(ctx, o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(Again(o.refusals))))
+	err = o.Awaken(
+		ctx,
+		o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(Again(o.refusals))),
+	)
 	if ctx.Err() != nil {
 		return nil // a kind that must write something before it ends does so in its next step; others end there
 	}
 	return err
 }
 
-// steps decides and takes steps until one ends the run. A nil result means that the run continues as new. If a run is calm only
-// after a later step, it has done something, and rests before it ends if its kind rests.
+// steps decides and takes steps until one ends the run. A nil result means that the run continues as new. If a run is
+// calm only after a later step, it has done something, and rests before it ends if its kind rests.
 func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
 	o := p.Base()
 	for first := true; ; first = false {
@@ -124,7 +132,8 @@ func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error)
 		case FailedWith(err, kube.TypeRewound):
 			o.Versions, o.Live = kube.MinVersions{}, true // no cache will reach them
 		case FailedWith(err, kube.TypeObjectGone), FailedWith(err, kube.TypeConflict), TimedOut(err):
-			o.Live = true // the object changed or is gone, or the decision is too old: the next decision reads from the API server
+			// the object changed or is gone, or the decision is too old: the next decision reads from the API server
+			o.Live = true
 		case err != nil || over != nil:
 			if over != nil && (*over).Calm() && !first {
 				o.rest(ctx)

@@ -66,13 +66,15 @@ func newCourse(t *testing.T, first func() (*Result, error)) *courseWorld {
 		w.env.RegisterActivity(a)
 	}
 	w.env.RegisterWorkflowWithOptions(w.run, workflow.RegisterOptions{Name: string(KindMachine)})
-	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).Return(func(context.Context, request.Request) (request.Answer, error) {
-		if w.fails--; w.fails >= 0 {
-			return request.Answer{}, errors.New("the API server is away")
-		}
-		w.written++
-		return request.Answer{Applied: true, Message: "written", Version: fmt.Sprint(10 + w.written)}, nil
-	}).Maybe()
+	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).
+		Return(func(context.Context, request.Request) (request.Answer, error) {
+			if w.fails--; w.fails >= 0 {
+				return request.Answer{}, errors.New("the API server is away")
+			}
+			w.written++
+			return request.Answer{Applied: true, Message: "written", Version: fmt.Sprint(10 + w.written)}, nil
+		}).
+		Maybe()
 	t.Cleanup(func() { require.True(t, w.env.IsWorkflowCompleted()) })
 	return w
 }
@@ -108,7 +110,10 @@ func handedOn(t *testing.T, err error) Input {
 
 // change sends a signal that starts no workflow task: the workflow receives it with the next task.
 func (w *courseWorld) change(version string) {
-	w.env.SignalWorkflowSkippingWorkflowTask(SignalChanged, Changed{Versions: kube.MinVersions{kube.MachinesResource: version}})
+	w.env.SignalWorkflowSkippingWorkflowTask(
+		SignalChanged,
+		Changed{Versions: kube.MinVersions{kube.MachinesResource: version}},
+	)
 }
 
 func (w *courseWorld) request() {
@@ -277,7 +282,14 @@ func TestTheWaitAfterARefusalGrows(t *testing.T) {
 		waits[i] = Again(i + 1)
 	}
 	require.Equal(t, []time.Duration{
-		10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute,
+		10 * time.Second,
+		20 * time.Second,
+		40 * time.Second,
+		80 * time.Second,
+		160 * time.Second,
+		5 * time.Minute,
+		5 * time.Minute,
+		5 * time.Minute,
 	}, waits)
 }
 

@@ -1,5 +1,5 @@
-// Package run has what the workflows of all kinds share: run loop, signals, requests, activities, search attributes, IDs and
-// policies.
+// Package run has what the workflows of all kinds share: run loop, signals, requests, activities, search attributes,
+// IDs and policies.
 package run
 
 import (
@@ -15,8 +15,8 @@ import (
 	"millwright/activities/kube"
 )
 
-// Input is the input of a run of an object's workflow. The bridge fills it, and so does a run that continues as new. Fields may
-// be added, never renamed or retyped.
+// Input is the input of a run of an object's workflow. The bridge fills it, and so does a run that continues as new.
+// Fields may be added, never renamed or retyped.
 type Input struct {
 	Ref       kube.Ref
 	Versions  kube.MinVersions // resource versions that the caches must have reached before the first decision
@@ -99,8 +99,9 @@ func (o *Object) Settle(workflow.Context, bool) {}
 // Next returns the input of the run that continues this one, for kinds that keep nothing but the versions.
 func (o *Object) Next() any { return Input{Ref: o.Ref, Versions: o.Versions, Continued: true} }
 
-// Read says how fresh the next facts must be, and the time for which activities decide and write; see kube.Read. The map is copied:
-// a local activity gets its input without serialization, and may still read it after the workflow has continued.
+// Read says how fresh the next facts must be, and the time for which activities decide and write; see kube.Read. The
+// map is copied: a local activity gets its input without serialization, and may still read it after the workflow has
+// continued.
 func (o *Object) Read(ctx workflow.Context) kube.Read {
 	return kube.Read{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
 }
@@ -150,8 +151,8 @@ func (o *Object) Awaken(ctx workflow.Context, futures ...workflow.Future) error 
 	return workflow.Await(ctx, over)
 }
 
-// Timer returns the timer of that name, which fires at that time. It is restarted only when the time changes. The timeline
-// shows the summary of the call that started it.
+// Timer returns the timer of that name, which fires at that time. It is restarted only when the time changes. The
+// timeline shows the summary of the call that started it.
 func (o *Object) Timer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
 	if t := o.Timers[name]; t != nil {
 		if t.at.Equal(at) {
@@ -161,7 +162,11 @@ func (o *Object) Timer(ctx workflow.Context, name, summary string, at time.Time)
 	}
 	ctx, cancel := workflow.WithCancel(ctx)
 	after := max(at.Sub(workflow.Now(ctx)), 0)
-	t := &timer{at: at, cancel: cancel, Future: workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: Brief(summary)})}
+	t := &timer{
+		at:     at,
+		cancel: cancel,
+		Future: workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: Brief(summary)}),
+	}
 	o.Timers[name] = t
 	return t.Future
 }

@@ -30,8 +30,8 @@ func TestAFewWritesAreDoneWhereTheWorkflowIs(t *testing.T) {
 	assert.Equal(t, []string{QueueMachines, QueueKubernetes}, []string{queueOf(FewWrites), queueOf(FewWrites + 1)})
 }
 
-// An operator who terminates a deployment's workflow wants a new run of it, not the rollout cancelled (ADR 0015). A rollout
-// that ended may be started again.
+// An operator who terminates a deployment's workflow wants a new run of it, not the rollout cancelled (ADR 0015). A
+// rollout that ended may be started again.
 func TestRolloutOutlivesItsParent(t *testing.T) {
 	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -51,8 +51,16 @@ func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
 	machine := Priority(KindMachine, "shop", Owner{MachineDeployment: "web", MachineSet: "web-1", Machine: "m"})
 	require.Less(t, deployment.PriorityKey, machine.PriorityKey)
 	require.Equal(t, deployment.FairnessKey, machine.FairnessKey, "they take turns together")
-	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "shop", Owner{MachineDeployment: "api", Machine: "m"}).FairnessKey)
-	require.NotEqual(t, machine.FairnessKey, Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey)
+	require.NotEqual(
+		t,
+		machine.FairnessKey,
+		Priority(KindMachine, "shop", Owner{MachineDeployment: "api", Machine: "m"}).FairnessKey,
+	)
+	require.NotEqual(
+		t,
+		machine.FairnessKey,
+		Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey,
+	)
 	require.LessOrEqual(t, len(machine.FairnessKey), 64)
 	for _, kind := range []Kind{KindMachineSet, KindClusterAPISet, KindClusterAPIDeployment} {
 		require.Equal(t, deployment, Priority(kind, "shop", Owner{MachineDeployment: "web"}), kind)

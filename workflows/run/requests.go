@@ -11,9 +11,9 @@ import (
 	"millwright/decide/request"
 )
 
-// MessageRequest is the name of the signal and of the update by which people make an operator request: for a machine (also
-// through its drain) or a deployment (also through its rollout). The signal has no answer: an event of the object reports the
-// outcome.
+// MessageRequest is the name of the signal and of the update by which people make an operator request: for a machine
+// (also through its drain) or a deployment (also through its rollout). The signal has no answer: an event of the object
+// reports the outcome.
 const MessageRequest = "request"
 
 // TypeRequestRefused is the type of the failure of an update whose request was refused. Its message says why.
@@ -22,12 +22,12 @@ const TypeRequestRefused = "RequestRefused"
 // inTemporal is the actor of a request that names none: Temporal does not say to a workflow who sent a message.
 const inTemporal = "somebody, in Temporal"
 
-// RequestInput is the content of MessageRequest, as people write it: {"command":"force","actor":"ann","reason":"the node
-// burns"}.
+// RequestInput is the content of MessageRequest, as people write it: {"command":"force","actor":"ann","reason":"the
+// node burns"}.
 type RequestInput request.Order
 
-// UnmarshalJSON never fails: text that cannot be parsed is also a request, and is refused with an event or an answer. If it
-// failed, the SDK would drop such a signal.
+// UnmarshalJSON never fails: text that cannot be parsed is also a request, and is refused with an event or an answer.
+// If it failed, the SDK would drop such a signal.
 func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, (*request.Order)(in))
 	in.Unread = "" // not taken from the text
@@ -59,8 +59,8 @@ func (o *Object) describesRequests() string {
 		`extend takes "for" or "until", and "inAdvance" is for machines that are not deleted yet`
 }
 
-// acceptRequests makes the workflow accept requests by signal and update at any time. Sets and classes have no requests, and those about a
-// machine of Cluster API are only annotations.
+// acceptRequests makes the workflow accept requests by signal and update at any time. Sets and classes have no
+// requests, and those about a machine of Cluster API are only annotations.
 func (o *Object) acceptRequests(ctx workflow.Context) error {
 	switch o.kind {
 	case KindMachineSet, KindClusterAPISet, KindClusterAPIDrain, KindMachineClass:
@@ -94,8 +94,8 @@ func (o *Object) requestsDone(ctx workflow.Context) bool {
 	return o.orders == nil || (o.orders.Len() == 0 && !o.writing && workflow.AllHandlersFinished(ctx))
 }
 
-// validate refuses a request that is invalid for every object of the kind. The history does not contain an update that it
-// refuses.
+// validate refuses a request that is invalid for every object of the kind. The history does not contain an update that
+// it refuses.
 func (o *Object) validate(in RequestInput) error {
 	return requestRefused(request.Check(o.requestKind(), o.Ref.UID, request.Order(in)))
 }
@@ -117,11 +117,9 @@ func requestRefused(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With noReply, no
-// caller reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
-func (o *Object) Apply(
-	ctx workflow.Context, order request.Order, noReply bool,
-) (answer activities.Answer, err error) {
+// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With
+// noReply, no caller reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
+func (o *Object) Apply(ctx workflow.Context, order request.Order, noReply bool) (answer activities.Answer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.Cleaned()

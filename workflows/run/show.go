@@ -41,8 +41,8 @@ func (s Step) Explained(blocked explain.Summary) Step {
 	return s
 }
 
-// Table returns rows in columns, the first row being the head. It is preformatted text: Temporal's UI draws the cells of a markdown table
-// without space between them.
+// Table returns rows in columns, the first row being the head. It is preformatted text: Temporal's UI draws the cells
+// of a markdown table without space between them.
 func Table(rows [][]string) string {
 	var widths []int
 	for _, row := range rows {
@@ -75,8 +75,8 @@ func Reasons(reason string) []string {
 	return []string{reason}
 }
 
-// Show sets the current details in Temporal's UI. Publish sets the search attributes, before the workflow waits. A step that is shown again
-// keeps what the status says about it.
+// Show sets the current details in Temporal's UI. Publish sets the search attributes, before the workflow waits. A step
+// that is shown again keeps what the status says about it.
 func (o *Object) Show(ctx workflow.Context, s Step) {
 	was := o.Shown
 	if s.Since = workflow.Now(ctx); s.Name == was.Name {
@@ -101,8 +101,8 @@ func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
-// Publish sets the search attributes that differ from those set last. Call it before work that may take longer than a second:
-// each call that changes something costs the server as much as a signal.
+// Publish sets the search attributes that differ from those set last. Call it before work that may take longer than a
+// second: each call that changes something costs the server as much as a signal.
 func (o *Object) Publish(ctx workflow.Context) error {
 	updates := o.Shown.updates(o.search)
 	o.search = o.Shown
@@ -112,8 +112,8 @@ func (o *Object) Publish(ctx workflow.Context) error {
 	return workflow.UpsertTypedSearchAttributes(ctx, updates...)
 }
 
-// close publishes the last step of a run that ends with err, and returns err. The run that continues this one starts with the
-// search attributes of a calm object.
+// close publishes the last step of a run that ends with err, and returns err. The run that continues this one starts
+// with the search attributes of a calm object.
 func (o *Object) close(ctx workflow.Context, err error) error {
 	if workflow.IsContinueAsNewError(err) {
 		o.Shown = Step{}
@@ -181,6 +181,11 @@ func (s Step) updates(before Step) (updates []temporal.SearchAttributeUpdate) {
 func (o *Object) Operation() *kube.Step {
 	s := o.Shown
 	return &kube.Step{
-		WorkflowID: o.ID, Name: s.Name, Since: s.Since, Deadline: s.Deadline, BlockedBy: s.BlockedBy, Cause: cmp.Or(s.Cause, s.Why),
+		WorkflowID: o.ID,
+		Name:       s.Name,
+		Since:      s.Since,
+		Deadline:   s.Deadline,
+		BlockedBy:  s.BlockedBy,
+		Cause:      cmp.Or(s.Cause, s.Why),
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"millwright/decide/explain"
 )
 
-// The page of a workflow says that a person has to act only if nothing happens by itself: the first line says what does.
+// The page of a workflow says that a person has to act only if nothing happens by itself: the first line says what
+// does.
 func TestThePageSaysThatAPersonHasToActOnlyIfNothingHappensByItself(t *testing.T) {
 	const line = "**stuck**: nothing moves until somebody changes what blocks it"
 	for _, row := range []struct {

@@ -7,7 +7,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter has the activities on the sets and machines of one API. Those of type run.Local may run as local activities: see run.Local.
+// adapter has the activities on the sets and machines of one API. Those of type run.Local may run as local activities:
+// see run.Local.
 type adapter struct {
 	decide   run.Local[set.Input, set.Decision]
 	report   run.Local[set.Report, string]
@@ -31,9 +32,16 @@ func ofMillwright() adapter {
 func ofClusterAPI() adapter {
 	a := new(capi.Activities)
 	return adapter{
-		decide: run.Twice(a.DecideClusterAPISet), report: run.Twice(a.ReportClusterAPISet), finalize: run.Twice(a.FinalizeClusterAPISet),
-		release: a.ReleaseClusterAPIMachines, adopt: a.AdoptClusterAPIMachines, unmark: a.UnmarkClusterAPIMachines,
-		sync: a.SyncClusterAPIMachines, create: a.CreateClusterAPIMachines, remove: a.DeleteClusterAPIMachines,
-		update: a.UpdateClusterAPIMachines, move: a.MoveClusterAPIMachines,
+		decide:   run.Twice(a.DecideClusterAPISet),
+		report:   run.Twice(a.ReportClusterAPISet),
+		finalize: run.Twice(a.FinalizeClusterAPISet),
+		release:  a.ReleaseClusterAPIMachines,
+		adopt:    a.AdoptClusterAPIMachines,
+		unmark:   a.UnmarkClusterAPIMachines,
+		sync:     a.SyncClusterAPIMachines,
+		create:   a.CreateClusterAPIMachines,
+		remove:   a.DeleteClusterAPIMachines,
+		update:   a.UpdateClusterAPIMachines,
+		move:     a.MoveClusterAPIMachines,
 	}
 }

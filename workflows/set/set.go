@@ -20,15 +20,16 @@ type machineSet struct {
 	failure scale.Failure // of the last batch; zero when it succeeded
 }
 
-// MachineSet keeps as many machines as its object wants: it adopts and releases machines, creates and deletes them in batches,
-// brings them to the template, and writes the set's status. Each machine's own workflow does the rest. The run ends when the
-// set is calm or gone.
+// MachineSet keeps as many machines as its object wants: it adopts and releases machines, creates and deletes them in
+// batches, brings them to the template, and writes the set's status. Each machine's own workflow does the rest. The run
+// ends when the set is calm or gone.
 func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return keep(ctx, run.KindMachineSet, ofMillwright(), in)
 }
 
-// ClusterAPISet is MachineSet for a set of Cluster API, each of whose machines has clones of the set's templates. Cluster API's own
-// controllers do the rest for each machine. The run also ends when the set has lost the label that makes it Millwright's.
+// ClusterAPISet is MachineSet for a set of Cluster API, each of whose machines has clones of the set's templates.
+// Cluster API's own controllers do the rest for each machine. The run also ends when the set has lost the label that
+// makes it Millwright's.
 func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return keep(ctx, run.KindClusterAPISet, ofClusterAPI(), in)
 }
@@ -50,8 +51,8 @@ func (s *machineSet) setRead(ctx workflow.Context) set.Input {
 	return set.Input{Read: s.Read(ctx), Failure: s.failure}
 }
 
-// Step carries out a decision. If there is nothing to do it waits until something changes, or until a time at which something
-// is due although nothing changes.
+// Step carries out a decision. If there is nothing to do it waits until something changes, or until a time at which
+// something is due although nothing changes.
 func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.Gone(d.Pending.Why)
@@ -74,7 +75,8 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err error) {
 	s.Show(ctx, s.doing(d).Explained(d.Blocked))
 	if d.Prepare || d.Free {
-		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalize, s.Read(ctx)) // decide again: new version
+		// decide again: new version
+		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalize, s.Read(ctx))
 	}
 	if done, err := s.prelude(ctx, d); done {
 		return true, s.unlessRefused(ctx, false, err)
@@ -91,13 +93,16 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 		acted = true
 	}
 	if acted && failed.Message != "" { // an immediate retry would be refused, too
-		return true, s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)))
+		return true, s.Awaken(
+			ctx,
+			s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
+		)
 	}
 	return acted, nil
 }
 
-// unlessRefused handles the error of a report: one that the API server refuses stops no creation and no deletion. If there was
-// nothing else to do, it waits before it reports again.
+// unlessRefused handles the error of a report: one that the API server refuses stops no creation and no deletion. If
+// there was nothing else to do, it waits before it reports again.
 func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) error {
 	refused := run.Refused(err)
 	switch {
@@ -106,7 +111,10 @@ func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) 
 	case acted:
 		return nil
 	}
-	s.Show(ctx, run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true})
+	s.Show(
+		ctx,
+		run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true},
+	)
 	s.Live = true
 	return s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
 }
@@ -119,8 +127,9 @@ func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {
 	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.adapter.report, report)
 }
 
-// prelude does what comes before the lists of the plan, or in place of them if it has none: it records generations, before a machine that
-// they count is deleted, and runs the errands. done says that nothing is left to do for this decision.
+// prelude does what comes before the lists of the plan, or in place of them if it has none: it records generations,
+// before a machine that they count is deleted, and runs the errands. done says that nothing is left to do for this
+// decision.
 func (s *machineSet) prelude(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
 		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
@@ -138,7 +147,8 @@ func (s *machineSet) runErrands(ctx workflow.Context, d set.Decision) error {
 	for _, errand := range d.Errands {
 		var versions kube.MinVersions
 		in := set.Errands{Set: s.Ref, Objects: errand.Objects}
-		if err := workflow.ExecuteActivity(run.Batch(ctx, errand.Why, len(errand.Objects)), errand.Activity, in).Get(ctx, &versions); err != nil {
+		if err := workflow.ExecuteActivity(run.Batch(ctx, errand.Why, len(errand.Objects)), errand.Activity, in).
+			Get(ctx, &versions); err != nil {
 			return err
 		}
 		s.Raise(versions)

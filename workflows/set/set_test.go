@@ -43,41 +43,45 @@ type setWorld struct {
 
 func newSetWorld(t *testing.T) *setWorld {
 	w := &setWorld{env: workflowstest.NewEnvironment(t)}
-	w.env.OnActivity("DecideScale", mock.Anything, mock.Anything).Return(func(_ context.Context, in set.Input) (set.Decision, error) {
-		w.reads = append(w.reads, in.Read)
-		return w.decide(), nil
-	})
-	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).Return(func(_ context.Context, in set.Creation) (set.Written, error) {
-		if w.conflict > 0 {
-			w.conflict--
-			return set.Written{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
-		}
-		if w.refuses != "" {
-			w.log = append(w.log, fmt.Sprintf("create %d: %s", len(in.Names), w.refuses))
-			return set.Written{Failure: scale.Failure{Message: w.refuses}}, nil
-		}
-		w.log = append(w.log, fmt.Sprintf("create %d", len(in.Names)))
-		w.machines += len(in.Names)
-		return set.Written{Versions: kube.MinVersions{kube.MachinesResource: fmt.Sprint(100 + w.machines)}}, nil
-	})
-	w.env.OnActivity("DeleteMachines", mock.Anything, mock.Anything).Return(func(_ context.Context, in set.Batch) (set.Written, error) {
-		w.log = append(w.log, fmt.Sprintf("delete %d", len(in.Machines)))
-		w.machines -= len(in.Machines)
-		return set.Written{}, nil
-	})
-	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in set.Report) (string, error) {
-		workflowstest.Timed(t, w.env, in.Read)
-		if w.noReport > 0 {
-			w.noReport--
-			return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
-		}
-		w.reported = w.machines
-		w.failures = append(w.failures, in.Failure.Message)
-		if w.onReport != nil {
-			w.onReport()
-		}
-		return "50", nil
-	})
+	w.env.OnActivity("DecideScale", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in set.Input) (set.Decision, error) {
+			w.reads = append(w.reads, in.Read)
+			return w.decide(), nil
+		})
+	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in set.Creation) (set.Written, error) {
+			if w.conflict > 0 {
+				w.conflict--
+				return set.Written{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
+			}
+			if w.refuses != "" {
+				w.log = append(w.log, fmt.Sprintf("create %d: %s", len(in.Names), w.refuses))
+				return set.Written{Failure: scale.Failure{Message: w.refuses}}, nil
+			}
+			w.log = append(w.log, fmt.Sprintf("create %d", len(in.Names)))
+			w.machines += len(in.Names)
+			return set.Written{Versions: kube.MinVersions{kube.MachinesResource: fmt.Sprint(100 + w.machines)}}, nil
+		})
+	w.env.OnActivity("DeleteMachines", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in set.Batch) (set.Written, error) {
+			w.log = append(w.log, fmt.Sprintf("delete %d", len(in.Machines)))
+			w.machines -= len(in.Machines)
+			return set.Written{}, nil
+		})
+	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in set.Report) (string, error) {
+			workflowstest.Timed(t, w.env, in.Read)
+			if w.noReport > 0 {
+				w.noReport--
+				return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
+			}
+			w.reported = w.machines
+			w.failures = append(w.failures, in.Failure.Message)
+			if w.onReport != nil {
+				w.onReport()
+			}
+			return "50", nil
+		})
 	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).Return(func(context.Context, kube.Read) (string, error) {
 		w.log = append(w.log, "release")
 		w.machines = -1 // the object is gone now
@@ -94,11 +98,14 @@ func (w *setWorld) decide() set.Decision {
 	case w.deleting && w.machines == 0:
 		d.Pending.Need, d.Free = attention.Deletion, true
 	case w.deleting:
-		d.Pending.Need, d.Scale = attention.Deletion, scale.Decision{Delete: make([]scale.Target, min(w.machines, scale.MaxBatch))}
+		d.Pending.Need = attention.Deletion
+		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machines, scale.MaxBatch))}
 	case w.machines < w.wanted:
-		d.Pending.Need, d.Scale = attention.Scale, scale.Decision{Create: make([]string, min(w.wanted-w.machines, scale.MaxBatch))}
+		d.Pending.Need = attention.Scale
+		d.Scale = scale.Decision{Create: make([]string, min(w.wanted-w.machines, scale.MaxBatch))}
 	case w.machines > w.wanted:
-		d.Pending.Need, d.Scale = attention.Scale, scale.Decision{Delete: make([]scale.Target, min(w.machines-w.wanted, scale.MaxBatch))}
+		d.Pending.Need = attention.Scale
+		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machines-w.wanted, scale.MaxBatch))}
 	case w.reported != w.machines:
 		d.Pending.Need, d.Report = attention.Scale, true
 	}
@@ -171,17 +178,23 @@ func TestMachineSetForgetsAFailureWhenNothingIsToBeDone(t *testing.T) {
 func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	created, wanted := false, rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}
-	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
-		if created {
-			return deployment.Decision{Pending: attention.Decision{Why: "3 of 3 machines ready"}}, nil
-		}
-		return deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Version: "4", Rollout: rollout.Decision{Create: &wanted, Why: "create a set"}}, nil
-	})
-	env.OnActivity("CreateSet", mock.Anything, mock.Anything).Return(func(_ context.Context, in deployment.SetCreation) (kube.MinVersions, error) {
-		require.Equal(t, deployment.SetCreation{Deployment: workflowstest.Ref, Version: "4", Creation: wanted}, in)
-		created = true
-		return kube.MinVersions{kube.SetsResource: "9"}, nil
-	})
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).
+		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
+			if created {
+				return deployment.Decision{Pending: attention.Decision{Why: "3 of 3 machines ready"}}, nil
+			}
+			return deployment.Decision{
+				Pending: attention.Decision{Need: attention.Scale},
+				Version: "4",
+				Rollout: rollout.Decision{Create: &wanted, Why: "create a set"},
+			}, nil
+		})
+	env.OnActivity("CreateSet", mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in deployment.SetCreation) (kube.MinVersions, error) {
+			require.Equal(t, deployment.SetCreation{Deployment: workflowstest.Ref, Version: "4", Creation: wanted}, in)
+			created = true
+			return kube.MinVersions{kube.SetsResource: "9"}, nil
+		})
 	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 
 	var again *workflow.ContinueAsNewError
@@ -194,11 +207,16 @@ func TestHeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	begun := env.Now()
 	var looks []time.Duration
-	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
-		looks = append(looks, env.Now().Sub(begun).Round(time.Second))
-		held := deployment.Decision{Pending: attention.Decision{Need: attention.Replace, Why: "wait"}, ReplaceHeld: true, ReplaceHeldUntil: begun.Add(time.Minute)}
-		return held, map[bool]error{true: temporal.NewNonRetryableApplicationError("enough", "Enough", nil)}[len(looks) == 3]
-	})
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).
+		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
+			looks = append(looks, env.Now().Sub(begun).Round(time.Second))
+			held := deployment.Decision{
+				Pending:          attention.Decision{Need: attention.Replace, Why: "wait"},
+				ReplaceHeld:      true,
+				ReplaceHeldUntil: begun.Add(time.Minute),
+			}
+			return held, map[bool]error{true: temporal.NewNonRetryableApplicationError("enough", "Enough", nil)}[len(looks) == 3]
+		})
 	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 	require.Equal(t, []time.Duration{0, time.Minute, 61 * time.Second}, looks)
 }
@@ -206,9 +224,10 @@ func TestHeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
 func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	gone := false
-	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
-		return deployment.Decision{Gone: gone}, nil
-	})
+	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).
+		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
+			return deployment.Decision{Gone: gone}, nil
+		})
 	env.RegisterDelayedCallback(func() { gone = true; workflowstest.Changed(env) }, 24*time.Hour) // until then it waits
 	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 	var result run.Result
@@ -219,12 +238,13 @@ func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 func TestDecisionThatFailsLocallyIsMadeAgainWithRetries(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	attempts := 0
-	env.OnActivity("DecideScale", mock.Anything, mock.Anything).Return(func(context.Context, set.Input) (set.Decision, error) {
-		if attempts++; attempts < 4 {
-			return set.Decision{}, errors.New("the API server is away")
-		}
-		return set.Decision{Gone: true}, nil
-	})
+	env.OnActivity("DecideScale", mock.Anything, mock.Anything).
+		Return(func(context.Context, set.Input) (set.Decision, error) {
+			if attempts++; attempts < 4 {
+				return set.Decision{}, errors.New("the API server is away")
+			}
+			return set.Decision{Gone: true}, nil
+		})
 	env.ExecuteWorkflow(workflows.MachineSet, run.Input{Ref: workflowstest.Ref})
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, 4, attempts)

@@ -49,7 +49,15 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 		l := e.Ladder
 		l.Now, l.Grace, l.Unasked = in.At, in.Grace, in.Unasked
 		step := drain.Climb(l)
-		d := activitiesdrain.Decision{Hold: e.Hold, Retry: e.Retry, Step: step, Recorded: string(l.Reached), Started: l.Started, Why: step.Why, Result: e.Result}
+		d := activitiesdrain.Decision{
+			Hold:     e.Hold,
+			Retry:    e.Retry,
+			Step:     step,
+			Recorded: string(l.Reached),
+			Started:  l.Started,
+			Why:      step.Why,
+			Result:   e.Result,
+		}
 		if step.Over {
 			d.Result = vocabulary.DrainForced
 		}
@@ -98,7 +106,9 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 }
 
 // decideHook adds to the decision of a drain what a machine of Cluster API has besides.
-func (e *drainWorld) decideHook(decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error)) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {
+func (e *drainWorld) decideHook(
+	decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error),
+) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {
 	return func(ctx context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		d, err := decide(ctx, in)
 		defer e.Lock()()
@@ -143,14 +153,21 @@ func (e *drainWorld) Lock() (unlock func()) {
 
 func (e *drainWorld) Answer(outcomes ...activitiesdrain.Evicted) {
 	for _, o := range outcomes {
-		e.answers = append(e.answers, func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) { return o, nil })
+		e.answers = append(
+			e.answers,
+			func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) { return o, nil },
+		)
 	}
 }
 
 // Busy makes the next call of EvictPods run for an hour, as far as the workflow can see.
 func (e *drainWorld) Busy() {
 	e.answers = append(e.answers, func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
-		return activitiesdrain.Evicted{}, temporal.NewApplicationErrorWithOptions("goes on", "GoesOn", temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour})
+		return activitiesdrain.Evicted{}, temporal.NewApplicationErrorWithOptions(
+			"goes on",
+			"GoesOn",
+			temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour},
+		)
 	})
 }
 

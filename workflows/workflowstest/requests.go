@@ -31,17 +31,23 @@ func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Op
 
 // NewOperatorBy is NewOperator for the requests that another activity applies.
 func NewOperatorBy(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
-	c := &Operator{Env: env, lock: lock, Answer: activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"}}
-	env.OnActivity(activity, mock.Anything, mock.Anything).Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
-		defer c.lock()()
-		if c.Fails--; c.Fails >= 0 {
-			return activitiesrequest.Answer{}, errors.New("the API server is away")
-		}
-		c.Times = append(c.Times, in.Order.Asked)
-		in.Order.Asked = time.Time{}
-		c.Orders = append(c.Orders, in)
-		return c.Answer, nil
-	}).Maybe()
+	c := &Operator{
+		Env:    env,
+		lock:   lock,
+		Answer: activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"},
+	}
+	env.OnActivity(activity, mock.Anything, mock.Anything).
+		Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
+			defer c.lock()()
+			if c.Fails--; c.Fails >= 0 {
+				return activitiesrequest.Answer{}, errors.New("the API server is away")
+			}
+			c.Times = append(c.Times, in.Order.Asked)
+			in.Order.Asked = time.Time{}
+			c.Orders = append(c.Orders, in)
+			return c.Answer, nil
+		}).
+		Maybe()
 	return c
 }
 

@@ -21,9 +21,10 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// AskExtension asks a runtime extension about former sets that still are as the decision saw them: whether it can bring their machines in place to
-// the template of the current set. It writes each answer on its set, also that there was none. If there is no current set any more, it is a
-// Conflict. Running it twice asks twice. It returns the versions to wait for.
+// AskExtension asks a runtime extension about former sets that still are as the decision saw them: whether it can bring
+// their machines in place to the template of the current set. It writes each answer on its set, also that there was
+// none. If there is no current set any more, it is a Conflict. Running it twice asks twice. It returns the versions to
+// wait for.
 func (a *Activities) AskExtension(ctx context.Context, in activities.Questions) (kube.MinVersions, error) {
 	d, err := a.deploymentAt(ctx, in.Deployment, "")
 	if err != nil {
@@ -78,7 +79,12 @@ func (a *Activities) AskExtension(ctx context.Context, in activities.Questions) 
 			return "", kube.WriteError(ref, err)
 		}
 		if !answer.Possible {
-			a.Kube.Recorder.Event(d, eventType(answer), vocabulary.ReasonNotUpdatedInPlace, fmt.Sprintf("MachineSet %s: %s", set.Name, answer.Why))
+			a.Kube.Recorder.Event(
+				d,
+				eventType(answer),
+				vocabulary.ReasonNotUpdatedInPlace,
+				fmt.Sprintf("MachineSet %s: %s", set.Name, answer.Why),
+			)
 		}
 		return written.ResourceVersion, nil
 	})
@@ -93,7 +99,9 @@ func eventType(a rollout.Answer) string {
 
 // extensions lists the runtime extensions that are registered; none if their kind is not installed.
 func (a *Activities) extensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
-	list, err := a.API.Client().Objects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).List(ctx, metav1.ListOptions{})
+	list, err := a.API.Client().
+		Objects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).
+		List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -111,7 +119,9 @@ func (a *Activities) extensions(ctx context.Context) ([]runtimev1.ExtensionConfi
 
 // namespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects by them.
 func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	o, err := a.API.Client().Objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, name, metav1.GetOptions{})
+	o, err := a.API.Client().
+		Objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
+		Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get namespace %s: %w", name, err)
 	}

@@ -31,13 +31,20 @@ import (
 // registered returns the ExtensionConfig of an extension, as core has discovered it.
 func registered(t *testing.T, e *httptest.Server) runtime.Object {
 	t.Helper()
-	c := runtimev1.ExtensionConfig{TypeMeta: metav1.TypeMeta{APIVersion: runtimev1.GroupVersion.String(), Kind: "ExtensionConfig"}, ObjectMeta: metav1.ObjectMeta{Name: "ext"}}
+	c := runtimev1.ExtensionConfig{
+		TypeMeta:   metav1.TypeMeta{APIVersion: runtimev1.GroupVersion.String(), Kind: "ExtensionConfig"},
+		ObjectMeta: metav1.ObjectMeta{Name: "ext"},
+	}
 	c.Spec.ClientConfig.URL = e.URL
 	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 	c.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"updates": "in-place"}}
-	c.Status.Handlers = []runtimev1.ExtensionHandler{{
-		Name: "can-update.ext", RequestHook: runtimev1.GroupVersionHook{APIVersion: hooksv1.GroupVersion.String(), Hook: "CanUpdateMachineSet"}, TimeoutSeconds: 5,
-	}}
+	c.Status.Handlers = []runtimev1.ExtensionHandler{
+		{
+			Name:           "can-update.ext",
+			RequestHook:    runtimev1.GroupVersionHook{APIVersion: hooksv1.GroupVersion.String(), Hook: "CanUpdateMachineSet"},
+			TimeoutSeconds: 5,
+		},
+	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c)
 	require.NoError(t, err)
 	return &unstructured.Unstructured{Object: object}
@@ -64,9 +71,19 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 	can := func(w http.ResponseWriter, r *http.Request) { // it makes of the former set what the current one is
 		var in hooksv1.CanUpdateMachineSetRequest
 		err := json.NewDecoder(r.Body).Decode(&in)
-		spec, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"version": in.Desired.MachineSet.Spec.Template.Spec.Version}}}})
-		out := hooksv1.CanUpdateMachineSetResponse{MachineSetPatch: hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType, Patch: spec}}
-		out.APIVersion, out.Kind, out.Status = hooksv1.GroupVersion.String(), "CanUpdateMachineSetResponse", hooksv1.ResponseStatusSuccess
+		spec, _ := json.Marshal(
+			map[string]any{
+				"spec": map[string]any{
+					"template": map[string]any{"spec": map[string]any{"version": in.Desired.MachineSet.Spec.Template.Spec.Version}},
+				},
+			},
+		)
+		out := hooksv1.CanUpdateMachineSetResponse{
+			MachineSetPatch: hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType, Patch: spec},
+		}
+		out.APIVersion = hooksv1.GroupVersion.String()
+		out.Kind = "CanUpdateMachineSetResponse"
+		out.Status = hooksv1.ResponseStatusSuccess
 		assert.NoError(t, err)
 		assert.NoError(t, json.NewEncoder(w).Encode(out))
 	}
@@ -90,13 +107,20 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 			all[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = test.template
 			w, a := world(t, append(all, test.objects...)...)
 			former := w.ClusterAPISet("d-1")
-			in := activities.Questions{Deployment: activitiestest.Ref(d), Sets: []rollout.Target{{Name: "d-1", UID: string(former.UID), Version: former.ResourceVersion}}}
+			in := activities.Questions{
+				Deployment: activitiestest.Ref(d),
+				Sets:       []rollout.Target{{Name: "d-1", UID: string(former.UID), Version: former.ResourceVersion}},
+			}
 			versions, err := activitiestest.Run[kube.MinVersions](w, a.AskExtension, in)
 			require.NoError(t, err)
 			now := w.ClusterAPISet("d-1")
 			assert.Equal(t, kube.MinVersions{capi.SetsResource: now.ResourceVersion}, versions)
 			answer := deployment.AnswerOf(now)
-			assert.Equal(t, []any{"uid-d-2", test.want.Possible, test.want.Failed}, []any{answer.Set, answer.Possible, answer.Failed})
+			assert.Equal(
+				t,
+				[]any{"uid-d-2", test.want.Possible, test.want.Failed},
+				[]any{answer.Set, answer.Possible, answer.Failed},
+			)
 			assert.Contains(t, answer.Why, test.says)
 			assert.False(t, answer.At.IsZero())
 			if told := w.Told(); test.event == "" {
@@ -114,7 +138,14 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	d, all := pool(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.39.0" })
 	w, a := world(t, append(all, namespace(nil))...)
-	_, err := activitiestest.Run[kube.MinVersions](w, a.AskExtension, activities.Questions{Deployment: activitiestest.Ref(d), Sets: []rollout.Target{{Name: "d-1", UID: "uid-d-1", Version: "900"}}})
+	_, err := activitiestest.Run[kube.MinVersions](
+		w,
+		a.AskExtension,
+		activities.Questions{
+			Deployment: activitiestest.Ref(d),
+			Sets:       []rollout.Target{{Name: "d-1", UID: "uid-d-1", Version: "900"}},
+		},
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.NotContains(t, w.ClusterAPISet("d-1").Annotations, v1alpha1.AnnotationInPlaceAnswer)
 }
@@ -126,9 +157,22 @@ func TestTransfersAreWritten(t *testing.T) {
 	resize := func(name string, from, to int, transfer rollout.Transfer) {
 		t.Helper()
 		s := w.ClusterAPISet(name)
-		_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{{
-			Name: name, UID: string(s.UID), Version: s.ResourceVersion, From: from, To: to, Desired: 3, Max: 4, Transfer: transfer,
-		}}})
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			a.ChangeClusterAPISets,
+			activities.SetChanges{Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{
+				{
+					Name:     name,
+					UID:      string(s.UID),
+					Version:  s.ResourceVersion,
+					From:     from,
+					To:       to,
+					Desired:  3,
+					Max:      4,
+					Transfer: transfer,
+				},
+			}},
+		)
 		require.NoError(t, err)
 	}
 	resize("d-2", 1, 2, rollout.Transfer{From: "d-1", Acknowledged: "a"})

@@ -23,8 +23,9 @@ type Activities struct {
 	API  *capi.Cache
 }
 
-// DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns what to do next. A deployment that has lost the label
-// of Millwright is to be released: its sets get its new label, it loses Millwright's finalizer, and then counts as gone.
+// DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns what to do next. A deployment
+// that has lost the label of Millwright is to be released: its sets get its new label, it loses Millwright's finalizer,
+// and then counts as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
 	family, err := a.family(ctx, in.Read)
 	if err != nil {
@@ -58,12 +59,13 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	}
 	result.Blocked = deployment.Explained(family, plan, now).Blocked(now)
 	calm := plan.Pending.Calm() && !result.Blocked.Blocked()
-	result.Report = plan.Unreported || activities.Misnamed(deployment.Operation(d), calm, in.WorkflowID) || !deployment.Said(family, result.Blocked)
+	result.Report = plan.Unreported || activities.Misnamed(deployment.Operation(d), calm, in.WorkflowID) ||
+		!deployment.Said(family, result.Blocked)
 	return result, nil
 }
 
-// family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone, or is not
-// Millwright's. Of one that was handed over nothing else is read.
+// family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone,
+// or is not Millwright's. Of one that was handed over nothing else is read.
 func (a *Activities) family(ctx context.Context, in kube.Read) (deployment.Family, error) {
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
@@ -91,9 +93,13 @@ func (a *Activities) family(ctx context.Context, in kube.Read) (deployment.Famil
 	}
 }
 
-// deploymentAt reads a deployment that must still be Millwright's and have the version that the decision saw, or any version if that is
-// empty. Otherwise it is a Conflict.
-func (a *Activities) deploymentAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineDeployment, error) {
+// deploymentAt reads a deployment that must still be Millwright's and have the version that the decision saw, or any
+// version if that is empty. Otherwise it is a Conflict.
+func (a *Activities) deploymentAt(
+	ctx context.Context,
+	ref kube.Ref,
+	version string,
+) (*clusterv1.MachineDeployment, error) {
 	d, err := kube.LiveAt(ctx, a.deployments(ref), "machinedeployment", ref, version)
 	if err == nil && !a.API.Ours(d) {
 		return nil, kube.Conflict(ref)
@@ -101,12 +107,14 @@ func (a *Activities) deploymentAt(ctx context.Context, ref kube.Ref, version str
 	return d, err
 }
 
-func (a *Activities) deployments(ref kube.Ref) capi.Typed[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList] {
+func (a *Activities) deployments(
+	ref kube.Ref,
+) capi.Typed[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList] {
 	return a.API.Client().Deployments(ref.Namespace)
 }
 
-// FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from one that is being deleted and has
-// no set left, or releases one that was handed over. It returns the version to wait for.
+// FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from one that is
+// being deleted and has no set left, or releases one that was handed over. It returns the version to wait for.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.Read) (string, error) {
 	family, err := a.family(ctx, in)
 	d := family.Deployment
@@ -127,8 +135,9 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 	return a.update(ctx, in.Ref, next)
 }
 
-// release gives the sets of a deployment that was handed over the deployment's new label, so that its new controller also gets them, removes
-// the conditions that only Millwright writes, and then Millwright's finalizer. Running it twice releases once.
+// release gives the sets of a deployment that was handed over the deployment's new label, so that its new controller
+// also gets them, removes the conditions that only Millwright writes, and then Millwright's finalizer. Running it twice
+// releases once.
 func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment) (string, error) {
 	sets := a.API.Client().Sets(ref.Namespace)
 	list, err := sets.List(ctx, metav1.ListOptions{})
@@ -146,8 +155,15 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 		}
 		annotations := deployment.TransferPatch(rollout.Transfer{})
 		annotations[v1alpha1.AnnotationFormerReplicas], annotations[v1alpha1.AnnotationInPlaceAnswer] = nil, nil
-		patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{clusterv1.WatchLabel: value}, "annotations": annotations}}
-		if _, err := kube.Patch(ctx, asMillwright[*clusterv1.MachineSet, *clusterv1.MachineSetList]{sets}, set, patch); err != nil {
+		patch := map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{clusterv1.WatchLabel: value}, "annotations": annotations},
+		}
+		if _, err := kube.Patch(
+			ctx,
+			asMillwright[*clusterv1.MachineSet, *clusterv1.MachineSetList]{sets},
+			set,
+			patch,
+		); err != nil {
 			return "", kube.WriteError(kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 		}
 	}
@@ -161,7 +177,8 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 	return a.free(ctx, ref, d)
 }
 
-// free removes Millwright's finalizer from a deployment, and what it says about Millwright's workflows. It returns the version to wait for.
+// free removes Millwright's finalizer from a deployment, and what it says about Millwright's workflows. It returns the
+// version to wait for.
 func (a *Activities) free(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment) (string, error) {
 	if !slices.Contains(d.Finalizers, capi.Finalizer) {
 		return d.ResourceVersion, nil

@@ -22,7 +22,10 @@ import (
 // world holds these objects, and the Cluster and the templates of a deployment.
 func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
 	t.Helper()
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, append(objects, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure())...)
+	w := activitiestest.NewClusterAPI(
+		t,
+		capitest.Settings,
+		append(objects, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure())...)
 	w.Forget()
 	return w, &deployment.Activities{Kube: w.Kube, API: w.API}
 }
@@ -56,7 +59,9 @@ func decide(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.
 	require.NoError(w.T, err)
 	for _, decision := range []*activities.Decision{&live, &cached} {
 		decision.Blocked.Since, decision.Rollout.Recheck = decision.Blocked.At, decision.Blocked.At
-		decision.Blocked.Message = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(decision.Blocked.Message, "some time") // the two may be made in different seconds
+		// the two may be made in different seconds
+		decision.Blocked.Message = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).
+			ReplaceAllString(decision.Blocked.Message, "some time")
 	}
 	assert.Equal(w.T, live, cached)
 	return live
@@ -109,12 +114,20 @@ func TestDecide(t *testing.T) {
 	assert.True(t, got.Rollout.Rolling)
 	assert.EqualValues(t, 2, got.Rollout.Revision)
 	require.Len(t, got.Rollout.Resize, 1, "surge 1: %s", got.Rollout.Why)
-	assert.Equal(t, []any{"d-2", 1, 2}, []any{got.Rollout.Resize[0].Name, got.Rollout.Resize[0].From, got.Rollout.Resize[0].To})
+	assert.Equal(
+		t,
+		[]any{"d-2", 1, 2},
+		[]any{got.Rollout.Resize[0].Name, got.Rollout.Resize[0].From, got.Rollout.Resize[0].To},
+	)
 	assert.Equal(t, []int{3, 2}, []int{got.Picture.Wanted, got.Picture.Old})
 	assert.True(t, got.Report)
 	assert.Equal(t, kube.MinVersions{
-		"machinedeployments.cluster.x-k8s.io": "900", "machinesets.cluster.x-k8s.io": "900", "machines.cluster.x-k8s.io": "900", "clusters.cluster.x-k8s.io": "900",
-		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io": "900", "examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
+		"machinedeployments.cluster.x-k8s.io":                     "900",
+		"machinesets.cluster.x-k8s.io":                            "900",
+		"machines.cluster.x-k8s.io":                               "900",
+		"clusters.cluster.x-k8s.io":                               "900",
+		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io":       "900",
+		"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
 	}, got.Seen)
 	assert.Empty(t, got.Rollout.Mark)
 	assert.Empty(t, got.Rollout.Taint)
@@ -123,10 +136,13 @@ func TestDecide(t *testing.T) {
 	assert.False(t, got.Replace)
 }
 
-// A deployment from its first set to a new template and back: each decision is carried out by the activities that it names, and the sets do
-// what their own workflows do.
+// A deployment from its first set to a new template and back: each decision is carried out by the activities that it
+// names, and the sets do what their own workflows do.
 func TestARolloutAndItsUndo(t *testing.T) {
-	w, a := world(t, capitest.Pool(2, bare, func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) }))
+	w, a := world(
+		t,
+		capitest.Pool(2, bare, func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) }),
+	)
 	d := w.ClusterAPIDeployment("d")
 	run := func() {
 		t.Helper()
@@ -210,13 +226,28 @@ func step(w *activitiestest.World, a *deployment.Activities, d *clusterv1.Machin
 	case r.Record != nil:
 		report(w, a, d, activities.Report{Input: read(d, true), Record: r.Record})
 	case r.Rollback != nil:
-		activitiestest.Twice[kube.MinVersions](w, a.RollBackClusterAPIDeployment, activities.RollBack{Deployment: ref, Version: got.Version, Rollback: *r.Rollback})
+		activitiestest.Twice[kube.MinVersions](
+			w,
+			a.RollBackClusterAPIDeployment,
+			activities.RollBack{Deployment: ref, Version: got.Version, Rollback: *r.Rollback},
+		)
 	case r.Create != nil:
-		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, activities.SetCreation{Deployment: ref, Version: got.Version, Creation: *r.Create})
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			a.CreateClusterAPISet,
+			activities.SetCreation{Deployment: ref, Version: got.Version, Creation: *r.Create},
+		)
 		require.NoError(w.T, err)
 	case r.Acts():
 		_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-			Deployment: ref, Adopt: r.Adopt, Open: r.Open, Close: r.Close, Revise: r.Revise, Sync: r.Sync, Resize: r.Resize, Delete: r.Delete,
+			Deployment: ref,
+			Adopt:      r.Adopt,
+			Open:       r.Open,
+			Close:      r.Close,
+			Revise:     r.Revise,
+			Sync:       r.Sync,
+			Resize:     r.Resize,
+			Delete:     r.Delete,
 		})
 		require.NoError(w.T, err)
 	case got.Report:

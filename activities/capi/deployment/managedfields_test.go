@@ -21,7 +21,10 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	t.Parallel()
 	managed := func(d *clusterv1.MachineDeployment) {
 		d.Labels, d.Finalizers = map[string]string{clusterv1.WatchLabel: "theirs"}, []string{capi.Finalizer}
-		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply"}, {Manager: capi.DeploymentFieldManager, Operation: "Update"}}
+		d.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl", Operation: "Apply"},
+			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
+		}
 	}
 	d := capitest.Deployment(managed)
 	w := activitiestest.NewClusterAPI(t, capitest.Settings, d, capitest.Cluster())
@@ -43,7 +46,10 @@ func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T)
 	t.Parallel()
 	d := capitest.Pool(1, theirs, func(d *clusterv1.MachineDeployment) {
 		for _, kind := range []string{clusterv1.MachineDeploymentRollingOutCondition, vocabulary.ConditionProgressing, vocabulary.ConditionBlocked} {
-			d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind})
+			d.Status.Conditions = append(
+				d.Status.Conditions,
+				metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind},
+			)
 		}
 	})
 	w, a := world(t, d)

@@ -11,19 +11,25 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// ApplyClusterAPIRequest writes an operator request to its deployment if the present state of the deployment allows it, and records an event
-// with who made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
+// ApplyClusterAPIRequest writes an operator request to its deployment if the present state of the deployment allows it,
+// and records an event with who made it and why. A refusal is an answer and no error. Running it twice writes once and
+// records one event.
 func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.Request) (activities.Answer, error) {
 	return activities.Apply(a.Kube, in, func(decide activities.Decide) (string, error) {
-		return kube.PatchSeen(ctx, in.Object, a.deployments(in.Object), func() (*clusterv1.MachineDeployment, map[string]any, error) {
-			family, err := a.family(ctx, kube.Read{Ref: in.Object, Live: true})
-			d := family.Deployment
-			if err != nil || d == nil || !a.API.Ours(d) {
-				return nil, nil, err
-			}
-			observed := deployment.Observed(family, in.Order.Asked)
-			answer := decide(d, deployment.Request(family, observed, rollout.Decide(observed)))
-			return d, deployment.RequestPatch(in.Order.Command, answer), nil
-		})
+		return kube.PatchSeen(
+			ctx,
+			in.Object,
+			a.deployments(in.Object),
+			func() (*clusterv1.MachineDeployment, map[string]any, error) {
+				family, err := a.family(ctx, kube.Read{Ref: in.Object, Live: true})
+				d := family.Deployment
+				if err != nil || d == nil || !a.API.Ours(d) {
+					return nil, nil, err
+				}
+				observed := deployment.Observed(family, in.Order.Asked)
+				answer := decide(d, deployment.Request(family, observed, rollout.Decide(observed)))
+				return d, deployment.RequestPatch(in.Order.Command, answer), nil
+			},
+		)
 	})
 }

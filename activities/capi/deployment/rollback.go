@@ -15,11 +15,15 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// RollBackClusterAPIDeployment puts the template of a former set back into the deployment, and removes the annotation that asked for it, all
-// in one write; see deployment.ReturnTo of observe. Without a set it only removes the annotation. It records an event. A deployment that
-// changed since the decision is a Conflict, and so is a set that is gone or being deleted, or whose templates do not exist. It returns the
-// version to wait for. Running it twice writes once.
-func (a *Activities) RollBackClusterAPIDeployment(ctx context.Context, in activities.RollBack) (kube.MinVersions, error) {
+// RollBackClusterAPIDeployment puts the template of a former set back into the deployment, and removes the annotation
+// that asked for it, all in one write; see deployment.ReturnTo of observe. Without a set it only removes the
+// annotation. It records an event. A deployment that changed since the decision is a Conflict, and so is a set that is
+// gone or being deleted, or whose templates do not exist. It returns the version to wait for. Running it twice writes
+// once.
+func (a *Activities) RollBackClusterAPIDeployment(
+	ctx context.Context,
+	in activities.RollBack,
+) (kube.MinVersions, error) {
 	d, err := kube.LiveAt(ctx, a.deployments(in.Deployment), "machinedeployment", in.Deployment, "")
 	if err != nil {
 		return nil, err
@@ -50,8 +54,8 @@ func (a *Activities) RollBackClusterAPIDeployment(ctx context.Context, in activi
 	return kube.MinVersions{capi.DeploymentsResource: d.ResourceVersion}, nil
 }
 
-// former reads the set whose template is to return, and its templates; nil if the rollback names none. The set may have any version: its
-// status changes often, its template does not.
+// former reads the set whose template is to return, and its templates; nil if the rollback names none. The set may have
+// any version: its status changes often, its template does not.
 func (a *Activities) former(ctx context.Context, in activities.RollBack) (*clusterv1.MachineSet, error) {
 	former := in.Rollback.Set
 	if former == nil {
@@ -75,9 +79,11 @@ func (a *Activities) former(ctx context.Context, in activities.RollBack) (*clust
 	return set, nil
 }
 
-// returned reports whether a rollback is done already: nobody asks for one any more, and the template is that of the set.
+// returned reports whether a rollback is done already: nobody asks for one any more, and the template is that of the
+// set.
 func returned(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, in activities.RollBack) bool {
 	_, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
-	same := set == nil && !in.Rollback.Automatic || set != nil && deployment.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	same := set == nil && !in.Rollback.Automatic ||
+		set != nil && deployment.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 	return same && !asked
 }

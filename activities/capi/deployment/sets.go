@@ -22,12 +22,13 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// namesTried is how many names a new set is tried with. Source: a name has five digits of a hash, so the second one is free.
+// namesTried is how many names a new set is tried with. Source: a name has five digits of a hash, so the second one is
+// free.
 const namesTried = 5
 
-// CreateClusterAPISet creates the set of the deployment's template, and writes its revision to the deployment. It first reads whether the
-// templates and the Cluster exist; if not, that is a Conflict. The name of the set is derived from the template and the revision, so that
-// running it twice creates one set. It returns the versions to wait for.
+// CreateClusterAPISet creates the set of the deployment's template, and writes its revision to the deployment. It first
+// reads whether the templates and the Cluster exist; if not, that is a Conflict. The name of the set is derived from
+// the template and the revision, so that running it twice creates one set. It returns the versions to wait for.
 func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetCreation) (kube.MinVersions, error) {
 	d, err := a.deploymentAt(ctx, in.Deployment, in.Version)
 	if err != nil {
@@ -44,9 +45,21 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 	set, created, err := a.createSet(ctx, family, in.Creation, now)
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
-		a.Kube.Recorder.Event(d, corev1.EventTypeWarning, v1alpha1.ReasonMachineSetCreateError, "Error creating machine set: "+kube.Brief(err.Error()))
+		a.Kube.Recorder.Event(
+			d,
+			corev1.EventTypeWarning,
+			v1alpha1.ReasonMachineSetCreateError,
+			"Error creating machine set: "+kube.Brief(err.Error()),
+		)
 	case created:
-		a.Kube.Recorder.Eventf(d, corev1.EventTypeNormal, vocabulary.ReasonScalingMachineSet, "Scaled up machine set %s to %d", set.Name, capi.Value(set.Spec.Replicas))
+		a.Kube.Recorder.Eventf(
+			d,
+			corev1.EventTypeNormal,
+			vocabulary.ReasonScalingMachineSet,
+			"Scaled up machine set %s to %d",
+			set.Name,
+			capi.Value(set.Spec.Replicas),
+		)
 	}
 	if err != nil {
 		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create machineset of deployment %s: %w", d.Name, err))
@@ -55,8 +68,14 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 	return versions, a.writeRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// createSet creates the set under the first name that no other object has. One that an earlier attempt created is returned.
-func (a *Activities) createSet(ctx context.Context, f deployment.Family, as rollout.Creation, now time.Time) (set *clusterv1.MachineSet, created bool, err error) {
+// createSet creates the set under the first name that no other object has. One that an earlier attempt created is
+// returned.
+func (a *Activities) createSet(
+	ctx context.Context,
+	f deployment.Family,
+	as rollout.Creation,
+	now time.Time,
+) (set *clusterv1.MachineSet, created bool, err error) {
 	sets := a.API.Client().Sets(f.Deployment.Namespace)
 	for attempt := range namesTried {
 		wanted, err := f.NewSet(as, attempt, now)
@@ -75,9 +94,15 @@ func (a *Activities) createSet(ctx context.Context, f deployment.Family, as roll
 	return nil, false, fmt.Errorf("%d names are taken by other objects", namesTried)
 }
 
-// writeRevision writes the revision of a deployment's current set on the deployment, and removes the record of an automatic rollback to
-// another set.
-func (a *Activities) writeRevision(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, versions kube.MinVersions) error {
+// writeRevision writes the revision of a deployment's current set on the deployment, and removes the record of an
+// automatic rollback to another set.
+func (a *Activities) writeRevision(
+	ctx context.Context,
+	ref kube.Ref,
+	d *clusterv1.MachineDeployment,
+	set *clusterv1.MachineSet,
+	versions kube.MinVersions,
+) error {
 	annotations := map[string]any{clusterv1.RevisionAnnotation: set.Annotations[clusterv1.RevisionAnnotation]}
 	if d.Annotations[clusterv1.RevisionAnnotation] == annotations[clusterv1.RevisionAnnotation] {
 		return nil
@@ -93,9 +118,16 @@ func (a *Activities) writeRevision(ctx context.Context, ref kube.Ref, d *cluster
 	return nil
 }
 
-// annotate changes annotations of a deployment that still is as it was read; nil removes one. Its error is the API server's own.
-func (a *Activities) annotate(ctx context.Context, d *clusterv1.MachineDeployment, annotations map[string]any) (*clusterv1.MachineDeployment, error) {
-	client := asMillwright[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]{a.API.Client().Deployments(d.Namespace)}
+// annotate changes annotations of a deployment that still is as it was read; nil removes one. Its error is the API
+// server's own.
+func (a *Activities) annotate(
+	ctx context.Context,
+	d *clusterv1.MachineDeployment,
+	annotations map[string]any,
+) (*clusterv1.MachineDeployment, error) {
+	client := asMillwright[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]{
+		a.API.Client().Deployments(d.Namespace),
+	}
 	return kube.Patch(ctx, client, d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
@@ -103,14 +135,21 @@ func (a *Activities) annotate(ctx context.Context, d *clusterv1.MachineDeploymen
 type asMillwright[T, L any] struct{ capi.Typed[T, L] }
 
 // Patch patches an object.
-func (m asMillwright[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (T, error) {
+func (m asMillwright[T, L]) Patch(
+	ctx context.Context,
+	name string,
+	kind types.PatchType,
+	data []byte,
+	o metav1.PatchOptions,
+	subresources ...string,
+) (T, error) {
 	o.FieldManager = capi.DeploymentFieldManager
 	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
 }
 
-// ChangeClusterAPISets changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s of the
-// decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it twice changes once, and
-// is a Conflict then. It returns the versions to wait for.
+// ChangeClusterAPISets changes and deletes sets that still are as the decision saw them; a set that is not is a
+// Conflict. Within 2 s of the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is
+// still From. Running it twice changes once, and is a Conflict then. It returns the versions to wait for.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
 	w := setWriter{Activities: a, clock: kube.ServerClock(ctx), deployment: in.Deployment, versions: kube.MinVersions{}}
 	steps := []struct {
@@ -180,8 +219,8 @@ func (w setWriter) write(ctx context.Context, t rollout.Target, set *clusterv1.M
 	return nil
 }
 
-// adopt makes the deployment the controller of a set without one. It reads the deployment live first, so that one that is being deleted
-// adopts nothing, and its selector is the present one.
+// adopt makes the deployment the controller of a set without one. It reads the deployment live first, so that one that
+// is being deleted adopts nothing, and its selector is the present one.
 func (w setWriter) adopt(ctx context.Context, t rollout.Target) error {
 	d, err := w.deploymentAt(ctx, w.deployment, "")
 	if err != nil {
@@ -194,7 +233,10 @@ func (w setWriter) adopt(ctx context.Context, t rollout.Target) error {
 	if err != nil || metav1.GetControllerOf(set) != nil || set.DeletionTimestamp != nil || !deployment.Selects(d, set) {
 		return err
 	}
-	set.OwnerReferences = capi.WithOwner(set.OwnerReferences, *metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment")))
+	set.OwnerReferences = capi.WithOwner(
+		set.OwnerReferences,
+		*metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment")),
+	)
 	if err := w.write(ctx, t, set); err != nil {
 		return err
 	}
@@ -223,8 +265,8 @@ func (w setWriter) disableCreate(ctx context.Context, t rollout.Target, value an
 	return nil
 }
 
-// follow copies to a set what follows the deployment. If revise is not nil, it also writes the revision of the set, which must still have the
-// deployment's template, and the revision of the deployment.
+// follow copies to a set what follows the deployment. If revise is not nil, it also writes the revision of the set,
+// which must still have the deployment's template, and the revision of the deployment.
 func (w setWriter) follow(ctx context.Context, t rollout.Target, revise *rollout.Revise) error {
 	d, err := w.deploymentAt(ctx, w.deployment, "")
 	if err != nil {
@@ -262,7 +304,8 @@ func (w setWriter) follow(ctx context.Context, t rollout.Target, revise *rollout
 	return w.writeRevision(ctx, w.deployment, d, set, w.versions)
 }
 
-// resizeWithin is how long after a decision a resize may ignore changes of a set other than its size. Source: as for sets of Millwright.
+// resizeWithin is how long after a decision a resize may ignore changes of a set other than its size. Source: as for
+// sets of Millwright.
 const resizeWithin = 2 * time.Second
 
 // resize gives a set its size, and records an event.
@@ -272,13 +315,15 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	if err != nil {
 		return err
 	}
-	same := int(capi.Value(set.Spec.Replicas)) == r.From && set.DeletionTimestamp == nil && capi.Owned(set, w.deployment.UID)
+	same := int(capi.Value(set.Spec.Replicas)) == r.From && set.DeletionTimestamp == nil &&
+		capi.Owned(set, w.deployment.UID)
 	soon := r.From != r.To && w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin
 	if set.ResourceVersion != r.Version && (!same || !soon) {
 		return kube.Conflict(ref)
 	}
 	annotations := deployment.TransferPatch(r.Transfer)
-	annotations[clusterv1.DesiredReplicasAnnotation], annotations[clusterv1.MaxReplicasAnnotation] = strconv.Itoa(r.Desired), strconv.Itoa(r.Max)
+	annotations[clusterv1.DesiredReplicasAnnotation] = strconv.Itoa(r.Desired)
+	annotations[clusterv1.MaxReplicasAnnotation] = strconv.Itoa(r.Max)
 	annotations[v1alpha1.AnnotationFormerReplicas] = deployment.FormerReplicas(set)
 	written, err := kube.Patch(ctx, w.sets(), set, map[string]any{
 		"spec": map[string]any{"replicas": r.To}, "metadata": map[string]any{"annotations": annotations},
@@ -294,7 +339,8 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	return nil
 }
 
-// remove deletes a set; one that is gone counts as deleted. Without a propagation policy, so that the finalizer orphan of a set stays.
+// remove deletes a set; one that is gone counts as deleted. Without a propagation policy, so that the finalizer orphan
+// of a set stays.
 func (w setWriter) remove(ctx context.Context, t rollout.Target) error {
 	err := w.sets().Delete(ctx, t.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},

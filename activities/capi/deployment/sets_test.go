@@ -23,7 +23,9 @@ import (
 
 func creation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	return activities.SetCreation{
-		Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+		Deployment: activitiestest.Ref(d),
+		Version:    d.ResourceVersion,
+		Creation:   rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
 	}
 }
 
@@ -39,7 +41,11 @@ func TestCreateSet(t *testing.T) {
 	assert.EqualValues(t, 1, *sets[0].Spec.Replicas)
 	after := w.ClusterAPIDeployment("d")
 	assert.Equal(t, "2", after.Annotations[clusterv1.RevisionAnnotation])
-	assert.Equal(t, kube.MinVersions{capi.SetsResource: sets[0].ResourceVersion, capi.DeploymentsResource: after.ResourceVersion}, versions)
+	assert.Equal(
+		t,
+		kube.MinVersions{capi.SetsResource: sets[0].ResourceVersion, capi.DeploymentsResource: after.ResourceVersion},
+		versions,
+	)
 	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"}, w.Told())
 }
 
@@ -47,7 +53,14 @@ func TestCreateSet(t *testing.T) {
 func TestCreateSetFindsWhatItMade(t *testing.T) {
 	d := capitest.Pool(3, unrevised)
 	w, a := world(t, d)
-	activitiestest.Failing(w.Provider.Core, "patch", "machinedeployments", 1, apierrors.NewInternalError(assert.AnError), nil)
+	activitiestest.Failing(
+		w.Provider.Core,
+		"patch",
+		"machinedeployments",
+		1,
+		apierrors.NewInternalError(assert.AnError),
+		nil,
+	)
 	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
 	require.Error(t, err)
 	_, err = activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
@@ -255,7 +268,10 @@ func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
 	_, err := w.Provider.Client.Sets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	_, err = activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-		Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: s.ResourceVersion, From: 2, To: 3, Desired: 3, Max: 4}},
+		Deployment: activitiestest.Ref(d),
+		Resize: []rollout.Resize{
+			{Name: "s", UID: "uid-s", Version: s.ResourceVersion, From: 2, To: 3, Desired: 3, Max: 4},
+		},
 	})
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, *w.ClusterAPISet("s").Spec.Replicas)
@@ -274,7 +290,11 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 		"the deployment is deleted": {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet])},
 	} {
 		w, a := world(t, row.deployment, row.set)
-		_, _ = activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{Deployment: activitiestest.Ref(d), Adopt: []rollout.Target{target(row.set)}})
+		_, _ = activitiestest.Run[kube.MinVersions](
+			w,
+			a.ChangeClusterAPISets,
+			activities.SetChanges{Deployment: activitiestest.Ref(d), Adopt: []rollout.Target{target(row.set)}},
+		)
 		assert.Equal(t, row.set, w.ClusterAPISet("s"), name)
 	}
 }

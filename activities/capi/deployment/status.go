@@ -15,10 +15,10 @@ import (
 	ofmillwright "millwright/observe/deployment"
 )
 
-// ReportClusterAPIDeployment counts the machines of a deployment's sets and writes its status, unless it says so already. The record of the
-// rollout and the current operation, for which the status has no fields, are written into annotations first. If the deployment names a
-// rollout that is not known to be over, only a rollout may write; for others it is a Conflict. It returns the version to wait for, or
-// ObjectGone.
+// ReportClusterAPIDeployment counts the machines of a deployment's sets and writes its status, unless it says so
+// already. The record of the rollout and the current operation, for which the status has no fields, are written into
+// annotations first. If the deployment names a rollout that is not known to be over, only a rollout may write; for
+// others it is a Conflict. It returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
 	stamp := in.Stamp(ctx)
 	look := func(read kube.Read) (d, changed *clusterv1.MachineDeployment, err error) {
@@ -49,12 +49,14 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 	return after.ResourceVersion, nil
 }
 
-// applyReport changes the status of a family's deployment as a report says, and returns the annotations that go with it.
+// applyReport changes the status of a family's deployment as a report says, and returns the annotations that go with
+// it.
 func applyReport(family deployment.Family, in activities.Report, now time.Time) (notes map[string]any) {
 	d := family.Deployment
 	observed := deployment.Observed(family, now)
 	observed.NoSet = in.NoSet
-	observed.Reported = rollout.Report(observed) // before the record of a new revision, which restarts the progress deadline
+	// before the record of a new revision, which restarts the progress deadline
+	observed.Reported = rollout.Report(observed)
 	want, record := observed.Reported, deployment.Recorded(d)
 	if in.Record != nil {
 		observed.Progress = observed.Progress.Recorded(*in.Record)

@@ -31,14 +31,33 @@ func TestReport(t *testing.T) {
 	in := activities.Report{
 		Input:  read(d, true),
 		Record: &rollout.Progress{Revision: 2, Step: 1, Failed: []string{"c"}},
-		Step:   &kube.Step{WorkflowID: "rollout-1", RolloutOf: string(d.UID), Name: "roll", Since: time.Now(), Cause: "it takes time"},
+		Step: &kube.Step{
+			WorkflowID: "rollout-1",
+			RolloutOf:  string(d.UID),
+			Name:       "roll",
+			Since:      time.Now(),
+			Cause:      "it takes time",
+		},
 	}
 	in.WorkflowID = "rollout-1"
 	report(w, a, d, in)
 	after := w.ClusterAPIDeployment("d")
-	assert.Equal(t, []int32{3, 3, 3, 1}, []int32{*after.Status.Replicas, *after.Status.ReadyReplicas, *after.Status.AvailableReplicas, *after.Status.UpToDateReplicas})
+	assert.Equal(
+		t,
+		[]int32{3, 3, 3, 1},
+		[]int32{
+			*after.Status.Replicas,
+			*after.Status.ReadyReplicas,
+			*after.Status.AvailableReplicas,
+			*after.Status.UpToDateReplicas,
+		},
+	)
 	assert.EqualValues(t, 1, after.Status.ObservedGeneration)
-	assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{}, FailedMachines: []string{"c"}}, observed.Recorded(after))
+	assert.Equal(
+		t,
+		&v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{}, FailedMachines: []string{"c"}},
+		observed.Recorded(after),
+	)
 	assert.Equal(t, "rollout-1", observed.Named(after))
 	assert.Equal(t, "it takes time", observed.Operation(after).WaitsFor)
 	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.Writes())
@@ -111,9 +130,19 @@ func TestFinalize(t *testing.T) {
 		assert.Nil(t, w.ClusterAPIDeployment("d"))
 	})
 	t.Run("one that was handed over gives its sets its new label first", func(t *testing.T) {
-		d := capitest.Pool(3, theirs, capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`))
+		d := capitest.Pool(
+			3,
+			theirs,
+			capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`),
+		)
 		other := capitest.SetOf(d, "other", 1, 1, capitest.Unowned[*clusterv1.MachineSet])
-		w, a := world(t, d, capitest.SetOf(d, "s", 1, 1), capitest.SetOf(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }), other)
+		w, a := world(
+			t,
+			d,
+			capitest.SetOf(d, "s", 1, 1),
+			capitest.SetOf(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }),
+			other,
+		)
 		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.Writes())
@@ -141,11 +170,19 @@ func TestRollBack(t *testing.T) {
 	d, objects := pool(asked)
 	former := objects[1].(*clusterv1.MachineSet)
 	order := func(set *rollout.Target, reason string) activities.RollBack {
-		return activities.RollBack{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{Set: set, Revision: 1, Reason: reason, Why: "because"}}
+		return activities.RollBack{
+			Deployment: activitiestest.Ref(d),
+			Version:    d.ResourceVersion,
+			Rollback:   rollout.Rollback{Set: set, Revision: 1, Reason: reason, Why: "because"},
+		}
 	}
 	t.Run("it returns", func(t *testing.T) {
 		w, a := world(t, objects...)
-		activitiestest.Twice[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(new(target(former)), "DeploymentRollback"))
+		activitiestest.Twice[kube.MinVersions](
+			w,
+			a.RollBackClusterAPIDeployment,
+			order(new(target(former)), "DeploymentRollback"),
+		)
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
 		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
@@ -154,7 +191,11 @@ func TestRollBack(t *testing.T) {
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
 		w, a := world(t, objects...)
-		activitiestest.Twice[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(nil, "DeploymentRollbackTemplateNotFound"))
+		activitiestest.Twice[kube.MinVersions](
+			w,
+			a.RollBackClusterAPIDeployment,
+			order(nil, "DeploymentRollbackTemplateNotFound"),
+		)
 		assert.Equal(t, d.Spec, w.ClusterAPIDeployment("d").Spec)
 		assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
 		assert.Equal(t, []string{"Warning DeploymentRollbackTemplateNotFound because"}, w.Told())
@@ -163,19 +204,31 @@ func TestRollBack(t *testing.T) {
 		gone := former.DeepCopy()
 		gone.Spec.Template.Spec.InfrastructureRef.Name = "gone"
 		w, a := world(t, d, gone)
-		_, err := activitiestest.Run[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(new(target(gone)), "DeploymentRollback"))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			a.RollBackClusterAPIDeployment,
+			order(new(target(gone)), "DeploymentRollback"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 		next := decide(w, d)
 		require.NotNil(t, next.Rollout.Rollback)
-		assert.Equal(t, "revision 1 cannot return: ExampleMachineTemplate shop/gone does not exist any more", next.Rollout.Rollback.Why)
+		assert.Equal(
+			t,
+			"revision 1 cannot return: ExampleMachineTemplate shop/gone does not exist any more",
+			next.Rollout.Rollback.Why,
+		)
 		assert.Nil(t, next.Rollout.Rollback.Set)
 	})
 	t.Run("the set goes", func(t *testing.T) {
 		going := former.DeepCopy()
 		capitest.Going(going)
 		w, a := world(t, d, going)
-		_, err := activitiestest.Run[kube.MinVersions](w, a.RollBackClusterAPIDeployment, order(new(target(going)), "DeploymentRollback"))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			a.RollBackClusterAPIDeployment,
+			order(new(target(going)), "DeploymentRollback"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 	})
@@ -205,7 +258,11 @@ func TestRequests(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			d, objects := pool()
 			w, a := world(t, objects...)
-			answer := activitiestest.Twice[requests.Answer](w, a.ApplyClusterAPIRequest, activitiestest.ClusterAPIRequest(d, row.order))
+			answer := activitiestest.Twice[requests.Answer](
+				w,
+				a.ApplyClusterAPIRequest,
+				activitiestest.ClusterAPIRequest(d, row.order),
+			)
 			after := w.ClusterAPIDeployment("d")
 			row.check(t, after)
 			assert.Equal(t, requests.Answer{Applied: true, Message: row.says, Version: after.ResourceVersion}, answer)
@@ -218,15 +275,29 @@ func TestRequests(t *testing.T) {
 		d, objects := pool()
 		objects[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = "gone"
 		w, a := world(t, objects...)
-		answer, err := activitiestest.Run[requests.Answer](w, a.ApplyClusterAPIRequest, activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Undo}))
+		answer, err := activitiestest.Run[requests.Answer](
+			w,
+			a.ApplyClusterAPIRequest,
+			activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Undo}),
+		)
 		require.NoError(t, err)
-		assert.Equal(t, requests.Answer{Message: "revision 1 of deployment shop/d cannot return: ExampleMachineTemplate shop/gone does not exist any more"}, answer)
+		assert.Equal(
+			t,
+			requests.Answer{
+				Message: "revision 1 of deployment shop/d cannot return: ExampleMachineTemplate shop/gone does not exist any more",
+			},
+			answer,
+		)
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("of a deployment that is not Millwright's", func(t *testing.T) {
 		d := capitest.Pool(3, theirs, bare)
 		w, a := world(t, d)
-		answer, err := activitiestest.Run[requests.Answer](w, a.ApplyClusterAPIRequest, activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Pause}))
+		answer, err := activitiestest.Run[requests.Answer](
+			w,
+			a.ApplyClusterAPIRequest,
+			activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Pause}),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, requests.Answer{Message: "object shop/d is gone"}, answer)
 		assert.Empty(t, w.Writes())
@@ -235,9 +306,12 @@ func TestRequests(t *testing.T) {
 
 // A decision and a report change nothing that is in a cache.
 func TestNoActivityChangesWhatIsInACache(t *testing.T) {
-	d, objects := pool(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"), func(d *clusterv1.MachineDeployment) {
-		d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
-	})
+	d, objects := pool(
+		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"),
+		func(d *clusterv1.MachineDeployment) {
+			d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
+		},
+	)
 	w, a := world(t, objects...)
 	decide(w, d) // from now on templates have caches
 	before := w.Cached()
@@ -252,10 +326,14 @@ func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 	}
 }
 
-// The caches keep only the managed fields of Millwright. A status that has them would take the fields of all others from them.
+// The caches keep only the managed fields of Millwright. A status that has them would take the fields of all others
+// from them.
 func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
-		d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Apply"}, {Manager: capi.DeploymentFieldManager, Operation: "Update"}}
+		d.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl", Operation: "Apply"},
+			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
+		}
 	})
 	w, a := world(t, d)
 	cached, found := w.API.Deployment("shop/d")

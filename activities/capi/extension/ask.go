@@ -1,6 +1,7 @@
-// Package extension answers one question: can the machines of a former MachineSet of Cluster API be brought to the template of the current
-// one in place? It asks a runtime extension of Cluster API, with the hook CanUpdateMachineSet, and compares what the extension says with what
-// is wanted. The activities on MachineDeployments of Cluster API call it. It reads no object, changes none, and remembers no answer.
+// Package extension answers one question: can the machines of a former MachineSet of Cluster API be brought to the
+// template of the current one in place? It asks a runtime extension of Cluster API, with the hook CanUpdateMachineSet,
+// and compares what the extension says with what is wanted. The activities on MachineDeployments of Cluster API call
+// it. It reads no object, changes none, and remembers no answer.
 package extension
 
 import (
@@ -26,8 +27,8 @@ import (
 // hook is the name of the hook, as in status.handlers of an ExtensionConfig.
 const hook = "CanUpdateMachineSet"
 
-// longestText bounds an answer's sentence, and what an error repeats of an extension's message, in bytes. Source: an annotation of the
-// former set holds the answer.
+// longestText bounds an answer's sentence, and what an error repeats of an extension's message, in bytes. Source: an
+// annotation of the former set holds the answer.
 const longestText = 300
 
 // Objects are a MachineSet with the templates that it names.
@@ -40,20 +41,28 @@ type Objects struct {
 // Answer says whether the machines of the former set can be updated in place.
 type Answer struct {
 	Possible bool
-	Why      string // why not, in one sentence of at most 300 bytes; it holds no values of objects. Empty if it is possible
+	// why not, in one sentence of at most 300 bytes; it holds no values of objects. Empty if it is possible
+	Why string
 }
 
-// Ask asks the runtime extension that has a handler for the hook CanUpdateMachineSet whether it can bring the machines of the former set to
-// the template of the current one. configs are all ExtensionConfigs of the management cluster. namespace holds the labels of the namespace of
-// the sets, for spec.namespaceSelector. Without such a handler the answer is no.
+// Ask asks the runtime extension that has a handler for the hook CanUpdateMachineSet whether it can bring the machines
+// of the former set to the template of the current one. configs are all ExtensionConfigs of the management cluster.
+// namespace holds the labels of the namespace of the sets, for spec.namespaceSelector. Without such a handler the
+// answer is no.
 //
-// An error means that there is no answer: an ExtensionConfig is wrong, several handlers serve the hook, the call failed, or the extension
-// reported a failure. It holds nothing of the request and of the response but the message of that failure. If the handler's failurePolicy is
-// Ignore, a call that fails counts as a response without patches, and the answer says so.
+// An error means that there is no answer: an ExtensionConfig is wrong, several handlers serve the hook, the call
+// failed, or the extension reported a failure. It holds nothing of the request and of the response but the message of
+// that failure. If the handler's failurePolicy is Ignore, a call that fails counts as a response without patches, and
+// the answer says so.
 //
-// A call ends after timeoutSeconds of the handler: at most 30 with a handler that Cluster API has discovered, and 10 if it says none. Nothing
-// is changed, so it is safe to ask twice.
-func Ask(ctx context.Context, configs []runtimev1.ExtensionConfig, namespace map[string]string, former, current Objects) (Answer, error) {
+// A call ends after timeoutSeconds of the handler: at most 30 with a handler that Cluster API has discovered, and 10 if
+// it says none. Nothing is changed, so it is safe to ask twice.
+func Ask(
+	ctx context.Context,
+	configs []runtimev1.ExtensionConfig,
+	namespace map[string]string,
+	former, current Objects,
+) (Answer, error) {
 	if why := unlike(former, current); why != "" {
 		return answer(why), nil
 	}
@@ -64,7 +73,12 @@ func Ask(ctx context.Context, configs []runtimev1.ExtensionConfig, namespace map
 	case len(handlers) == 0:
 		return answer("no runtime extension has a handler for the hook " + hook + " in this namespace"), nil
 	case len(handlers) > 1:
-		return Answer{}, fmt.Errorf("%d handlers serve the hook %s (%s), and only one is supported", len(handlers), hook, names(handlers))
+		return Answer{}, fmt.Errorf(
+			"%d handlers serve the hook %s (%s), and only one is supported",
+			len(handlers),
+			hook,
+			names(handlers),
+		)
 	}
 	h := handlers[0]
 	a, err := h.ask(ctx, former, current)
@@ -74,8 +88,8 @@ func Ask(ctx context.Context, configs []runtimev1.ExtensionConfig, namespace map
 	return a, nil
 }
 
-// unlike says why no extension is asked: templates that a comparison needs are missing, or are of another kind. An empty text means that
-// they can be compared.
+// unlike says why no extension is asked: templates that a comparison needs are missing, or are of another kind. An
+// empty text means that they can be compared.
 func unlike(former, current Objects) string {
 	for _, t := range []struct {
 		what     string
@@ -92,7 +106,12 @@ func unlike(former, current Objects) string {
 		case t.with == nil:
 			return fmt.Sprintf("the current MachineSet %s has no %s template", current.Set.Name, t.what)
 		case t.of.GroupVersionKind().GroupKind() != t.with.GroupVersionKind().GroupKind():
-			return fmt.Sprintf("the kind of the %s template was %s, and is %s now", t.what, t.of.GroupVersionKind().GroupKind(), t.with.GroupVersionKind().GroupKind())
+			return fmt.Sprintf(
+				"the kind of the %s template was %s, and is %s now",
+				t.what,
+				t.of.GroupVersionKind().GroupKind(),
+				t.with.GroupVersionKind().GroupKind(),
+			)
 		}
 	}
 	return ""
@@ -117,8 +136,8 @@ func names(handlers []handler) string {
 	return phrase.List(names, 5, ", ")
 }
 
-// handlers returns the handlers for the hook of the ExtensionConfigs that select a namespace, by name. An ExtensionConfig that is being
-// deleted has none.
+// handlers returns the handlers for the hook of the ExtensionConfigs that select a namespace, by name. An
+// ExtensionConfig that is being deleted has none.
 func handlers(configs []runtimev1.ExtensionConfig, namespace map[string]string) (found []handler, err error) {
 	for i := range configs {
 		config := &configs[i]
@@ -136,7 +155,10 @@ func handlers(configs []runtimev1.ExtensionConfig, namespace map[string]string) 
 			}
 			if serves {
 				seconds := cmp.Or(h.TimeoutSeconds, hooksv1.DefaultHandlersTimeoutSeconds)
-				found = append(found, handler{config, h.Name, time.Duration(seconds) * time.Second, h.FailurePolicy == runtimev1.FailurePolicyIgnore})
+				found = append(
+					found,
+					handler{config, h.Name, time.Duration(seconds) * time.Second, h.FailurePolicy == runtimev1.FailurePolicyIgnore},
+				)
 			}
 		}
 	}
@@ -156,7 +178,8 @@ func selects(config *runtimev1.ExtensionConfig, namespace map[string]string) (bo
 	return selector.Matches(labels.Set(namespace)), nil
 }
 
-// serves reports whether a handler serves the hook. One that serves another version of the hook is an error: it would be asked in vain.
+// serves reports whether a handler serves the hook. One that serves another version of the hook is an error: it would
+// be asked in vain.
 func serves(h runtimev1.ExtensionHandler) (bool, error) {
 	if h.RequestHook.Hook != hook {
 		return false, nil
@@ -168,12 +191,19 @@ func serves(h runtimev1.ExtensionHandler) (bool, error) {
 	case version.Group != hooksv1.GroupVersion.Group:
 		return false, nil
 	case version != hooksv1.GroupVersion:
-		return false, fmt.Errorf("handler %s serves version %s of the hook %s, and only %s is supported", h.Name, version.Version, hook, hooksv1.GroupVersion.Version)
+		return false, fmt.Errorf(
+			"handler %s serves version %s of the hook %s, and only %s is supported",
+			h.Name,
+			version.Version,
+			hook,
+			hooksv1.GroupVersion.Version,
+		)
 	}
 	return true, nil
 }
 
-// ask calls the handler, applies the patches of its response to the former objects, and compares them with the current ones.
+// ask calls the handler, applies the patches of its response to the former objects, and compares them with the current
+// ones.
 func (h handler) ask(ctx context.Context, former, current Objects) (Answer, error) {
 	request, err := newRequest(former, current, h.config.Spec.Settings)
 	if err != nil {
@@ -202,7 +232,9 @@ func (h handler) ask(ctx context.Context, former, current Objects) (Answer, erro
 		return Answer{Possible: true}, nil
 	}
 	if failure != nil {
-		return answer(fmt.Sprintf("handler %s was ignored, because its failurePolicy is Ignore: %s", h.fullName, failure)), nil
+		return answer(
+			fmt.Sprintf("handler %s was ignored, because its failurePolicy is Ignore: %s", h.fullName, failure),
+		), nil
 	}
 	return answer(sentence(left)), nil
 }

@@ -55,7 +55,8 @@ func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	t.Parallel()
 	former, current := before(), after()
 	former.Bootstrap, current.Bootstrap = nil, nil
-	e := extend(t, responding(t, success(setPatch, bootstrapPatch, infrastructurePatch))) // the patch of nothing is dropped
+	// the patch of nothing is dropped
+	e := extend(t, responding(t, success(setPatch, bootstrapPatch, infrastructurePatch)))
 	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, former, current)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
@@ -90,7 +91,11 @@ func TestCanUpdateWhatAnExtensionIsAsked(t *testing.T) {
 		set := sent("machineSet")
 		assert.Equal(t, "cluster.x-k8s.io/v1beta2", set.GetAPIVersion())
 		assert.Equal(t, "MachineSet", set.GetKind())
-		assert.Equal(t, objects.Set.Spec.Template.Spec.Version, set.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["version"])
+		assert.Equal(
+			t,
+			objects.Set.Spec.Template.Spec.Version,
+			set.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["version"],
+		)
 		assert.NotContains(t, set.Object, "status")
 		for o, as := range map[*unstructured.Unstructured]metav1.Object{
 			set: objects.Set, sent("infrastructureMachineTemplate"): objects.Infrastructure, sent("bootstrapConfigTemplate"): objects.Bootstrap,
@@ -219,11 +224,25 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	t.Parallel()
 	a, err := Ask(t.Context(), nil, nil, before(), after())
 	require.NoError(t, err)
-	assert.Equal(t, Answer{Why: "no runtime extension has a handler for the hook CanUpdateMachineSet in this namespace"}, a)
+	assert.Equal(
+		t,
+		Answer{Why: "no runtime extension has a handler for the hook CanUpdateMachineSet in this namespace"},
+		a,
+	)
 
 	e := extend(t, responding(t, success("", "", "")))
-	a, err = Ask(t.Context(), []runtimev1.ExtensionConfig{config("b", e.reach), config("a", e.reach)}, nil, before(), after())
-	require.EqualError(t, err, "2 handlers serve the hook CanUpdateMachineSet (can-update.a, can-update.b), and only one is supported")
+	a, err = Ask(
+		t.Context(),
+		[]runtimev1.ExtensionConfig{config("b", e.reach), config("a", e.reach)},
+		nil,
+		before(),
+		after(),
+	)
+	require.EqualError(
+		t,
+		err,
+		"2 handlers serve the hook CanUpdateMachineSet (can-update.a, can-update.b), and only one is supported",
+	)
 	assert.Empty(t, a)
 	assert.Empty(t, e.seen())
 }
@@ -231,7 +250,12 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 func TestCanUpdateHandlersHaveATimeout(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int32]time.Duration{0: 10 * time.Second, 1: time.Second, 30: 30 * time.Second} {
-		found, err := handlers([]runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds })}, nil)
+		found, err := handlers(
+			[]runtimev1.ExtensionConfig{
+				config("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds }),
+			},
+			nil,
+		)
 		require.NoError(t, err)
 		assert.Equal(t, want, found[0].timeout)
 	}

@@ -24,8 +24,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// largestResponse bounds what is read of a response, in bytes. Source: a patch cannot be larger than the object that it describes, and an
-// object has at most 1.5 MiB in etcd; templates of machines have some KiB.
+// largestResponse bounds what is read of a response, in bytes. Source: a patch cannot be larger than the object that it
+// describes, and an object has at most 1.5 MiB in etcd; templates of machines have some KiB.
 const largestResponse = 1 << 20
 
 // call is a request that is ready to be sent.
@@ -57,7 +57,14 @@ func address(h handler) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.Path = path.Join("/", u.Path, hooksv1.GroupVersion.Group, hooksv1.GroupVersion.Version, strings.ToLower(hook), strings.ToLower(h.name()))
+	u.Path = path.Join(
+		"/",
+		u.Path,
+		hooksv1.GroupVersion.Group,
+		hooksv1.GroupVersion.Version,
+		strings.ToLower(hook),
+		strings.ToLower(h.name()),
+	)
 	u.RawQuery = url.Values{"timeout": {h.timeout.String()}}.Encode()
 	return u, nil
 }
@@ -87,15 +94,17 @@ func base(config runtimev1.ClientConfig) (*url.URL, error) {
 	return u, nil
 }
 
-// newClient returns a client that trusts a CA bundle, and a server only with the name of the host. Without a bundle it trusts what the system
-// trusts. It follows no redirect: the extension could lead it to another host, whose answer would count.
+// newClient returns a client that trusts a CA bundle, and a server only with the name of the host. Without a bundle it
+// trusts what the system trusts. It follows no redirect: the extension could lead it to another host, whose answer
+// would count.
 func newClient(host string, bundle []byte) (*http.Client, error) {
 	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle, ServerName: host}})
 	if err != nil {
 		return nil, err
 	}
 	return &http.Client{
-		Transport:     utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config}), // HTTP/2, and the proxy of the environment
+		// HTTP/2, and the proxy of the environment
+		Transport:     utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
@@ -120,7 +129,8 @@ func (c call) do(ctx context.Context) (response hooksv1.CanUpdateMachineSetRespo
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, largestResponse+1))
 	switch {
-	case err != nil, limited.Err() != nil: // when the deadline closes the connection, half a body can look like a whole one
+	case err != nil, limited.Err() != nil:
+		// when the deadline closes the connection, half a body can look like a whole one
 		return response, c.failure(ctx, limited, err)
 	case len(body) > largestResponse:
 		return response, fmt.Errorf("the response of %s is larger than %d bytes", c.url.Host, largestResponse)
@@ -131,8 +141,8 @@ func (c call) do(ctx context.Context) (response hooksv1.CanUpdateMachineSetRespo
 	return response, nil
 }
 
-// failure says why a call failed: limited is the context of the call, ctx that of the caller. It repeats only causes that hold nothing of
-// the response: that of a malformed one holds its first line.
+// failure says why a call failed: limited is the context of the call, ctx that of the caller. It repeats only causes
+// that hold nothing of the response: that of a malformed one holds its first line.
 func (c call) failure(ctx, limited context.Context, err error) error {
 	if e, is := errors.AsType[*url.Error](err); is {
 		err = e.Err // without the URL
@@ -144,7 +154,11 @@ func (c call) failure(ctx, limited context.Context, err error) error {
 		return fmt.Errorf("call %s: %w", c.url.Host, ctx.Err())
 	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded): // a dialer may see the deadline first
 		return fmt.Errorf("%s does not answer within %s", c.url.Host, phrase.Length(c.timeout))
-	case network, certificate, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, http.ErrSchemeMismatch):
+	case network,
+		certificate,
+		errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("call %s: %w", c.url.Host, err)
 	default:
 		return fmt.Errorf("the response of %s is cut off, or is not HTTP", c.url.Host)

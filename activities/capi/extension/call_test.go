@@ -146,7 +146,11 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 			a, err = Ask(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, before(), after())
 			require.NoError(t, err)
 			assert.False(t, a.Possible)
-			assert.True(t, strings.HasPrefix(a.Why, "handler can-update.ext was ignored, because its failurePolicy is Ignore: "), a.Why)
+			assert.True(
+				t,
+				strings.HasPrefix(a.Why, "handler can-update.ext was ignored, because its failurePolicy is Ignore: "),
+				a.Why,
+			)
 			assert.Contains(t, a.Why, c.want)
 			assert.NotContains(t, a.Why, secret)
 			assert.LessOrEqual(t, len(a.Why), longestText)
@@ -160,7 +164,12 @@ func otherCA(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})

@@ -24,10 +24,13 @@ const mostNamed = 3
 // difference is a field that is not the same in the former and in the current object.
 type difference struct{ kind, path string }
 
-// remaining applies the patches of a response to the former objects, and returns in what they still differ from the current ones: fields of
-// the set, of the bootstrap template and of the infrastructure template, in this order, each by path. None means that the machines can be
-// updated in place.
-func remaining(r hooksv1.CanUpdateMachineSetRequest, response hooksv1.CanUpdateMachineSetResponse) (all []difference, err error) {
+// remaining applies the patches of a response to the former objects, and returns in what they still differ from the
+// current ones: fields of the set, of the bootstrap template and of the infrastructure template, in this order, each by
+// path. None means that the machines can be updated in place.
+func remaining(
+	r hooksv1.CanUpdateMachineSetRequest,
+	response hooksv1.CanUpdateMachineSetResponse,
+) (all []difference, err error) {
 	left, err := differSets(r.Current.MachineSet, r.Desired.MachineSet, response.MachineSetPatch)
 	if err != nil {
 		return nil, fmt.Errorf("MachineSet: %w", err)
@@ -83,14 +86,16 @@ func differSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]di
 	return named("MachineSet", a, b), nil
 }
 
-// compared returns the part of a machine's spec that decides whether its machine can be updated in place. The rest never makes a rollout, or
-// is different in each set, or is written into running machines anyway.
+// compared returns the part of a machine's spec that decides whether its machine can be updated in place. The rest
+// never makes a rollout, or is different in each set, or is written into running machines anyway.
 func compared(machine clusterv1.MachineSpec) (spec, error) {
 	m := *machine.DeepCopy()
 	m.ClusterName, m.ProviderID = "", ""
 	m.Bootstrap, m.InfrastructureRef = clusterv1.Bootstrap{}, clusterv1.ContractVersionedObjectReference{}
 	m.MinReadySeconds, m.ReadinessGates, m.Taints = nil, nil, nil
-	m.Deletion.NodeDrainTimeoutSeconds, m.Deletion.NodeVolumeDetachTimeoutSeconds, m.Deletion.NodeDeletionTimeoutSeconds = nil, nil, nil
+	m.Deletion.NodeDrainTimeoutSeconds = nil
+	m.Deletion.NodeVolumeDetachTimeoutSeconds = nil
+	m.Deletion.NodeDeletionTimeoutSeconds = nil
 	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m)
 	if err != nil {
 		return spec{}, errors.New("spec.template.spec cannot be compared") // the cause may repeat a value
@@ -124,8 +129,8 @@ func named(kind string, former, current spec) (all []difference) {
 	return all
 }
 
-// differing returns the paths of the fields in which two JSON values differ, sorted by field. A field that only one has counts itself, and a
-// list of another length counts as a whole.
+// differing returns the paths of the fields in which two JSON values differ, sorted by field. A field that only one has
+// counts itself, and a list of another length counts as a whole.
 func differing(at string, a, b any) (paths []string) {
 	switch a := a.(type) {
 	case map[string]any:
@@ -163,13 +168,18 @@ func differing(at string, a, b any) (paths []string) {
 
 // field returns the path of a field. A key that would be read as several fields is quoted.
 func field(at, key string) string {
-	if strings.ContainsFunc(key, func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) || key == "" {
+	if strings.ContainsFunc(
+		key,
+		func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) },
+	) ||
+		key == "" {
 		return at + "[" + strconv.Quote(key) + "]"
 	}
 	return at + "." + key
 }
 
-// sentence names the first fields that differ, and counts the others: as many as the length of an answer allows, and at least one.
+// sentence names the first fields that differ, and counts the others: as many as the length of an answer allows, and at
+// least one.
 func sentence(left []difference) (text string) {
 	for most := min(mostNamed, len(left)); most > 0; most-- {
 		text = naming(left[:most]) + phrase.If(len(left) > most, " and %d more", len(left)-most)

@@ -43,7 +43,8 @@ func TestCanUpdateWhatOfAMachineIsCompared(t *testing.T) {
 			t.Parallel()
 			former, current := capitest.Set("before", 3), capitest.Set("after", 0)
 			c.change(&current.Spec.Template.Spec)
-			current.Spec.Template.Annotations, current.Spec.MachineNaming.Template = nil, "other" // only spec.template.spec counts
+			// only spec.template.spec counts
+			current.Spec.Template.Annotations, current.Spec.MachineNaming.Template = nil, "other"
 			var got []string
 			all, err := differSets(*former, *current, hooksv1.Patch{})
 			require.NoError(t, err)
@@ -90,7 +91,12 @@ func TestCanUpdateWhatOfATemplateIsCompared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			template := func(name, spec string) []byte {
-				return fmt.Appendf(nil, `{"kind":"XTemplate","metadata":{"name":%q},"spec":{"other":%[2]s,"template":{"metadata":%[2]s,"spec":%[2]s}}}`, name, spec)
+				return fmt.Appendf(
+					nil,
+					`{"kind":"XTemplate","metadata":{"name":%q},"spec":{"other":%[2]s,"template":{"metadata":%[2]s,"spec":%[2]s}}}`,
+					name,
+					spec,
+				)
 			}
 			all, err := differTemplates(template("before", c.former), template("after", c.current), hooksv1.Patch{})
 			require.NoError(t, err)
@@ -107,10 +113,18 @@ func TestCanUpdateWhatOfATemplateIsCompared(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []difference{{"XTemplate", "spec.template.spec"}}, all)
 	}
-	all, err := differTemplates([]byte(`{"kind":"XTemplate"}`), []byte(`{"kind":"XTemplate","spec":{"template":{}}}`), hooksv1.Patch{})
+	all, err := differTemplates(
+		[]byte(`{"kind":"XTemplate"}`),
+		[]byte(`{"kind":"XTemplate","spec":{"template":{}}}`),
+		hooksv1.Patch{},
+	)
 	require.NoError(t, err)
 	assert.Empty(t, all, "neither has a spec")
-	_, err = differTemplates([]byte(`{"kind":"XTemplate"}`), []byte(`{"kind":"XTemplate","spec":"`+secret+`"}`), hooksv1.Patch{})
+	_, err = differTemplates(
+		[]byte(`{"kind":"XTemplate"}`),
+		[]byte(`{"kind":"XTemplate","spec":"`+secret+`"}`),
+		hooksv1.Patch{},
+	)
 	require.EqualError(t, err, "spec or spec.template is no object")
 }
 

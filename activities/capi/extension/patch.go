@@ -11,8 +11,8 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// largestObject bounds an object while it is patched, in bytes: each operation copy can double it. Source: the largest request that an API
-// server takes has 3 MiB.
+// largestObject bounds an object while it is patched, in bytes: each operation copy can double it. Source: the largest
+// request that an API server takes has 3 MiB.
 const largestObject = 3 << 20
 
 // specPath is the only part of an object that a patch changes.
@@ -36,8 +36,8 @@ func specOf(object []byte) (s spec, err error) {
 	return s, nil
 }
 
-// patched returns spec.template.spec of an object after a patch. Whatever else the patch changes is dropped; so is the removal of
-// spec.template.spec. Errors hold nothing of the object and of the patch.
+// patched returns spec.template.spec of an object after a patch. Whatever else the patch changes is dropped; so is the
+// removal of spec.template.spec. Errors hold nothing of the object and of the patch.
 func patched(object []byte, patch hooksv1.Patch) (spec, error) {
 	before, err := specOf(object)
 	if err != nil || !patch.IsDefined() {
@@ -77,7 +77,8 @@ func apply(object []byte, patch hooksv1.Patch) ([]byte, error) {
 	}
 }
 
-// applyOperations applies a JSON patch one operation after the other, so that an error can say which one does not apply.
+// applyOperations applies a JSON patch one operation after the other, so that an error can say which one does not
+// apply.
 func applyOperations(object, patch []byte) (after []byte, err error) {
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
@@ -117,9 +118,9 @@ func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte,
 	}
 }
 
-// strict makes the library as strict as RFC 6902 and Cluster API are. An operation without the value that it needs is refused: the library
-// takes it for null. An operation that needs an existing field comes after a check, a move of this field to itself: the library replaces and
-// copies fields that do not exist.
+// strict makes the library as strict as RFC 6902 and Cluster API are. An operation without the value that it needs is
+// refused: the library takes it for null. An operation that needs an existing field comes after a check, a move of this
+// field to itself: the library replaces and copies fields that do not exist.
 func strict(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
 	var needed *json.RawMessage // the path of a field
 	switch operation.Kind() {

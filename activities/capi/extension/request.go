@@ -53,7 +53,8 @@ func sentTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
 	s.SetAnnotations(o.GetAnnotations())
 	raw, err := json.Marshal(s)
 	if err != nil {
-		return runtime.RawExtension{}, fmt.Errorf("%s %s cannot be written as JSON", o.GetKind(), o.GetName()) // the cause may repeat a value
+		// the cause may repeat a value
+		return runtime.RawExtension{}, fmt.Errorf("%s %s cannot be written as JSON", o.GetKind(), o.GetName())
 	}
 	return runtime.RawExtension{Raw: raw}, nil
 }

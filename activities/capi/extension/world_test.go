@@ -38,10 +38,13 @@ const (
 func before() Objects {
 	return Objects{
 		Set: capitest.Set("before", 3),
-		Bootstrap: capitest.Bootstrap(at([]any{map[string]any{"path": "/etc/token", "content": secret}}, "files"), func(o *unstructured.Unstructured) {
-			o.SetLabels(map[string]string{"tier": "web"})
-			o.SetAnnotations(map[string]string{"owner": "ann"})
-		}),
+		Bootstrap: capitest.Bootstrap(
+			at([]any{map[string]any{"path": "/etc/token", "content": secret}}, "files"),
+			func(o *unstructured.Unstructured) {
+				o.SetLabels(map[string]string{"tier": "web"})
+				o.SetAnnotations(map[string]string{"owner": "ann"})
+			},
+		),
 		Infrastructure: capitest.Infrastructure(),
 	}
 }
@@ -53,7 +56,9 @@ func after() Objects {
 			s.Spec.Template.Spec.Version = "v1.32.0"
 			s.Spec.Template.Spec.Bootstrap.ConfigRef.Name, s.Spec.Template.Spec.InfrastructureRef.Name = "join-2", "big"
 		}),
-		Bootstrap:      capitest.Bootstrap(at([]any{map[string]any{"path": "/etc/token", "content": secret + "-2"}}, "files")),
+		Bootstrap: capitest.Bootstrap(
+			at([]any{map[string]any{"path": "/etc/token", "content": secret + "-2"}}, "files"),
+		),
 		Infrastructure: capitest.Infrastructure(at(int64(4), "cpus")),
 	}
 	o.Bootstrap.SetName("join-2")
@@ -84,8 +89,13 @@ func config(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.E
 // serving returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
 func serving(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
 	h := runtimev1.ExtensionHandler{
-		Name: name, TimeoutSeconds: 30, FailurePolicy: runtimev1.FailurePolicyFail,
-		RequestHook: runtimev1.GroupVersionHook{APIVersion: "hooks.runtime.cluster.x-k8s.io/v1alpha1", Hook: "CanUpdateMachineSet"},
+		Name:           name,
+		TimeoutSeconds: 30,
+		FailurePolicy:  runtimev1.FailurePolicyFail,
+		RequestHook: runtimev1.GroupVersionHook{
+			APIVersion: "hooks.runtime.cluster.x-k8s.io/v1alpha1",
+			Hook:       "CanUpdateMachineSet",
+		},
 	}
 	for _, change := range change {
 		change(&h)
@@ -153,10 +163,13 @@ func responding(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.Handle
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) }
 }
 
-// success is a response with patches of the set, the bootstrap template and the infrastructure template. An empty text is no patch.
+// success is a response with patches of the set, the bootstrap template and the infrastructure template. An empty text
+// is no patch.
 func success(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineSetResponse) {
 	r.Status = hooksv1.ResponseStatusSuccess
-	r.MachineSetPatch, r.BootstrapConfigTemplatePatch, r.InfrastructureMachineTemplatePatch = patchOf(set), patchOf(bootstrap), patchOf(infrastructure)
+	r.MachineSetPatch = patchOf(set)
+	r.BootstrapConfigTemplatePatch = patchOf(bootstrap)
+	r.InfrastructureMachineTemplatePatch = patchOf(infrastructure)
 	return r
 }
 

@@ -1,5 +1,5 @@
-// Package simulate predicts what a rollout will do: it carries out the decisions of decide/rollout in a simulated cluster
-// without failures.
+// Package simulate predicts what a rollout will do: it carries out the decisions of decide/rollout in a simulated
+// cluster without failures.
 package simulate
 
 import (
@@ -30,8 +30,8 @@ type Size struct {
 	Current  bool
 }
 
-// Plan returns the steps that a rollout would take from here if every machine came and went at once. It ignores a pause and a
-// hold, and says so in the first step.
+// Plan returns the steps that a rollout would take from here if every machine came and went at once. It ignores a pause
+// and a hold, and says so in the first step.
 func Plan(o rollout.Observed) []Foreseen {
 	var plan []Foreseen
 	if why := o.Stopped(); why != "" {
@@ -55,8 +55,9 @@ func sizes(o rollout.Observed) []Size {
 	return list.Map(wanted, func(s rollout.Set) Size { return Size{s.Name, s.Replicas, s.Current} })
 }
 
-// Ideal returns how long a rollout takes if decisions cost no time: machines need create to become available and remove to be
-// gone. No system can be faster under the same promises. The second result is false if the rollout does not complete.
+// Ideal returns how long a rollout takes if decisions cost no time: machines need create to become available and remove
+// to be gone. No system can be faster under the same promises. The second result is false if the rollout does not
+// complete.
 func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
 	return IdealOf(o, func() time.Duration { return create }, remove)
 }
@@ -67,14 +68,25 @@ func IdealOf(o rollout.Observed, create func() time.Duration, remove time.Durati
 	return run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
 }
 
-// Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines need create to
-// become available and remove to be gone. Steps that need approval are approved at once. Run calls done after each decision,
-// with the facts then. It returns the time that passed, and whether the rollout is complete.
-func Run(o rollout.Observed, create, remove time.Duration, most int, done func(d rollout.Decision, after rollout.Observed)) (time.Duration, bool) {
+// Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines need
+// create to become available and remove to be gone. Steps that need approval are approved at once. Run calls done after
+// each decision, with the facts then. It returns the time that passed, and whether the rollout is complete.
+func Run(
+	o rollout.Observed,
+	create, remove time.Duration,
+	most int,
+	done func(d rollout.Decision, after rollout.Observed),
+) (time.Duration, bool) {
 	return run(o, func() time.Duration { return create }, remove, most, done)
 }
 
-func run(o rollout.Observed, create func() time.Duration, remove time.Duration, most int, done func(d rollout.Decision, after rollout.Observed)) (time.Duration, bool) {
+func run(
+	o rollout.Observed,
+	create func() time.Duration,
+	remove time.Duration,
+	most int,
+	done func(d rollout.Decision, after rollout.Observed),
+) (time.Duration, bool) {
 	c := newCluster(o, create, remove)
 	for range most {
 		d := rollout.Decide(c.Observed)
@@ -234,7 +246,10 @@ func (c *cluster) advance() {
 				delete(c.ready, m.UID)
 			}
 		}
-		s.Machines = slices.DeleteFunc(s.Machines, func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.gone[m.UID]) })
+		s.Machines = slices.DeleteFunc(
+			s.Machines,
+			func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.gone[m.UID]) },
+		)
 	}
 }
 
@@ -247,7 +262,11 @@ func (c *cluster) scale(s *rollout.Set) {
 		}
 	}
 	slices.SortStableFunc(active, func(a, b *rollout.Member) int {
-		return cmp.Or(list.FalseFirst(a.Available, b.Available), list.FalseFirst(a.HandedOver, b.HandedOver), b.Created.Compare(a.Created))
+		return cmp.Or(
+			list.FalseFirst(a.Available, b.Available),
+			list.FalseFirst(a.HandedOver, b.HandedOver),
+			b.Created.Compare(a.Created),
+		)
 	})
 	for _, m := range active[:max(len(active)-s.Replicas, 0)] {
 		m.Deleting, m.Available, m.Ready = true, false, false
@@ -257,13 +276,19 @@ func (c *cluster) scale(s *rollout.Set) {
 		c.made++
 		id := "machine-" + strconv.Itoa(c.made)
 		s.Machines = append(s.Machines, rollout.Member{
-			Name: id, UID: id, Node: id, Priority: vocabulary.PriorityDefault, Unhealthy: true, Created: c.Now.Add(time.Duration(c.made)),
+			Name:      id,
+			UID:       id,
+			Node:      id,
+			Priority:  vocabulary.PriorityDefault,
+			Unhealthy: true,
+			Created:   c.Now.Add(time.Duration(c.made)),
 		})
 		c.ready[id] = c.Now.Add(c.create())
 	}
 }
 
-// next advances the time to the next event, or to until if that is earlier and not zero. It reports whether there was one.
+// next advances the time to the next event, or to until if that is earlier and not zero. It reports whether there was
+// one.
 func (c *cluster) next(until time.Time) bool {
 	for _, times := range []map[string]time.Time{c.ready, c.gone} {
 		for _, at := range times {

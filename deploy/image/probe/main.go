@@ -1,5 +1,6 @@
-// Command probe asks a URL once and exits with 0 when the answer is a success. Compose checks health by a command inside
-// the container, and our image has neither a shell nor an HTTP client. Kubernetes asks by itself and does not need it.
+// Command probe asks a URL once and exits with 0 when the answer is a success. Compose checks health by a command
+// inside the container, and our image has neither a shell nor an HTTP client. Kubernetes asks by itself and does not
+// need it.
 package main
 
 import (
@@ -11,8 +12,8 @@ import (
 	"time"
 )
 
-// patience is less than the timeout of the health checks in docker-compose.yml, so that a hanging process is reported in
-// words.
+// patience is less than the timeout of the health checks in docker-compose.yml, so that a hanging process is reported
+// in words.
 const patience = 2 * time.Second
 
 func main() {

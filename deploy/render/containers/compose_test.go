@@ -1,5 +1,5 @@
-// Package containers checks docker-compose.yml and the Dockerfiles of deploy/image without a container engine: the libraries of Compose and
-// BuildKit read them, and what they name exists. devstack/lab/test/compose runs them.
+// Package containers checks docker-compose.yml and the Dockerfiles of deploy/image without a container engine: the
+// libraries of Compose and BuildKit read them, and what they name exists. devstack/lab/test/compose runs them.
 package containers
 
 import (
@@ -204,7 +204,8 @@ func (r recorder) LookupEnv(name string) (string, bool) {
 	return "", false
 }
 
-// readVariables returns the environment variables that our programs read: those of a connection to Temporal, and those in their sources.
+// readVariables returns the environment variables that our programs read: those of a connection to Temporal, and those
+// in their sources.
 func readVariables(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -229,7 +230,8 @@ func readVariables(t *testing.T) []string {
 	return all
 }
 
-// variableFaults returns the variables of the file that its head does not explain, and those that it explains and the file does not have.
+// variableFaults returns the variables of the file that its head does not explain, and those that it explains and the
+// file does not have.
 func variableFaults(text string) []string {
 	head, rest, _ := strings.Cut(text, "\nx-millwright:")
 	_, head, _ = strings.Cut(head, "# Variables,")
@@ -294,6 +296,14 @@ func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
 			assert.Error(t, err)
 		})
 	}
-	assert.Equal(t, []string{"CLUSTERNAME is not explained"}, variableFaults(strings.Replace(sound, "${CLUSTER_NAME", "${CLUSTERNAME", 1)))
-	assert.Equal(t, []string{"UI_POTR is not used"}, variableFaults(strings.Replace(sound, "UI_PORT,", "UI_PORT, UI_POTR,", 1)))
+	assert.Equal(
+		t,
+		[]string{"CLUSTERNAME is not explained"},
+		variableFaults(strings.Replace(sound, "${CLUSTER_NAME", "${CLUSTERNAME", 1)),
+	)
+	assert.Equal(
+		t,
+		[]string{"UI_POTR is not used"},
+		variableFaults(strings.Replace(sound, "UI_PORT,", "UI_PORT, UI_POTR,", 1)),
+	)
 }

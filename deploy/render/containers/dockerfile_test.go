@@ -39,13 +39,23 @@ func readDockerfile(t *testing.T, name string) dockerfile {
 }
 
 // of the builder: it sets them for each platform.
-var predefined = []string{"BUILDPLATFORM", "BUILDOS", "BUILDARCH", "BUILDVARIANT", "TARGETPLATFORM", "TARGETOS", "TARGETARCH", "TARGETVARIANT"}
+var predefined = []string{
+	"BUILDPLATFORM",
+	"BUILDOS",
+	"BUILDARCH",
+	"BUILDVARIANT",
+	"TARGETPLATFORM",
+	"TARGETOS",
+	"TARGETARCH",
+	"TARGETVARIANT",
+}
 
 // faults returns what is wrong with a Dockerfile for a builder that sees the folder and was given these arguments.
 func (d dockerfile) faults(folder string, given ...string) []string {
 	var all []string
 	for i, stage := range d.stages {
-		if from := stage.BaseName; from != "scratch" && !d.hasStage(from, i) && !regexp.MustCompile(`^[\w./-]+:[\w.-]+$`).MatchString(from) {
+		if from := stage.BaseName; from != "scratch" && !d.hasStage(from, i) &&
+			!regexp.MustCompile(`^[\w./-]+:[\w.-]+$`).MatchString(from) {
 			all = append(all, fmt.Sprintf("FROM %s: it is no stage, and no image with a version", from))
 		}
 		var known []string // variables
@@ -113,12 +123,14 @@ func (d dockerfile) arguments() []string {
 	return all
 }
 
-// compiled returns the packages that the Dockerfile compiles into /out, and so the programs of the image by their names.
+// compiled returns the packages that the Dockerfile compiles into /out, and so the programs of the image by their
+// names.
 func (d dockerfile) compiled() (packages []string) {
 	for _, stage := range d.stages {
 		for _, command := range stage.Commands {
 			if c, isRun := command.(*instructions.RunCommand); isRun {
-				if line := regexp.MustCompile(`go build .* -o /out/\w* (.*)`).FindStringSubmatch(strings.Join(c.CmdLine, " ")); line != nil {
+				if line := regexp.MustCompile(`go build .* -o /out/\w* (.*)`).
+					FindStringSubmatch(strings.Join(c.CmdLine, " ")); line != nil {
 					packages = append(packages, strings.Fields(line[1])...)
 				}
 			}

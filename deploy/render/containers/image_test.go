@@ -81,7 +81,10 @@ func TestAPackageThatDoesNotExistIsFound(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module example\n"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(folder, "worker"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "worker", "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(filepath.Join(folder, "worker", "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600),
+	)
 	require.NoError(t, compiles(folder, "./worker"))
 	require.Error(t, compiles(folder, "./wroker"))
 }

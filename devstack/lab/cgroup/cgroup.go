@@ -1,5 +1,5 @@
-// Package cgroup finds, makes and removes folders in the cgroup hierarchies. The kernel removes all else of a server that ran in namespaces of
-// its own, but these folders have no owner.
+// Package cgroup finds, makes and removes folders in the cgroup hierarchies. The kernel removes all else of a server
+// that ran in namespaces of its own, but these folders have no owner.
 package cgroup
 
 import (
@@ -39,8 +39,9 @@ func Folders(name string) ([]string, error) {
 	return folders, nil
 }
 
-// Make makes a group, and returns the folders for the first process of a server. In a v2 hierarchy a group with processes gives no
-// controllers to its children, so it has a folder for them: the server makes its own groups beside it. It may be called again.
+// Make makes a group, and returns the folders for the first process of a server. In a v2 hierarchy a group with
+// processes gives no controllers to its children, so it has a folder for them: the server makes its own groups beside
+// it. It may be called again.
 func Make(name string) ([]string, error) {
 	folders, err := Folders(name)
 	if err != nil {
@@ -72,8 +73,8 @@ func Make(name string) ([]string, error) {
 	return folders, nil
 }
 
-// Remove removes a group and all below it. The kernel refuses to remove a group while a process in it is still ending: Remove tries
-// until the context ends.
+// Remove removes a group and all below it. The kernel refuses to remove a group while a process in it is still ending:
+// Remove tries until the context ends.
 func Remove(ctx context.Context, name string) error {
 	for {
 		failed := TryRemove(name)

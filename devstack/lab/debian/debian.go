@@ -1,6 +1,7 @@
-// Package debian makes folders of Debian's packages, for programs that the machine shall not have. Root makes one with all that the
-// packages need, with mmdebstrap: servers of Incus and container engines run in it. It needs root; see Supported. Unpack gives the files
-// of the packages alone, and needs no root. Both need Debian's package manager. The package starts no server.
+// Package debian makes folders of Debian's packages, for programs that the machine shall not have. Root makes one with
+// all that the packages need, with mmdebstrap: servers of Incus and container engines run in it. It needs root; see
+// Supported. Unpack gives the files of the packages alone, and needs no root. Both need Debian's package manager. The
+// package starts no server.
 package debian
 
 import (
@@ -29,7 +30,8 @@ type Root struct {
 	Without  []string // patterns of files that are left out, besides documents and translations
 }
 
-// Supported returns why this machine cannot run a server from such a folder, or nil. what is the subject of the sentence.
+// Supported returns why this machine cannot run a server from such a folder, or nil. what is the subject of the
+// sentence.
 func Supported(what string) error {
 	switch {
 	case runtime.GOOS != "linux":
@@ -59,8 +61,8 @@ func (r Root) Arguments() []string {
 	return append(arguments, r.Suite)
 }
 
-// Make makes the root folder at path, or an archive if the path ends with .tar: a minute or so. It installs Debian's mmdebstrap if it
-// is missing. output receives the progress.
+// Make makes the root folder at path, or an archive if the path ends with .tar: a minute or so. It installs Debian's
+// mmdebstrap if it is missing. output receives the progress.
 func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		_, _ = fmt.Fprintln(output, "installing Debian's mmdebstrap")
@@ -71,7 +73,12 @@ func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 			return err
 		}
 	}
-	_, _ = fmt.Fprintf(output, "making a root folder of Debian %s with %s: a minute or so, once\n", r.Suite, strings.Join(r.Packages, ", "))
+	_, _ = fmt.Fprintf(
+		output,
+		"making a root folder of Debian %s with %s: a minute or so, once\n",
+		r.Suite,
+		strings.Join(r.Packages, ", "),
+	)
 	return Run(ctx, output, nil, "mmdebstrap", append(r.Arguments(), path)...)
 }
 
@@ -80,15 +87,16 @@ func update(ctx context.Context, output io.Writer) error {
 	return apt(ctx, output, "apt-get", "update", "-q")
 }
 
-// apt is Run for a command that calls apt-get. Of all processes of this user that use this function one at a time does, because apt-get ends with
-// an error while another one is at work. It waits ten minutes at most: many times what a package takes.
+// apt is Run for a command that calls apt-get. Of all processes of this user that use this function one at a time does,
+// because apt-get ends with an error while another one is at work. It waits ten minutes at most: many times what a
+// package takes.
 func apt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
 	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
-// Run runs a program of this machine, with more environment. Lines of its output that begin with "I: " are progress; the last ones
-// are in the error.
+// Run runs a program of this machine, with more environment. Lines of its output that begin with "I: " are progress;
+// the last ones are in the error.
 func Run(ctx context.Context, output io.Writer, environment []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), environment...)

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Unpack downloads packages of this machine's release and unpacks them into the folder dir, without what they need: for programs that
-// need only what each machine has. It runs no script of a package.
+// Unpack downloads packages of this machine's release and unpacks them into the folder dir, without what they need: for
+// programs that need only what each machine has. It runs no script of a package.
 func Unpack(ctx context.Context, dir string, output io.Writer, packages ...string) error {
 	work, err := os.MkdirTemp("", "millwright-packages-")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package engine runs a container engine for tests of images and of docker-compose.yml: Docker with BuildKit and Compose, from Debian's
-// packages in a root folder of its own in the user's cache folder. It is another engine than the one that the machine may have: its
-// data, its socket and its networks are its own. It runs in its own mount, PID and network namespaces and reaches nothing outside, no
-// registry either: package standin makes the images that a test needs. It needs root on Linux with Debian's package manager; see
-// Supported.
+// Package engine runs a container engine for tests of images and of docker-compose.yml: Docker with BuildKit and
+// Compose, from Debian's packages in a root folder of its own in the user's cache folder. It is another engine than the
+// one that the machine may have: its data, its socket and its networks are its own. It runs in its own mount, PID and
+// network namespaces and reaches nothing outside, no registry either: package standin makes the images that a test
+// needs. It needs root on Linux with Debian's package manager; see Supported.
 package engine
 
 import (
@@ -22,7 +22,8 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// HostAddress is the address at which containers reach Listen's listeners: that of the bridge in the engine's network namespace.
+// HostAddress is the address at which containers reach Listen's listeners: that of the bridge in the engine's network
+// namespace.
 const HostAddress = "172.31.250.1"
 
 // path of programs in the engine's root folder.
@@ -32,8 +33,8 @@ const path = "/usr/sbin:/usr/bin"
 type Options struct {
 	// Output receives the progress of builds; nil means none.
 	Output io.Writer
-	// Shown are folders of this machine, by absolute paths. The engine, its clients and its containers may read them at the same
-	// paths.
+	// Shown are folders of this machine, by absolute paths. The engine, its clients and its containers may read them at
+	// the same paths.
 	Shown []string
 }
 
@@ -58,19 +59,38 @@ func recipe() debian.Root {
 		Suite:   "trixie", // has Docker 26 with BuildKit, and Compose 2
 		Variant: "extract",
 		Packages: []string{
-			"base-files", "docker.io", "docker-cli", "docker-buildx", "docker-compose", "containerd", "runc", "iptables", "iproute2", "coreutils", "mount",
-			"postgresql-17", "busybox-static", "ca-certificates",
+			"base-files",
+			"docker.io",
+			"docker-cli",
+			"docker-buildx",
+			"docker-compose",
+			"containerd",
+			"runc",
+			"iptables",
+			"iproute2",
+			"coreutils",
+			"mount",
+			"postgresql-17",
+			"busybox-static",
+			"ca-certificates",
 		},
 		Without: []string{
-			"/usr/bin/containerd-shim", "/usr/bin/containerd-shim-runc-v1", "/usr/bin/docker-compose", "/usr/bin/ctr", "/usr/bin/*perl*", "/usr/share/perl*",
-			"/usr/lib/*-linux-gnu/libLLVM*", "/usr/lib/*-linux-gnu/libz3*", "/usr/lib/*-linux-gnu/perl*",
+			"/usr/bin/containerd-shim",
+			"/usr/bin/containerd-shim-runc-v1",
+			"/usr/bin/docker-compose",
+			"/usr/bin/ctr",
+			"/usr/bin/*perl*",
+			"/usr/share/perl*",
+			"/usr/lib/*-linux-gnu/libLLVM*",
+			"/usr/lib/*-linux-gnu/libz3*",
+			"/usr/lib/*-linux-gnu/perl*",
 			"/usr/lib/postgresql/*/lib/bitcode/*",
 		},
 	}
 }
 
-// Root returns the path of the engine's root folder, and makes it first unless the cache has it: a minute or so, once, and 500 MB.
-// It installs Debian's mmdebstrap if it is missing. The folder must not be changed.
+// Root returns the path of the engine's root folder, and makes it first unless the cache has it: a minute or so, once,
+// and 500 MB. It installs Debian's mmdebstrap if it is missing. The folder must not be changed.
 func Root(ctx context.Context, output io.Writer) (string, error) {
 	if err := Supported(); err != nil {
 		return "", err
@@ -84,7 +104,8 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 		if err := packages.Make(ctx, root, output); err != nil {
 			return err
 		}
-		return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables")) // as the package does when it is installed
+		// as the package does when it is installed
+		return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
 	})
 	if err != nil {
 		return "", fmt.Errorf("make the root folder of the engine: %w", err)
@@ -92,8 +113,8 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 	return filepath.Join(dir, "root"), nil
 }
 
-// Start starts an engine whose data are in dir, an empty folder, and returns when it answers. The engine ends with this process, however
-// that ends.
+// Start starts an engine whose data are in dir, an empty folder, and returns when it answers. The engine ends with this
+// process, however that ends.
 func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	root, err := Root(ctx, o.Output)
 	if err != nil {
@@ -109,14 +130,20 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Docker runs the command docker with these arguments beside the engine, with an input that may be nil, and returns its output. The error
-// has its messages.
+// Docker runs the command docker with these arguments beside the engine, with an input that may be nil, and returns its
+// output. The error has its messages.
 func (e *Engine) Docker(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
 	return e.Run(ctx, nil, input, "docker", arguments...)
 }
 
 // Run runs a program of the engine's root folder beside the engine, with more environment.
-func (e *Engine) Run(ctx context.Context, environment []string, input io.Reader, program string, arguments ...string) ([]byte, error) {
+func (e *Engine) Run(
+	ctx context.Context,
+	environment []string,
+	input io.Reader,
+	program string,
+	arguments ...string,
+) ([]byte, error) {
 	environment = append([]string{"PATH=" + path, "HOME=/tmp", "DOCKER_HOST=unix:///run/docker.sock"}, environment...)
 	command := isolated.Command(ctx, e.PID, environment, program, arguments...)
 	command.Stdin = input
@@ -124,13 +151,19 @@ func (e *Engine) Run(ctx context.Context, environment []string, input io.Reader,
 	command.Stderr = &complaint
 	out, err := command.Output()
 	if err != nil {
-		return out, fmt.Errorf("%s %s: %w: %s", program, strings.Join(arguments, " "), err, bytes.TrimSpace(complaint.Bytes()))
+		return out, fmt.Errorf(
+			"%s %s: %w: %s",
+			program,
+			strings.Join(arguments, " "),
+			err,
+			bytes.TrimSpace(complaint.Bytes()),
+		)
 	}
 	return out, nil
 }
 
-// Listen listens for TCP connections in the engine's network namespace, for instance at HostAddress, or at 127.0.0.1 for containers that
-// share the network of the host.
+// Listen listens for TCP connections in the engine's network namespace, for instance at HostAddress, or at 127.0.0.1
+// for containers that share the network of the host.
 func (e *Engine) Listen(address string) (net.Listener, error) { return e.process.Listen(address) }
 
 // Dial connects to an address in the engine's network namespace, for instance a published port at 127.0.0.1.

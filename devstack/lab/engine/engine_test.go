@@ -98,10 +98,12 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
-// childFolder is set in the environment of the process that TestAKilledEngineLeavesNothing kills: the folder of its engine.
+// childFolder is set in the environment of the process that TestAKilledEngineLeavesNothing kills: the folder of its
+// engine.
 const childFolder = "MILLWRIGHT_TEST_ENGINE"
 
-// When the process that started an engine is killed, the engine and its containers end. The next engine removes their cgroups.
+// When the process that started an engine is killed, the engine and its containers end. The next engine removes their
+// cgroups.
 func TestAKilledEngineLeavesNothing(t *testing.T) {
 	enginetest.NeedSupport(t)
 	if dir := os.Getenv(childFolder); dir != "" {

@@ -19,8 +19,8 @@ var startScript string
 const (
 	// answerWithin bounds the start of dockerd, which takes two seconds on an idle machine.
 	answerWithin = time.Minute
-	// endWithin is how long dockerd may take to end its containers after SIGTERM; they end with it in any case, and their data are not
-	// used again.
+	// endWithin is how long dockerd may take to end its containers after SIGTERM; they end with it in any case, and their
+	// data are not used again.
 	endWithin = 2 * time.Second
 	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the background.
 	cleanWithin = 30 * time.Second
@@ -40,7 +40,11 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	e.process, err = isolated.Start(isolated.Options{
 		Script: startScript, Dir: e.Dir, Groups: groups, Log: e.logPath(),
 		Env: []string{
-			"PATH=" + path + ":/sbin:/bin", "ROOT=" + root, "DATA=" + e.Dir, "SHOWN=" + strings.Join(shown, "\n"), "GROUP=" + e.Group,
+			"PATH=" + path + ":/sbin:/bin",
+			"ROOT=" + root,
+			"DATA=" + e.Dir,
+			"SHOWN=" + strings.Join(shown, "\n"),
+			"GROUP=" + e.Group,
 			"ADDRESS=" + HostAddress + "/24",
 		},
 	})
@@ -58,7 +62,8 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	return nil
 }
 
-// sweepCgroups removes the folders of other engines that were killed and not cleaned up after: those of processes that have ended.
+// sweepCgroups removes the folders of other engines that were killed and not cleaned up after: those of processes that
+// have ended.
 func sweepCgroups() error {
 	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", groupPrefix+"*")) // v1
 	if err != nil {
@@ -79,8 +84,8 @@ func sweepCgroups() error {
 	return nil
 }
 
-// Stop ends the engine and all its containers, and returns when nothing of it is left on this machine but the data in Dir: no process,
-// mount, interface, firewall rule or cgroup. It may be called again.
+// Stop ends the engine and all its containers, and returns when nothing of it is left on this machine but the data in
+// Dir: no process, mount, interface, firewall rule or cgroup. It may be called again.
 func (e *Engine) Stop(ctx context.Context) error {
 	if e.process != nil {
 		e.process.End(endWithin)

@@ -17,8 +17,8 @@ func To(address string) Dialer {
 	return func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", address) }
 }
 
-// Serve accepts connections until ctx ends, and passes each one on to the target. It closes the listener, and returns nil when ctx has
-// ended. A connection that fails is logged, and ends no other.
+// Serve accepts connections until ctx ends, and passes each one on to the target. It closes the listener, and returns
+// nil when ctx has ended. A connection that fails is logged, and ends no other.
 func Serve(ctx context.Context, listener net.Listener, dial Dialer) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()

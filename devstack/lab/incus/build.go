@@ -21,12 +21,21 @@ import (
 // suite is the release of Debian that has Incus 6.0, the long-term one, and containerd 1.7.
 const suite = "trixie"
 
-// serverPackages are what the server runs from: incusd, dnsmasq for the addresses of instances, and tools of btrfs for the pool.
+// serverPackages are what the server runs from: incusd, dnsmasq for the addresses of instances, and tools of btrfs for
+// the pool.
 var serverPackages = []string{"incus-base", "incus-client", "dnsmasq-base", "btrfs-progs"}
 
-// nodePackages are what a node runs from. busybox is its init and its DHCP client, since trixie's systemd refuses to start with
-// cgroup v1; socat reads the user data.
-var nodePackages = []string{"containerd", "runc", "containernetworking-plugins", "busybox-static", "iproute2", "mount", "socat"}
+// nodePackages are what a node runs from. busybox is its init and its DHCP client, since trixie's systemd refuses to
+// start with cgroup v1; socat reads the user data.
+var nodePackages = []string{
+	"containerd",
+	"runc",
+	"containernetworking-plugins",
+	"busybox-static",
+	"iproute2",
+	"mount",
+	"socat",
+}
 
 // left out of packages.
 var unneeded = []string{"/usr/bin/containerd-shim", "/usr/bin/containerd-shim-runc-v1", "/usr/bin/containerd-stress"}
@@ -69,13 +78,20 @@ func (o Options) build(ctx context.Context) (root string, image nodeImage, err e
 
 func (o Options) buildRoot(ctx context.Context) (string, error) {
 	packages := debianRoot("apt", serverPackages)
-	dir, err := build.Folder(ctx, "incus-root", strings.Join(packages.Arguments(), "\n"), o.Output, func(dir string) error {
-		return packages.Make(ctx, filepath.Join(dir, "root"), o.Output)
-	})
+	dir, err := build.Folder(
+		ctx,
+		"incus-root",
+		strings.Join(packages.Arguments(), "\n"),
+		o.Output,
+		func(dir string) error {
+			return packages.Make(ctx, filepath.Join(dir, "root"), o.Output)
+		},
+	)
 	return filepath.Join(dir, "root"), err
 }
 
-// buildImage makes the image in the form that Incus calls unified: a tar archive of metadata.yaml and the folder rootfs.
+// buildImage makes the image in the form that Incus calls unified: a tar archive of metadata.yaml and the folder
+// rootfs.
 func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	kubelet, err := build.Heavy(ctx, o.Repo, build.Kubelet, o.Output)
 	if err != nil {
@@ -89,7 +105,14 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	if err != nil {
 		return nodeImage{}, fmt.Errorf("read the workload: %w", err)
 	}
-	recipe := fmt.Sprintf("%q %q %q %s %s", debianRoot("essential", nodePackages).Arguments(), files, program, kubelet, runtime.Version())
+	recipe := fmt.Sprintf(
+		"%q %q %q %s %s",
+		debianRoot("essential", nodePackages).Arguments(),
+		files,
+		program,
+		kubelet,
+		runtime.Version(),
+	)
 	dir, err := build.Folder(ctx, "incus-node", recipe, o.Output, func(dir string) error {
 		return o.fillImage(ctx, dir, kubelet, files)
 	})
@@ -123,7 +146,21 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 		}
 	}
 	binary := filepath.Join(work, "workload")
-	if err := debian.Run(ctx, o.Output, []string{"CGO_ENABLED=0"}, "go", "build", "-C", filepath.Join(o.Repo, workload), "-trimpath", "-ldflags", "-s -w", "-o", binary, "."); err != nil {
+	if err := debian.Run(
+		ctx,
+		o.Output,
+		[]string{"CGO_ENABLED=0"},
+		"go",
+		"build",
+		"-C",
+		filepath.Join(o.Repo, workload),
+		"-trimpath",
+		"-ldflags",
+		"-s -w",
+		"-o",
+		binary,
+		".",
+	); err != nil {
 		return err
 	}
 	err := errors.Join(
@@ -138,11 +175,33 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 	if err != nil {
 		return err
 	}
-	if err := debian.Run(ctx, o.Output, nil, "install", "-m", "0755", kubelet, filepath.Join(root, "usr", "bin", "kubelet")); err != nil {
+	if err := debian.Run(
+		ctx,
+		o.Output,
+		nil,
+		"install",
+		"-m",
+		"0755",
+		kubelet,
+		filepath.Join(root, "usr", "bin", "kubelet"),
+	); err != nil {
 		return err
 	}
 	archive := filepath.Join(dir, "node.tar")
-	if err := debian.Run(ctx, o.Output, nil, "tar", "--numeric-owner", "--xattrs", "-C", work, "-cf", archive, "metadata.yaml", "rootfs"); err != nil {
+	if err := debian.Run(
+		ctx,
+		o.Output,
+		nil,
+		"tar",
+		"--numeric-owner",
+		"--xattrs",
+		"-C",
+		work,
+		"-cf",
+		archive,
+		"metadata.yaml",
+		"rootfs",
+	); err != nil {
 		return err
 	}
 	return os.RemoveAll(work)
@@ -151,7 +210,8 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 // metadata is what Incus must know of the image. Its architecture has the kernel's name for it.
 func metadata() string {
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + suite + " with containerd and kubelet\n"
+	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + suite +
+		" with containerd and kubelet\n"
 }
 
 // nodeFiles returns the files of the image by name.

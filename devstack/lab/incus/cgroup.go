@@ -8,9 +8,9 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// sweepCgroups removes the folders of other servers that were killed and not cleaned up after: those of networks that nobody has
-// locked. It waits for nothing: a group that is still in use belongs to a server with another cache folder, and so with other
-// locks.
+// sweepCgroups removes the folders of other servers that were killed and not cleaned up after: those of networks that
+// nobody has locked. It waits for nothing: a group that is still in use belongs to a server with another cache folder,
+// and so with other locks.
 func sweepCgroups() error {
 	for _, network := range Networks() {
 		if _, err := net.InterfaceByName(network.Name); err == nil {

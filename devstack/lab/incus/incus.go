@@ -1,9 +1,11 @@
-// Package incus runs a server of Incus (a manager of containers and virtual machines with a REST API) for machines with real
-// kubelets, and makes the image of these machines. The local stack, the tests of provider/incus and the demo use it.
+// Package incus runs a server of Incus (a manager of containers and virtual machines with a REST API) for machines with
+// real kubelets, and makes the image of these machines. The local stack, the tests of provider/incus and the demo use
+// it.
 //
-// The server comes from Debian's packages, in a root folder of its own in the user's cache folder, so that the host stays as it
-// is. It runs in its own mount, PID and network namespaces: whatever it mounts, starts and connects disappears with its first
-// process, which ends with the process that called Start. It needs root on Linux with Debian's package manager; see Supported.
+// The server comes from Debian's packages, in a root folder of its own in the user's cache folder, so that the host
+// stays as it is. It runs in its own mount, PID and network namespaces: whatever it mounts, starts and connects
+// disappears with its first process, which ends with the process that called Start. It needs root on Linux with
+// Debian's package manager; see Supported.
 package incus
 
 import (
@@ -24,8 +26,8 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// ImageAlias is the alias of the image of nodes: a small Debian with containerd and kubelet. A machine from it executes its user
-// data ("user.user-data" of its config) once, at its first boot; see UserData.
+// ImageAlias is the alias of the image of nodes: a small Debian with containerd and kubelet. A machine from it executes
+// its user data ("user.user-data" of its config) once, at its first boot; see UserData.
 const ImageAlias = "node"
 
 // NetworkName is the name of the instances' network in Incus; the default profile has it.
@@ -33,8 +35,8 @@ const NetworkName = "machines"
 
 // Images that every node has: no registry can be reached.
 const (
-	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. Its flag --linger=10s makes it serve on for
-	// that long after SIGTERM.
+	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. Its flag --linger=10s makes it serve on
+	// for that long after SIGTERM.
 	WorkloadImage = "millwright.local/workload:1"
 	pauseImage    = "millwright.local/pause:1"
 )
@@ -48,8 +50,8 @@ type Options struct {
 	Repo string
 	// Output receives the progress of builds; nil means none.
 	Output io.Writer
-	// Network is the network of the machines, which the caller has locked. The zero value means a free one, which is locked
-	// until Stop.
+	// Network is the network of the machines, which the caller has locked. The zero value means a free one, which is
+	// locked until Stop.
 	Network Network
 }
 
@@ -61,9 +63,10 @@ type Server struct {
 	Address    string `json:"address"`
 	ClientCert string `json:"clientCert"` // path of a trusted client's certificate (PEM)
 	ClientKey  string `json:"clientKey"`  // path of its key (PEM)
-	ServerCert string `json:"serverCert"` // path of the server's certificate (PEM), which is self-signed: compare it as a whole
-	// Socket is the path of the API's Unix socket, where root needs no certificate. The kernel refuses paths of more than 107
-	// bytes.
+	// path of the server's certificate (PEM), which is self-signed: compare it as a whole
+	ServerCert string `json:"serverCert"`
+	// Socket is the path of the API's Unix socket, where root needs no certificate. The kernel refuses paths of more than
+	// 107 bytes.
 	Socket string `json:"socket"`
 
 	Network Network `json:"network"`
@@ -76,16 +79,16 @@ type Server struct {
 // Supported returns why this machine cannot run a server, or nil.
 func Supported() error { return debian.Supported("real machines") }
 
-// Build makes the server's root folder and the nodes' image, unless the cache has them: some minutes, once. It installs Debian's
-// mmdebstrap if it is missing. Start does the same.
+// Build makes the server's root folder and the nodes' image, unless the cache has them: some minutes, once. It installs
+// Debian's mmdebstrap if it is missing. Start does the same.
 func Build(ctx context.Context, o Options) error {
 	_, _, err := o.build(ctx)
 	return err
 }
 
-// Start starts a server whose data are in dir, and returns when it answers, trusts the client's certificate and has the nodes'
-// image, the network and the default profile: instances of that profile are nodes. Data of an earlier server in dir are used
-// again; its instances that ran start again. The server ends with this process, however that ends.
+// Start starts a server whose data are in dir, and returns when it answers, trusts the client's certificate and has the
+// nodes' image, the network and the default profile: instances of that profile are nodes. Data of an earlier server in
+// dir are used again; its instances that ran start again. The server ends with this process, however that ends.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	root, image, err := o.build(ctx)
 	if err != nil {
@@ -130,8 +133,8 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 	return s, nil
 }
 
-// Open returns the server that runs in dir, started by this or another process. Only Run and the fields may be used. It returns
-// an error that is fs.ErrNotExist if none was started or it was stopped; one that was killed is not noticed.
+// Open returns the server that runs in dir, started by this or another process. Only Run and the fields may be used. It
+// returns an error that is fs.ErrNotExist if none was started or it was stopped; one that was killed is not noticed.
 func Open(dir string) (*Server, error) {
 	text, err := os.ReadFile(statePath(dir))
 	if err != nil {
@@ -182,8 +185,9 @@ func (s *Server) run(ctx context.Context, input io.Reader, arguments ...string) 
 	return out, nil
 }
 
-// Clean removes what a server that was killed left: folders in the cgroup hierarchies and its state, nothing else, since all
-// else ended with it. It does nothing if no server was killed in dir. The caller makes sure that none runs there.
+// Clean removes what a server that was killed left: folders in the cgroup hierarchies and its state, nothing else,
+// since all else ended with it. It does nothing if no server was killed in dir. The caller makes sure that none runs
+// there.
 func Clean(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,14 +23,21 @@ const (
 	between = 100 * time.Millisecond
 )
 
-// A server starts, an instance of the image runs its user data, and after Stop nothing is left of both on this machine. The data
-// stay: the next server starts the instance again.
+// A server starts, an instance of the image runs its user data, and after Stop nothing is left of both on this machine.
+// The data stay: the next server starts the instance again.
 func TestAServerLeavesNothing(t *testing.T) {
 	incustest.NeedSupport(t)
 	dir := t.TempDir()
 	s := start(t, dir)
 	traces := incustest.Traces(t, s)
-	_, err := s.Run(t.Context(), "launch", incus.ImageAlias, "one", "--config", "user.user-data=#!/bin/sh\necho ran >>/root/user-data")
+	_, err := s.Run(
+		t.Context(),
+		"launch",
+		incus.ImageAlias,
+		"one",
+		"--config",
+		"user.user-data=#!/bin/sh\necho ran >>/root/user-data",
+	)
 	require.NoError(t, err)
 	assert.NotEmpty(t, traces(), "the test sees what exists of a server")
 	seen := func(what string) func() bool {

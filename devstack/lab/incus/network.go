@@ -16,12 +16,12 @@ import (
 	"millwright/devstack/component"
 )
 
-// Network is the network of real machines: a bridge in a network namespace of its own, and a cable to this machine. The zero
-// value means that there is none.
+// Network is the network of real machines: a bridge in a network namespace of its own, and a cable to this machine. The
+// zero value means that there is none.
 type Network struct {
 	Name string `json:"name"` // of the cable's end on this machine, and of the folders in the cgroup hierarchies
-	// Subnet is that of machines and pods, for instance 10.200.0.0/16. Machines get addresses of its lower half, pods of its
-	// upper half.
+	// Subnet is that of machines and pods, for instance 10.200.0.0/16. Machines get addresses of its lower half, pods of
+	// its upper half.
 	Subnet string `json:"subnet"`
 	Bridge string `json:"bridge"` // address of the bridge, and of incusd
 	Host   string `json:"host"`   // address of this machine; everything else of it listens on loopback
@@ -45,8 +45,8 @@ func network(i int) Network {
 	}
 }
 
-// APIServer returns the URL of the API server for machines. Its port is the usual one and always the same, also in a stack on free
-// ports: machines that start again know it.
+// APIServer returns the URL of the API server for machines. Its port is the usual one and always the same, also in a
+// stack on free ports: machines that start again know it.
 func (n Network) APIServer() string { return "https://" + n.Entrance() }
 
 // Entrance returns the address at which machines reach the API server.
@@ -71,9 +71,10 @@ func NetworkNamed(name string) (Network, error) {
 	return all[i], nil
 }
 
-// FreeNetwork returns a network that no interface of this machine is in, and the lock that keeps other stacks from using it. The
-// caller closes the lock when the machines have ended, or passes it to the supervisor. For the same folder it is the same
-// network again, unless another stack has it: machines that start again know the API server by its address.
+// FreeNetwork returns a network that no interface of this machine is in, and the lock that keeps other stacks from
+// using it. The caller closes the lock when the machines have ended, or passes it to the supervisor. For the same
+// folder it is the same network again, unless another stack has it: machines that start again know the API server by
+// its address.
 func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))
@@ -100,7 +101,8 @@ func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	return Network{}, nil, fmt.Errorf("find a free network: all from %s on are in use", network(0).Subnet)
 }
 
-// LockNetwork locks a network against other stacks until the file is closed. It returns component.ErrLocked if another process has it.
+// LockNetwork locks a network against other stacks until the file is closed. It returns component.ErrLocked if another
+// process has it.
 func LockNetwork(n Network) (*os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {

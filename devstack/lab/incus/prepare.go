@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// preseed is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address of the bridge,
-// first and last address for instances, driver of the storage pool,
+// preseed is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address of the
+// bridge, first and last address for instances, driver of the storage pool,
 // name of the network.
 //
-// An instance of the default profile is a node: a privileged container in which containers may run. Its kubelet writes to proc,
-// sys and the cgroup hierarchies.
+// An instance of the default profile is a node: a privileged container in which containers may run. Its kubelet writes
+// to proc, sys and the cgroup hierarchies.
 const preseed = `
 config:
   core.https_address: ":%[1]d"
@@ -63,8 +63,9 @@ func (s *Server) prepare(ctx context.Context, image nodeImage) error {
 	return s.importImage(ctx, image)
 }
 
-// storageDriver returns btrfs if this machine has it: a new instance is then a snapshot of the image, which takes no time and no
-// space. Incus makes it in a file of 5 to 30 GiB that has holes, on a loop device. Otherwise each instance is a copy.
+// storageDriver returns btrfs if this machine has it: a new instance is then a snapshot of the image, which takes no
+// time and no space. Incus makes it in a file of 5 to 30 GiB that has holes, on a loop device. Otherwise each instance
+// is a copy.
 func storageDriver() string {
 	known, _ := os.ReadFile("/proc/filesystems")
 	_, err := os.Stat("/dev/loop-control")
@@ -100,7 +101,16 @@ func (s *Server) trustClient(ctx context.Context) error {
 		return fmt.Errorf("make the client's key: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-	if _, err := s.run(ctx, bytes.NewReader(text), "config", "trust", "add-certificate", "/dev/stdin", "--name", "millwright"); err != nil {
+	if _, err := s.run(
+		ctx,
+		bytes.NewReader(text),
+		"config",
+		"trust",
+		"add-certificate",
+		"/dev/stdin",
+		"--name",
+		"millwright",
+	); err != nil {
 		return fmt.Errorf("trust the client: %w", err)
 	}
 	keyText := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})

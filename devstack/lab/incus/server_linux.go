@@ -56,8 +56,8 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		Script: startScript, Dir: s.Dir, Groups: groups, Files: []*os.File{host}, Log: s.LogPath(),
 		Env: []string{
 			"PATH=" + path + ":/sbin:/bin",
-			// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux 6.18): incusd then answers
-			// nobody until one of its timers fires, and an instance's start fails after 30 s.
+			// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux 6.18):
+			// incusd then answers nobody until one of its timers fires, and an instance's start fails after 30 s.
 			"UV_USE_IO_URING=0",
 			"ROOT=" + root,
 			"DATA=" + s.Dir,
@@ -82,8 +82,9 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	return nil
 }
 
-// watches is how many inotify instances root may have at least. Kubelet and containerd of one node have about ten, all nodes of all
-// servers count together, and the kernel's default is 128: containerd starts without its CRI plugin when there are no more.
+// watches is how many inotify instances root may have at least. Kubelet and containerd of one node have about ten, all
+// nodes of all servers count together, and the kernel's default is 128: containerd starts without its CRI plugin when
+// there are no more.
 const watches = 4096
 
 // allowWatches raises the kernel's limit, and leaves it raised: other servers may need it.
@@ -105,8 +106,8 @@ func allowWatches() error {
 // Done is closed when the server has ended, by Stop or by itself.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
-// Stop ends the server and all its instances, and returns when nothing of it is left on this machine: no process, mount,
-// interface or cgroup. The data stay in Dir. It may be called again.
+// Stop ends the server and all its instances, and returns when nothing of it is left on this machine: no process,
+// mount, interface or cgroup. The data stay in Dir. It may be called again.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.process != nil {
 		s.process.End(endWithin)

@@ -18,8 +18,8 @@ type Cluster struct {
 }
 
 // UserData returns user data with which a machine of the nodes' image joins a cluster: a shell script. It still has the
-// placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker fills in (docs/provider.md, "User data"). The
-// name must also be that of the instance.
+// placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker fills in (docs/provider.md, "User
+// data"). The name must also be that of the instance.
 func UserData(c Cluster) (string, error) {
 	if c.Project == "" {
 		c.Project = "default"

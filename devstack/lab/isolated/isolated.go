@@ -1,6 +1,6 @@
-// Package isolated runs servers in a root folder of their own and in namespaces of their own (mount, PID, network): whatever such a
-// server mounts, starts and connects disappears with its first process, which ends with the process that started it. Only folders in the
-// cgroup hierarchies stay; package cgroup removes them. It needs root on Linux.
+// Package isolated runs servers in a root folder of their own and in namespaces of their own (mount, PID, network):
+// whatever such a server mounts, starts and connects disappears with its first process, which ends with the process
+// that started it. Only folders in the cgroup hierarchies stay; package cgroup removes them. It needs root on Linux.
 package isolated
 
 import (
@@ -19,8 +19,8 @@ var enter string
 
 // Options are the properties of the first process.
 type Options struct {
-	// Script is run by sh as the first process of the namespaces. It calls join_groups, fill_root and enter_root of enter.sh, and then
-	// starts the server.
+	// Script is run by sh as the first process of the namespaces. It calls join_groups, fill_root and enter_root of
+	// enter.sh, and then starts the server.
 	Script string
 	Dir    string     // folder of the server; it gets the script
 	Groups []string   // of the first process: see cgroup.Make
@@ -40,8 +40,8 @@ type Process struct {
 // Done is closed when the process and all others of its namespaces have ended.
 func (p *Process) Done() <-chan struct{} { return p.ended }
 
-// Command returns a command that runs beside a server with this first process: in its namespaces and with its root folder. It has no
-// other environment than the given one.
+// Command returns a command that runs beside a server with this first process: in its namespaces and with its root
+// folder. It has no other environment than the given one.
 func Command(ctx context.Context, pid int, environment []string, program string, arguments ...string) *exec.Cmd {
 	inside := []string{"-t", strconv.Itoa(pid), "-m", "-p", "-n", "env", "-i"}
 	inside = append(append(inside, environment...), program)

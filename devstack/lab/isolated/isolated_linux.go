@@ -18,7 +18,8 @@ import (
 	"millwright/devstack/attached"
 )
 
-// Start starts the first process. It is killed when this process ends, however that ends, and all others of its namespaces with it.
+// Start starts the first process. It is killed when this process ends, however that ends, and all others of its
+// namespaces with it.
 func Start(o Options) (*Process, error) {
 	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -48,8 +49,8 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// End ends the server by SIGTERM, kills it if it has not ended after the given time, and returns when no process of its namespaces
-// runs. It may be called again.
+// End ends the server by SIGTERM, kills it if it has not ended after the given time, and returns when no process of its
+// namespaces runs. It may be called again.
 func (p *Process) End(within time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // which process 1 passes to the server
 	select {
@@ -60,7 +61,8 @@ func (p *Process) End(within time.Duration) {
 	}
 }
 
-// Await waits until the server answers, that is, until ask returns no error. It fails when the server has ended or the time is over.
+// Await waits until the server answers, that is, until ask returns no error. It fails when the server has ended or the
+// time is over.
 func (p *Process) Await(ctx context.Context, within time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -97,7 +99,8 @@ func (p *Process) Dial(ctx context.Context, address string) (connection net.Conn
 	return connection, err
 }
 
-// inNetwork calls f on a thread in the server's network namespace. Sockets stay in the namespace that they were made in.
+// inNetwork calls f on a thread in the server's network namespace. Sockets stay in the namespace that they were made
+// in.
 func (p *Process) inNetwork(f func()) error {
 	namespace, err := os.Open(filepath.Join("/proc", strconv.Itoa(p.PID), "ns", "net"))
 	if err != nil {
@@ -118,8 +121,9 @@ func (p *Process) inNetwork(f func()) error {
 	return nil
 }
 
-// onThreadThatEnds calls f in a goroutine of its own, on a thread that ends with this goroutine: nobody else gets what f has changed of it. The
-// first thread of a process never ends, and would stay in the namespace: it waits while another thread does the work.
+// onThreadThatEnds calls f in a goroutine of its own, on a thread that ends with this goroutine: nobody else gets what
+// f has changed of it. The first thread of a process never ends, and would stay in the namespace: it waits while
+// another thread does the work.
 func onThreadThatEnds(f func()) {
 	runtime.LockOSThread() // a thread whose goroutine ends while it is locked ends, too
 	if unix.Gettid() != unix.Getpid() {

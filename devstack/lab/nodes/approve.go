@@ -23,12 +23,13 @@ const (
 	nodeUsers = "system:node:" // user names of kubelets begin with it
 	nodeGroup = "system:nodes"
 
-	// askAgainEvery is how long a request waits that could not be judged, for instance because its Node does not exist yet.
+	// askAgainEvery is how long a request waits that could not be judged, for instance because its Node does not exist
+	// yet.
 	askAgainEvery = time.Second
 )
 
-// approver approves the requests of kubelets for serving certificates. Kubernetes has no such approver of its own, since it
-// cannot know which addresses belong to a machine; Incus knows.
+// approver approves the requests of kubelets for serving certificates. Kubernetes has no such approver of its own,
+// since it cannot know which addresses belong to a machine; Incus knows.
 type approver struct {
 	clients kubernetes.Interface
 	// addresses returns the addresses of the instances of a name, or none.
@@ -38,7 +39,12 @@ type approver struct {
 // run approves requests until ctx ends. A request that is not approved stays as it is, for a person to see.
 func (a approver) run(ctx context.Context) error {
 	serving := fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName)
-	requests := cache.NewListWatchFromClient(a.clients.CertificatesV1().RESTClient(), "certificatesigningrequests", "", serving)
+	requests := cache.NewListWatchFromClient(
+		a.clients.CertificatesV1().RESTClient(),
+		"certificatesigningrequests",
+		"",
+		serving,
+	)
 	judge := func(object any) {
 		request, ok := object.(*certificatesv1.CertificateSigningRequest)
 		if !ok || len(request.Status.Conditions) > 0 {
@@ -48,7 +54,12 @@ func (a approver) run(ctx context.Context) error {
 			slog.Warn("certificate is not approved", "request", request.Name, "user", request.Spec.Username, "reason", err)
 		}
 	}
-	informer := cache.NewSharedIndexInformer(requests, &certificatesv1.CertificateSigningRequest{}, askAgainEvery, cache.Indexers{})
+	informer := cache.NewSharedIndexInformer(
+		requests,
+		&certificatesv1.CertificateSigningRequest{},
+		askAgainEvery,
+		cache.Indexers{},
+	)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    judge,
 		UpdateFunc: func(_, object any) { judge(object) },
@@ -84,7 +95,9 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
 		Reason: "AddressesOfTheMachine", Message: "Incus says that name and addresses are those of the machine.",
 	})
-	_, err = a.clients.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+	_, err = a.clients.CertificatesV1().
+		CertificateSigningRequests().
+		UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("approve: %w", err)
 	}
@@ -102,10 +115,15 @@ func claim(request *certificatesv1.CertificateSigningRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if parsed.Subject.CommonName != request.Spec.Username || !slices.Equal(parsed.Subject.Organization, []string{nodeGroup}) {
+	if parsed.Subject.CommonName != request.Spec.Username ||
+		!slices.Equal(parsed.Subject.Organization, []string{nodeGroup}) {
 		return "", fmt.Errorf("it asks for a certificate of another: %s", parsed.Subject)
 	}
-	allowed := []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
+	allowed := []certificatesv1.KeyUsage{
+		certificatesv1.UsageServerAuth,
+		certificatesv1.UsageDigitalSignature,
+		certificatesv1.UsageKeyEncipherment,
+	}
 	for _, usage := range request.Spec.Usages {
 		if !slices.Contains(allowed, usage) {
 			return "", fmt.Errorf("it asks for the usage %q", usage)

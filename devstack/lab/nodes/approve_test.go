@@ -26,39 +26,72 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 		refused string
 	}{
 		"its own": {change: func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest) {}},
-		"another machine's address": {refused: "it asks for 10.200.0.99", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			c.IPAddresses = append(c.IPAddresses, net.ParseIP("10.200.0.99"))
-		}},
-		"another name": {refused: "it asks for kubernetes", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			c.DNSNames = []string{"kubernetes"}
-		}},
-		"no name": {refused: "names and addresses", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			c.DNSNames, c.IPAddresses = nil, nil
-		}},
-		"an e-mail address": {refused: "names and addresses", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			c.EmailAddresses = []string{"m-1@example.com"}
-		}},
-		"the subject of another": {refused: "certificate of another", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			c.Subject.CommonName = "system:node:m-2"
-		}},
-		"a subject in another group": {refused: "certificate of another", change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			c.Subject.Organization = []string{"system:masters"}
-		}},
-		"use as a client": {refused: "client auth", change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
-			r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageClientAuth)
-		}},
-		"not a kubelet": {refused: "not a kubelet", change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
-			r.Spec.Username = "admin"
-		}},
-		"a name without the group": {refused: "not a kubelet", change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
-			r.Spec.Groups = nil
-		}},
-		"a machine without a Node": {refused: "not found", change: func(r *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			r.Spec.Username, c.Subject.CommonName = "system:node:m-9", "system:node:m-9"
-		}},
-		"a simulated machine": {refused: "not a machine of Incus", change: func(r *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
-			r.Spec.Username, c.Subject.CommonName = "system:node:virtual", "system:node:virtual"
-		}},
+		"another machine's address": {
+			refused: "it asks for 10.200.0.99",
+			change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				c.IPAddresses = append(c.IPAddresses, net.ParseIP("10.200.0.99"))
+			},
+		},
+		"another name": {
+			refused: "it asks for kubernetes",
+			change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				c.DNSNames = []string{"kubernetes"}
+			},
+		},
+		"no name": {
+			refused: "names and addresses",
+			change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				c.DNSNames, c.IPAddresses = nil, nil
+			},
+		},
+		"an e-mail address": {
+			refused: "names and addresses",
+			change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				c.EmailAddresses = []string{"m-1@example.com"}
+			},
+		},
+		"the subject of another": {
+			refused: "certificate of another",
+			change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				c.Subject.CommonName = "system:node:m-2"
+			},
+		},
+		"a subject in another group": {
+			refused: "certificate of another",
+			change: func(_ *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				c.Subject.Organization = []string{"system:masters"}
+			},
+		},
+		"use as a client": {
+			refused: "client auth",
+			change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+				r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageClientAuth)
+			},
+		},
+		"not a kubelet": {
+			refused: "not a kubelet",
+			change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+				r.Spec.Username = "admin"
+			},
+		},
+		"a name without the group": {
+			refused: "not a kubelet",
+			change: func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+				r.Spec.Groups = nil
+			},
+		},
+		"a machine without a Node": {
+			refused: "not found",
+			change: func(r *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				r.Spec.Username, c.Subject.CommonName = "system:node:m-9", "system:node:m-9"
+			},
+		},
+		"a simulated machine": {
+			refused: "not a machine of Incus",
+			change: func(r *certificatesv1.CertificateSigningRequest, c *x509.CertificateRequest) {
+				r.Spec.Username, c.Subject.CommonName = "system:node:virtual", "system:node:virtual"
+			},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package nodes is the component incusd of a local stack with real nodes: the server of Incus in which the machines are, the way
-// from the machines to the API server, and the approver of kubelets' serving certificates.
+// Package nodes is the component incusd of a local stack with real nodes: the server of Incus in which the machines
+// are, the way from the machines to the API server, and the approver of kubelets' serving certificates.
 package nodes
 
 import (
@@ -23,19 +23,20 @@ import (
 
 // Options are the properties of the component.
 type Options struct {
-	Repo       string        // root of the clone
-	Dir        string        // data of Incus; other processes find the server there (incus.Open)
-	Network    incus.Network // locked by the supervisor
-	APIServer  string        // address of the API server on loopback; machines find it at Network.APIServer
-	Kubeconfig string        // of the admin; the approver acts as the user incusd, and so with the rights of that one alone
-	Health     string        // address for /readyz
+	Repo      string        // root of the clone
+	Dir       string        // data of Incus; other processes find the server there (incus.Open)
+	Network   incus.Network // locked by the supervisor
+	APIServer string        // address of the API server on loopback; machines find it at Network.APIServer
+	// of the admin; the approver acts as the user incusd, and so with the rights of that one alone
+	Kubeconfig string
+	Health     string // address for /readyz
 }
 
 // user is the approver's at the API server: rbac/approver.yaml.
 const user = "incusd"
 
-// Run starts the server and serves machines until ctx ends; then it ends the server with all machines, and returns when nothing
-// of them is left.
+// Run starts the server and serves machines until ctx ends; then it ends the server with all machines, and returns when
+// nothing of them is left.
 func Run(ctx context.Context, o Options) (err error) {
 	server, err := incus.Start(ctx, o.Dir, incus.Options{Repo: o.Repo, Network: o.Network, Output: os.Stderr})
 	if err != nil {

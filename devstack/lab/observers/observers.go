@@ -1,6 +1,6 @@
-// Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs are those of Debian's
-// packages, unpacked into the cache of builds: an installed server would start by itself, and only root may install. It starts no
-// program.
+// Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs are
+// those of Debian's packages, unpacked into the cache of builds: an installed server would start by itself, and only
+// root may install. It starts no program.
 package observers
 
 import (
@@ -32,8 +32,8 @@ var runScript string
 // packages have 30 MB to download and 140 MB unpacked.
 var packages = []string{"prometheus", "prometheus-alertmanager"}
 
-// Program returns the path of a program. The first call downloads the packages: some seconds. It returns an error if this machine has no
-// Debian package manager, or the manager cannot download them.
+// Program returns the path of a program. The first call downloads the packages: some seconds. It returns an error if
+// this machine has no Debian package manager, or the manager cannot download them.
 func Program(ctx context.Context, name string, output io.Writer) (string, error) {
 	release, err := os.ReadFile("/etc/debian_version")
 	if err != nil {

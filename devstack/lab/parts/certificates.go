@@ -13,8 +13,8 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// The certificates of a stack with real machines, besides that of the API server. Its CA signs the certificates of the API server and of
-// kubelets.
+// The certificates of a stack with real machines, besides that of the API server. Its CA signs the certificates of the
+// API server and of kubelets.
 func caPath(l component.Layout) string    { return l.Path("pki", "ca.crt") }
 func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
 
@@ -22,8 +22,9 @@ func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
 func kubeletClientPath(l component.Layout) string    { return l.Path("pki", "kubelet-client.crt") }
 func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
 
-// writeCertificates writes what a stack with real machines needs, which the API server does not make for itself: a CA, unless it
-// exists, a certificate of the API server for its address on the machines' network, too, and one with which it calls kubelets.
+// writeCertificates writes what a stack with real machines needs, which the API server does not make for itself: a CA,
+// unless it exists, a certificate of the API server for its address on the machines' network, too, and one with which
+// it calls kubelets.
 func writeCertificates(l component.Layout, network incus.Network) error {
 	ca, err := writeAuthority(l)
 	if err != nil {
@@ -31,7 +32,8 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 	}
 	server := authority.Template("kube-apiserver", x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")} // the first service
+	// the first service
+	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")}
 	if err := ca.Issue(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
 		return fmt.Errorf("make the API server's certificate: %w", err)
 	}

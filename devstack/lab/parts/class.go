@@ -30,8 +30,8 @@ func UserData(s *stack.Stack) (string, error) {
 	return incus.UserData(incus.Cluster{Server: server.Network.APIServer(), CA: string(authority)})
 }
 
-// MachineClass returns a MachineClass of real machines and its Secret, both of this name, as YAML: containers of the profile default
-// that join the stack.
+// MachineClass returns a MachineClass of real machines and its Secret, both of this name, as YAML: containers of the
+// profile default that join the stack.
 func MachineClass(s *stack.Stack, namespace, name string) ([]byte, error) {
 	server, err := Incus(s)
 	if err != nil {

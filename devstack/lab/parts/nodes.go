@@ -19,7 +19,8 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 		return err
 	}
 	plan.Manifests = append(plan.Manifests, filepath.Join(plan.Repo, "devstack/lab/nodes/rbac"))
-	prepend(plan, component.APIServer, // machines join by bootstrap token, then each kubelet has a certificate and may change its own node only
+	// machines join by bootstrap token, then each kubelet has a certificate and may change its own node only
+	prepend(plan, component.APIServer,
 		"--enable-bootstrap-token-auth",
 		"--client-ca-file="+caPath(l),
 		"--enable-admission-plugins=NodeRestriction",
@@ -49,8 +50,8 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 	return nil
 }
 
-// machineControllers are those that real kubelets and clients of their pods need besides: for certificates, the files of pods and
-// their addresses.
+// machineControllers are those that real kubelets and clients of their pods need besides: for certificates, the files
+// of pods and their addresses.
 func machineControllers() []string {
 	return []string{
 		"bootstrap-signer-controller",

@@ -43,7 +43,14 @@ func completeObservers(plan *component.Plan) error {
 
 // scraped returns the components that serve /metrics of Millwright, if they are chosen.
 func scraped(p component.Plan) []string {
-	ours := []string{component.Worker, component.Bridge, component.ProviderWorker, component.SecondBridge, component.SecondWorker, IncusWorker}
+	ours := []string{
+		component.Worker,
+		component.Bridge,
+		component.ProviderWorker,
+		component.SecondBridge,
+		component.SecondWorker,
+		IncusWorker,
+	}
 	return slices.DeleteFunc(ours, func(name string) bool { return !slices.Contains(p.Components, name) })
 }
 
@@ -61,7 +68,9 @@ func writeObservers(p component.Plan) error {
 			"rule_files":     []string{filepath.Join(p.Repo, "deploy", "alerts", "rules.yaml")},
 			"scrape_configs": jobs,
 			"alerting": map[string]any{"alertmanagers": []any{
-				map[string]any{"static_configs": []any{map[string]any{"targets": []string{component.Address(p.Ports[Alertmanager])}}}},
+				map[string]any{
+					"static_configs": []any{map[string]any{"targets": []string{component.Address(p.Ports[Alertmanager])}}},
+				},
 			}},
 		},
 		alertmanagerConfig(p.Layout()): map[string]any{

@@ -19,7 +19,12 @@ func observed(t *testing.T) component.Plan {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	plan := component.Plan{Dir: t.TempDir(), Repo: repo, Components: []string{component.Worker, component.SecondBridge, Alertmanager, Prometheus}, Args: map[string][]string{}}
+	plan := component.Plan{
+		Dir:        t.TempDir(),
+		Repo:       repo,
+		Components: []string{component.Worker, component.SecondBridge, Alertmanager, Prometheus},
+		Args:       map[string][]string{},
+	}
 	plan.Ports, err = component.StandardPorts(nil)
 	require.NoError(t, err)
 	require.NoError(t, completeObservers(&plan))
@@ -44,7 +49,11 @@ func TestPrometheusScrapesTheChosenComponents(t *testing.T) {
 	for _, job := range config.Jobs {
 		targets[job.Name] = job.Configs[0].Targets[0]
 	}
-	assert.Equal(t, map[string]string{component.Worker: "127.0.0.1:16490", component.SecondBridge: "127.0.0.1:16493"}, targets)
+	assert.Equal(
+		t,
+		map[string]string{component.Worker: "127.0.0.1:16490", component.SecondBridge: "127.0.0.1:16493"},
+		targets,
+	)
 	require.Len(t, config.Rules, 1)
 	assert.FileExists(t, config.Rules[0])
 }

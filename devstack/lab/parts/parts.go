@@ -1,5 +1,6 @@
-// Package parts adds to a local stack what only the lab has: real machines (a server of Incus, and the worker of its provider), and
-// Prometheus with Alertmanager. The stack runs them as it runs its own components: their definitions are data.
+// Package parts adds to a local stack what only the lab has: real machines (a server of Incus, and the worker of its
+// provider), and Prometheus with Alertmanager. The stack runs them as it runs its own components: their definitions are
+// data.
 package parts
 
 import (
@@ -36,17 +37,18 @@ func extras() []component.Extra {
 
 // Parts are what a stack gets besides its own components.
 type Parts struct {
-	// Nodes is for machines with real kubelets, beside the simulated ones: a server of Incus, which needs root on Linux with Debian's packages
-	// (incus.Supported), and the worker of provider incus if the stack has our worker.
+	// Nodes is for machines with real kubelets, beside the simulated ones: a server of Incus, which needs root on Linux
+	// with Debian's packages (incus.Supported), and the worker of provider incus if the stack has our worker.
 	Nodes bool
-	// Observe is Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts, and Alertmanager. Both
-	// come from Debian's packages.
+	// Observe is Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts, and
+	// Alertmanager. Both come from Debian's packages.
 	Observe bool
 	// Lab is the path of the command lab, which has the component incusd. Empty means that it is built from the clone.
 	Lab string
 }
 
-// Add returns the options of a stack with these parts. It builds or finds their programs and images: some minutes, once.
+// Add returns the options of a stack with these parts. It builds or finds their programs and images: some minutes,
+// once.
 func (p Parts) Add(ctx context.Context, o stack.Options) (stack.Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {

@@ -1,5 +1,6 @@
-// Package admin is the admin API of virtualcloud, by which a test or an operator makes it fail on demand and reads its true
-// state. Integration tests, the safety checker and people with curl use it. No provider may: a real cloud has no such API.
+// Package admin is the admin API of virtualcloud, by which a test or an operator makes it fail on demand and reads its
+// true state. Integration tests, the safety checker and people with curl use it. No provider may: a real cloud has no
+// such API.
 //
 // The API is HTTP with JSON bodies on the cloud's own address:
 //
@@ -68,46 +69,53 @@ const (
 
 // Behaviour is how the cloud behaves, unless a class overrides it.
 type Behaviour struct {
-	CreateLatency virtual.Duration `json:"createLatency"` // until a create call answers; default 0; a class can override it
-	BootLatency   virtual.Duration `json:"bootLatency"`   // from running to the Node's registration; default 0; overridable
+	// until a create call answers; default 0; a class can override it
+	CreateLatency virtual.Duration `json:"createLatency"`
+	// from running to the Node's registration; default 0; overridable
+	BootLatency   virtual.Duration `json:"bootLatency"`
 	DeleteLatency virtual.Duration `json:"deleteLatency"` // from the delete call until gone; default 0; overridable
 
-	// AcceptLatency is how long an accepted create request has no record, so that even a fresh read cannot show it; the request
-	// takes effect even if its client closes the connection. Part of Limits.ConsistencyWindow. Default 0.
+	// AcceptLatency is how long an accepted create request has no record, so that even a fresh read cannot show it; the
+	// request takes effect even if its client closes the connection. Part of Limits.ConsistencyWindow. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
 	// Staleness is the age of the state that list and status show. Writes use the present state. Part of
 	// Limits.ConsistencyWindow. Default 0.
 	Staleness virtual.Duration `json:"staleness"`
 
-	// NodeCleanup is how long after the end of its instance a remaining Node is deleted, as a cloud-controller-manager would
-	// do. Default 10 s; zero means at once.
+	// NodeCleanup is how long after the end of its instance a remaining Node is deleted, as a cloud-controller-manager
+	// would do. Default 10 s; zero means at once.
 	NodeCleanup virtual.Duration `json:"nodeCleanup"`
 
 	ClientTokens bool `json:"clientTokens"` // default true; false: each create request creates another instance
 
-	// OwnNodeNames makes the cloud choose the name of each Node. It is known when the instance has booted. Default false: a Node has
-	// the name of its instance.
+	// OwnNodeNames makes the cloud choose the name of each Node. It is known when the instance has booted. Default false:
+	// a Node has the name of its instance.
 	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
 
 	// NodeInit is how long after its registration a Node gets its provider ID and loses the taint
-	// node.cloudprovider.kubernetes.io/uninitialized, as by a cloud-controller-manager. Default 0: the kubelet knows the provider ID,
-	// and there is no taint.
+	// node.cloudprovider.kubernetes.io/uninitialized, as by a cloud-controller-manager. Default 0: the kubelet knows the
+	// provider ID, and there is no taint.
 	NodeInit virtual.Duration `json:"nodeInit,omitempty"`
 
-	PageSize int              `json:"pageSize,omitempty"` // instances in a page of list and status; default 0: one page has all
-	Linger   virtual.Duration `json:"linger,omitempty"`   // how long an instance that is gone is still shown, as terminated; default 0
+	// instances in a page of list and status; default 0: one page has all
+	PageSize int `json:"pageSize,omitempty"`
+	// how long an instance that is gone is still shown, as terminated; default 0
+	Linger virtual.Duration `json:"linger,omitempty"`
 
-	// QuoteCredentials makes each refusal quote the caller's token: as it is, in base64, and escaped for a URL. Default false.
+	// QuoteCredentials makes each refusal quote the caller's token: as it is, in base64, and escaped for a URL. Default
+	// false.
 	QuoteCredentials bool `json:"quoteCredentials,omitempty"`
 
 	Tokens []string `json:"tokens,omitempty"` // accepted credentials; empty, the default, means any that is not empty
 
-	// Quotas limits the instances that exist at the same time. Keys: "total", a zone, an instance type, or "zone/instanceType".
+	// Quotas limits the instances that exist at the same time. Keys: "total", a zone, an instance type, or
+	// "zone/instanceType".
 	Quotas map[string]int `json:"quotas,omitempty"`
 
 	RateLimits map[Operation]RateLimit `json:"rateLimits,omitempty"` // none by default
-	Hangs      map[Operation]HangPoint `json:"hangs,omitempty"`      // operations whose calls hang while they are in this map
+	// operations whose calls hang while they are in this map
+	Hangs map[Operation]HangPoint `json:"hangs,omitempty"`
 }
 
 // DefaultNodeCleanup is that of the fake cloud in the peer measurements.
@@ -125,8 +133,8 @@ type RateLimit struct {
 	Code      string  `json:"code,omitempty"` // of the refusal; empty means Unavailable
 }
 
-// Fault makes calls of one operation fail. Faults are checked in the order in which they were added; the first that matches is
-// used.
+// Fault makes calls of one operation fail. Faults are checked in the order in which they were added; the first that
+// matches is used.
 type Fault struct {
 	Operation  Operation        `json:"operation"`
 	Code       string           `json:"code"` // name of a provider.Code
@@ -137,14 +145,16 @@ type Fault struct {
 	Machine string `json:"machine,omitempty"` // only calls for this machine (name)
 	Class   string `json:"class,omitempty"`   // only calls for this class (namespace/name)
 
-	Count       int              `json:"count,omitempty"`       // calls that fail before the fault is used up; zero means no limit
+	// calls that fail before the fault is used up; zero means no limit
+	Count       int              `json:"count,omitempty"`
 	For         virtual.Duration `json:"for,omitempty"`         // how long the fault lasts; zero means no limit
 	Every       int              `json:"every,omitempty"`       // only every Nth matching call; zero means each
 	Probability float64          `json:"probability,omitempty"` // of a matching call to fail; zero means 1
 	Seed        uint64           `json:"seed,omitempty"`        // of the random numbers for Probability
 }
 
-// Vanish names an instance by one of its IDs. By default the Node stays, and becomes NotReady because its kubelet is gone.
+// Vanish names an instance by one of its IDs. By default the Node stays, and becomes NotReady because its kubelet is
+// gone.
 type Vanish struct {
 	ID         string `json:"id,omitempty"`
 	Machine    string `json:"machine,omitempty"`
@@ -173,8 +183,9 @@ type Stats struct {
 	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
 
 	// The following counters are lost at a restart of the cloud.
-	Creating     int               `json:"creating"`     // create requests accepted and not yet answered
-	TokenReplays int               `json:"tokenReplays"` // create requests for which a client token returned the earlier instance
+	Creating int `json:"creating"` // create requests accepted and not yet answered
+	// create requests for which a client token returned the earlier instance
+	TokenReplays int               `json:"tokenReplays"`
 	Expired      int               `json:"expired"`      // create requests refused for coming after their NotAfter
 	Nodes        int               `json:"nodes"`        // Nodes created
 	NodesCleaned int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone

@@ -67,8 +67,9 @@ func (c *Client) Vanish(ctx context.Context, v Vanish) error {
 	return c.do(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
-// Rejoin registers the Node of each live instance again if it is absent, and ends the Nodes of instances that are gone: for an API
-// server that was restored to an older state. Kubelets that are restarted and a cloud-controller-manager do the same.
+// Rejoin registers the Node of each live instance again if it is absent, and ends the Nodes of instances that are gone:
+// for an API server that was restored to an older state. Kubelets that are restarted and a cloud-controller-manager do
+// the same.
 func (c *Client) Rejoin(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, PathRejoin, nil, nil)
 }

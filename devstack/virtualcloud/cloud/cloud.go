@@ -1,10 +1,10 @@
-// Package cloud is the simulated cloud of the devstack: it keeps instances on disk, creates their Nodes, and fails on demand.
-// The virtualcloud command serves it, and tests serve it in process; package provider/virtual is its client and has the types
-// of its API, package admin has those of its admin API. Of machines it knows only the tags that it gets.
+// Package cloud is the simulated cloud of the devstack: it keeps instances on disk, creates their Nodes, and fails on
+// demand. The virtualcloud command serves it, and tests serve it in process; package provider/virtual is its client and
+// has the types of its API, package admin has those of its admin API. Of machines it knows only the tags that it gets.
 //
-// An instance is accepted (pending), runs, may wait to be initialized, gets its Node after the boot latency, is terminating
-// once a delete call was accepted, and is gone after the delete latency. Each of these is a time in its record, and every
-// change is on disk before it is answered: killing the process neither loses nor duplicates anything.
+// An instance is accepted (pending), runs, may wait to be initialized, gets its Node after the boot latency, is
+// terminating once a delete call was accepted, and is gone after the delete latency. Each of these is a time in its
+// record, and every change is on disk before it is answered: killing the process neither loses nor duplicates anything.
 package cloud
 
 import (
@@ -75,7 +75,8 @@ func Open(options Options) (*Cloud, error) {
 	return c, nil
 }
 
-// Stop ends every wait: waiting calls are refused as Unavailable, and create requests that have no record yet have no effect.
+// Stop ends every wait: waiting calls are refused as Unavailable, and create requests that have no record yet have no
+// effect.
 func (c *Cloud) Stop() { c.stop() }
 
 // Close stops everything and closes the data folder.

@@ -24,8 +24,8 @@ type creation struct {
 	grace   time.Duration // how much later than the request's NotAfter accept may be
 }
 
-// create creates an instance. An accepted request takes effect even if the client closes the connection, as in a real cloud;
-// the error then only says that the client is gone.
+// create creates an instance. An accepted request takes effect even if the client closes the connection, as in a real
+// cloud; the error then only says that the client is gone.
 func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err
@@ -65,8 +65,8 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	}
 }
 
-// spread returns by how much the create latency of an instance differs from that of its class: from -createSpread to +createSpread, always
-// the same for the same name.
+// spread returns by how much the create latency of an instance differs from that of its class: from -createSpread to
+// +createSpread, always the same for the same name.
 func spread(request virtual.CreateRequest) time.Duration {
 	if request.Spec.CreateSpread == nil {
 		return 0
@@ -161,7 +161,12 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 		}
 	}
 	if spec.Quota != nil && ofClass >= *spec.Quota {
-		return provider.Errorf(provider.ResourceExhausted, "quota of %d instances for class %s is used up", *spec.Quota, request.Tags.Class)
+		return provider.Errorf(
+			provider.ResourceExhausted,
+			"quota of %d instances for class %s is used up",
+			*spec.Quota,
+			request.Tags.Class,
+		)
 	}
 	return nil
 }

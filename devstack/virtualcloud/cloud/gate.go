@@ -105,8 +105,8 @@ func (g *gate) take(op admin.Operation, limit admin.RateLimit, now time.Time) er
 	}
 }
 
-// admit counts a call, waits while calls of that operation hang, and returns an error if the call is refused. The fault that it
-// returns applies after the call has taken effect.
+// admit counts a call, waits while calls of that operation hang, and returns an error if the call is refused. The fault
+// that it returns applies after the call has taken effect.
 func (c *Cloud) admit(ctx context.Context, op admin.Operation, about subject) (*fault, error) {
 	c.mu.Lock()
 	now := time.Now()
@@ -128,7 +128,8 @@ func (c *Cloud) admit(ctx context.Context, op admin.Operation, about subject) (*
 	return struck, c.hang(ctx, op, admin.BeforeEffect)
 }
 
-// hang waits while calls of that operation hang at that point. The error says that the client is gone or that the cloud stops.
+// hang waits while calls of that operation hang at that point. The error says that the client is gone or that the cloud
+// stops.
 func (c *Cloud) hang(ctx context.Context, op admin.Operation, point admin.HangPoint) error {
 	for {
 		c.mu.Lock()

@@ -41,7 +41,8 @@ func NewKubeNodes(kubeconfig string) (Nodes, error) {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS, config.Burst, config.UserAgent = kubeQPS, kubeBurst, "virtualcloud"
-	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make kubernetes client: %w", err)
@@ -64,7 +65,11 @@ func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec
 }
 
 // uninitialized is the taint with which a kubelet registers that expects a cloud-controller-manager.
-var uninitialized = corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+var uninitialized = corev1.Taint{
+	Key:    "node.cloudprovider.kubernetes.io/uninitialized",
+	Value:  "true",
+	Effect: corev1.TaintEffectNoSchedule,
+}
 
 // Initialize implements Nodes.
 func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) error {
@@ -113,8 +118,8 @@ func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error
 	return nil
 }
 
-// own returns the Node of an instance; nil if it is gone or belongs to another instance. A Node that is not initialized belongs to the
-// instance of its name.
+// own returns the Node of an instance; nil if it is gone or belongs to another instance. A Node that is not initialized
+// belongs to the instance of its name.
 func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {

@@ -26,8 +26,13 @@ func TestNodeIsWhatKubeletAndCloudWouldMake(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "virtual:///eu/i-300", node.Spec.ProviderID)
 	assert.Equal(t, map[string]string{
-		"type": "kwok", "kubernetes.io/hostname": "m", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
-		"topology.kubernetes.io/region": "eu", "topology.kubernetes.io/zone": "eu-1", "node.kubernetes.io/instance-type": "small",
+		"type":                             "kwok",
+		"kubernetes.io/hostname":           "m",
+		"kubernetes.io/os":                 "linux",
+		"kubernetes.io/arch":               "amd64",
+		"topology.kubernetes.io/region":    "eu",
+		"topology.kubernetes.io/zone":      "eu-1",
+		"node.kubernetes.io/instance-type": "small",
 	}, node.Labels)
 	assert.Equal(t, "fake", node.Annotations["kwok.x-k8s.io/node"])
 	assert.Equal(t, "8", node.Status.Capacity.Cpu().String())
@@ -78,7 +83,11 @@ func TestABareNodeIsInitializedLater(t *testing.T) {
 		return node
 	}
 	assert.Empty(t, read().Spec.ProviderID)
-	assert.Equal(t, []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: "NoSchedule"}}, read().Spec.Taints)
+	assert.Equal(
+		t,
+		[]corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: "NoSchedule"}},
+		read().Spec.Taints,
+	)
 	for range 2 {
 		require.NoError(t, nodes.Initialize(t.Context(), booted))
 		assert.Equal(t, "virtual:///eu/i-1", read().Spec.ProviderID)

@@ -12,8 +12,8 @@ import (
 
 // Nodes is the cluster in which instances register. Each method may be called again.
 type Nodes interface {
-	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet. Bare: without
-	// provider ID, and with the taint that asks a cloud-controller-manager for it.
+	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet. Bare:
+	// without provider ID, and with the taint that asks a cloud-controller-manager for it.
 	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error
 
 	// Initialize gives a bare Node its provider ID and removes the taint.
@@ -39,8 +39,8 @@ const (
 	nodeTimeout = 10 * time.Second
 )
 
-// nodeRegistry creates the Nodes of running instances and ends them with the instances. It processes one instance at a time
-// from its record, whatever the cause. The nil registry does nothing.
+// nodeRegistry creates the Nodes of running instances and ends them with the instances. It processes one instance at a
+// time from its record, whatever the cause. The nil registry does nothing.
 type nodeRegistry struct {
 	cloud *Cloud
 	nodes Nodes
@@ -191,7 +191,8 @@ func (c *Cloud) mark(number int, what kind, change func(*record)) error {
 	return c.commit(what, r, nil)
 }
 
-// Rejoin processes the Node of each instance from the start: it is registered again, or ended again if the instance is gone.
+// Rejoin processes the Node of each instance from the start: it is registered again, or ended again if the instance is
+// gone.
 func (c *Cloud) Rejoin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -194,7 +194,11 @@ func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
 		pass(30 * time.Second)
 		c = open(t, dir, nodes)
 		defer crash(t, c)
-		assert.Equal(t, map[string]string{"gone": virtual.StateTerminating, "pending": virtual.StatePending}, states(c.list("c1", "")))
+		assert.Equal(
+			t,
+			map[string]string{"gone": virtual.StateTerminating, "pending": virtual.StatePending},
+			states(c.list("c1", "")),
+		)
 		pass(time.Minute)
 		assert.Equal(t, map[string]string{"pending": virtual.StateRunning}, states(c.list("c1", "")))
 		assert.Equal(t, []string{"pending"}, nodes.names())

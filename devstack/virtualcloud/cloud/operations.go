@@ -27,7 +27,11 @@ func (c *Cloud) initialize(id string) (virtual.Instance, error) {
 	case err != nil:
 		return virtual.Instance{}, err
 	case !r.Spec.Initialize:
-		return virtual.Instance{}, provider.Errorf(provider.Unimplemented, "instances of class %s are not initialized", r.Tags.Class)
+		return virtual.Instance{}, provider.Errorf(
+			provider.Unimplemented,
+			"instances of class %s are not initialized",
+			r.Tags.Class,
+		)
 	case happened(r.Deleted, now):
 		return virtual.Instance{}, provider.Errorf(provider.FailedPrecondition, "instance %s is being terminated", id)
 	case r.Initialized.IsZero():
@@ -73,11 +77,15 @@ func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
 	})
 }
 
-// lookupUID shows the instances of a cluster with a machine's UID; if there is none and a machine is named, those of the class that have
-// its name and no UID.
+// lookupUID shows the instances of a cluster with a machine's UID; if there is none and a machine is named, those of
+// the class that have its name and no UID.
 func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswer {
 	return c.read(func(w *world, then time.Time) []virtual.Instance {
-		tagged := w.visible(w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})], then, func(*record) bool { return true })
+		tagged := w.visible(
+			w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
+			then,
+			func(*record) bool { return true },
+		)
 		if len(tagged) > 0 || machine == "" {
 			return tagged
 		}
@@ -104,8 +112,8 @@ func (c *Cloud) read(show func(w *world, then time.Time) []virtual.Instance) vir
 	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
-// page cuts an answer to one page. Pages are cut by the numbers of the instances, so that one that appears or goes in between hides no
-// other.
+// page cuts an answer to one page. Pages are cut by the numbers of the instances, so that one that appears or goes in
+// between hides no other.
 func (c *Cloud) page(answer virtual.ReadAnswer, from string) virtual.ReadAnswer {
 	c.mu.Lock()
 	size := c.behaviour.PageSize

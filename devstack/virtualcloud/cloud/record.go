@@ -10,8 +10,9 @@ import (
 	"millwright/provider/virtual"
 )
 
-// record is all that the cloud stores about one instance. It has times and no state: the state of the instance at any time,
-// also a past one, follows from them. So a restart has nothing to resume, and a stale read is a read of an earlier time.
+// record is all that the cloud stores about one instance. It has times and no state: the state of the instance at any
+// time, also a past one, follows from them. So a restart has nothing to resume, and a stale read is a read of an
+// earlier time.
 type record struct {
 	Number      int          `json:"number"` // N of i-N; grows with each instance
 	Name        string       `json:"name"`

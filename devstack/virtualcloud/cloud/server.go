@@ -56,13 +56,18 @@ func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	cluster, uid, id := query.Get("cluster"), query.Get("uid"), query.Get("id")
-	c.serve(w, r, admin.Status, c.about(func(r *record) bool { return r.is(id) || (uid != "" && r.Tags.MachineUID == uid) }),
+	c.serve(
+		w,
+		r,
+		admin.Status,
+		c.about(func(r *record) bool { return r.is(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
 				return c.page(c.lookupID(cluster, id), query.Get("page")), nil
 			}
 			return c.page(c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), query.Get("page")), nil
-		})
+		},
+	)
 }
 
 func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +102,13 @@ func (c *Cloud) about(fits func(*record) bool) subject {
 }
 
 // serve handles one call: credentials, limits, faults, hangs, effect, answer.
-func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, op admin.Operation, about subject, effect func(context.Context) (any, error)) {
+func (c *Cloud) serve(
+	w http.ResponseWriter,
+	r *http.Request,
+	op admin.Operation,
+	about subject,
+	effect func(context.Context) (any, error),
+) {
 	if err := c.authenticate(r); err != nil {
 		c.refuse(w, r, err)
 		return
@@ -169,7 +180,14 @@ func (c *Cloud) quote(r *http.Request) string {
 		return ""
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte("user:" + token))
-	return fmt.Sprintf("; request: %s %s?token=%s, Authorization: Basic %s, token %q", r.Method, r.URL.Path, url.QueryEscape(token), basic, token)
+	return fmt.Sprintf(
+		"; request: %s %s?token=%s, Authorization: Basic %s, token %q",
+		r.Method,
+		r.URL.Path,
+		url.QueryEscape(token),
+		basic,
+		token,
+	)
 }
 
 func respond(w http.ResponseWriter, status int, answer any) {

@@ -59,7 +59,10 @@ func ask(t testing.TB, method, url string, body any) (*http.Response, []byte) {
 func TestRefusalOnTheWire(t *testing.T) {
 	address, back, logged := serve(t)
 	require.NoError(t, back.AddFault(t.Context(), admin.Fault{
-		Operation: admin.Create, Code: "ResourceExhausted", Message: "no room", RetryAfter: virtual.Duration(1500 * time.Millisecond),
+		Operation:  admin.Create,
+		Code:       "ResourceExhausted",
+		Message:    "no room",
+		RetryAfter: virtual.Duration(1500 * time.Millisecond),
 	}))
 	answer, body := ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
 	assert.Equal(t, http.StatusTooManyRequests, answer.StatusCode)

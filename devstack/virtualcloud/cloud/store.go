@@ -26,9 +26,9 @@ const compactAbove = 32 << 20
 // forgetAfter is how long a compaction keeps an instance that is gone: longer than any useful staleness.
 const forgetAfter = 10 * time.Minute
 
-// store keeps the world on disk as a log of JSON lines. Each change is one write, so that a killed process leaves complete
-// lines and at most one torn one at the end, which counts as not written: its caller got no answer. There is no fsync: the log
-// must survive the end of the process, not that of the machine.
+// store keeps the world on disk as a log of JSON lines. Each change is one write, so that a killed process leaves
+// complete lines and at most one torn one at the end, which counts as not written: its caller got no answer. There is
+// no fsync: the log must survive the end of the process, not that of the machine.
 type store struct {
 	dir  string
 	file *os.File
@@ -37,8 +37,8 @@ type store struct {
 	lock *os.File
 }
 
-// openStore opens the data folder, rebuilds the world from its log and compacts the log. It refuses a folder that another
-// process has open.
+// openStore opens the data folder, rebuilds the world from its log and compacts the log. It refuses a folder that
+// another process has open.
 func openStore(dir string, now time.Time) (*store, *world, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make data folder: %w", err)
@@ -94,8 +94,8 @@ func (s *store) load() (*world, error) {
 	}
 }
 
-// compact writes the world as a new log, replaces the old one in one step, and opens the new one for appending. Instances that
-// have been gone for forgetAfter are dropped from the world and the log.
+// compact writes the world as a new log, replaces the old one in one step, and opens the new one for appending.
+// Instances that have been gone for forgetAfter are dropped from the world and the log.
 func (s *store) compact(w *world, now time.Time) error {
 	w.forget(func(r *record) bool {
 		return happened(r.Gone, now.Add(-forgetAfter)) && (r.NodeEnded || r.Registered.IsZero())

@@ -70,8 +70,8 @@ func TestCloudSurvivesItsDeath(t *testing.T) {
 	assert.Equal(t, "i-5", make1(t, last, request("d")).ID, "no number is used twice")
 }
 
-// A process that is killed during a write leaves any part of its last line. Whatever part it is, the cloud opens with the world
-// before that line, and works.
+// A process that is killed during a write leaves any part of its last line. Whatever part it is, the cloud opens with
+// the world before that line, and works.
 func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, nil)

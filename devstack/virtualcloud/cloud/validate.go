@@ -25,7 +25,12 @@ func validateCreate(request virtual.CreateRequest) error {
 	}
 	for name, quantity := range request.Spec.Capacity {
 		if _, err := resource.ParseQuantity(string(quantity)); err != nil {
-			return provider.Errorf(provider.InvalidArgument, "capacity.%s: %q is not a quantity such as 500m or 16Gi", name, quantity)
+			return provider.Errorf(
+				provider.InvalidArgument,
+				"capacity.%s: %q is not a quantity such as 500m or 16Gi",
+				name,
+				quantity,
+			)
 		}
 	}
 	return nil
@@ -48,7 +53,14 @@ func validateBehaviour(b admin.Behaviour) error {
 			return err
 		}
 		if point != admin.BeforeEffect && point != admin.AfterEffect {
-			return provider.Errorf(provider.InvalidArgument, "hangs.%s: %q is neither %q nor %q", op, point, admin.BeforeEffect, admin.AfterEffect)
+			return provider.Errorf(
+				provider.InvalidArgument,
+				"hangs.%s: %q is neither %q nor %q",
+				op,
+				point,
+				admin.BeforeEffect,
+				admin.AfterEffect,
+			)
 		}
 	}
 	return nil

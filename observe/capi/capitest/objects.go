@@ -44,7 +44,12 @@ func Facts(settings capi.Settings, preflight cache.Preflight) *capi.Cache {
 // Meta is the metadata of an object.
 func Meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: Shop, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900", Generation: 1, CreationTimestamp: Ago(60),
+		Namespace:         Shop,
+		Name:              name,
+		UID:               types.UID("uid-" + name),
+		ResourceVersion:   "900",
+		Generation:        1,
+		CreationTimestamp: Ago(60),
 	}
 }
 
@@ -89,7 +94,9 @@ func Set(name string, replicas int32, change ...OnSet) *clusterv1.MachineSet {
 // OfDeployment makes a set one of MachineDeployment d.
 func OfDeployment(s *clusterv1.MachineSet) {
 	s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
-	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment"))}
+	s.OwnerReferences = []metav1.OwnerReference{
+		*metav1.NewControllerRef(Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment")),
+	}
 }
 
 // Going makes an object one that is being deleted.
@@ -116,7 +123,11 @@ func Machine(name string, set *clusterv1.MachineSet, change ...OnMachine) *clust
 	m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences = labels, annotations, finalizers, owners
 	clones := func(ref *clusterv1.ContractVersionedObjectReference) {
 		if capi.IsTemplate(*ref) {
-			*ref = clusterv1.ContractVersionedObjectReference{APIGroup: ref.APIGroup, Kind: capi.CloneKind(*ref).Kind, Name: name}
+			*ref = clusterv1.ContractVersionedObjectReference{
+				APIGroup: ref.APIGroup,
+				Kind:     capi.CloneKind(*ref).Kind,
+				Name:     name,
+			}
 		}
 	}
 	clones(&m.Spec.Bootstrap.ConfigRef)
@@ -167,7 +178,12 @@ func AtTheHook(m *clusterv1.Machine) {
 	Hooked(m)
 	m.Spec.ProviderID = "example:///" + m.Name
 	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: Ago(1)}
-	SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, clusterv1.MachineDeletingWaitingForPreDrainHookReason, "")(m)
+	SaysWhy(
+		clusterv1.MachineDeletingCondition,
+		metav1.ConditionTrue,
+		clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+		"",
+	)(m)
 }
 
 // Unowned takes the owner references of an object away.
@@ -176,7 +192,11 @@ func Unowned[T metav1.Object](o T) { o.SetOwnerReferences(nil) }
 // Cluster returns the Cluster c, whose control plane is ControlPlane.
 func Cluster(change ...OnCluster) *clusterv1.Cluster {
 	c := &clusterv1.Cluster{ObjectMeta: Meta("c")}
-	c.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.cluster.x-k8s.io", Kind: "KubeadmControlPlane", Name: "cp"}
+	c.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: "controlplane.cluster.x-k8s.io",
+		Kind:     "KubeadmControlPlane",
+		Name:     "cp",
+	}
 	return with(c, change)
 }
 
@@ -190,22 +210,40 @@ func Deployment(change ...OnDeployment) *clusterv1.MachineDeployment {
 
 // Infrastructure returns the infrastructure template small.
 func Infrastructure(change ...OnForeign) *unstructured.Unstructured {
-	return foreign("infrastructure.cluster.x-k8s.io/v1beta2", "ExampleMachineTemplate", "small", map[string]any{"template": map[string]any{
-		"metadata": map[string]any{"labels": map[string]any{"disk": "ssd"}, "annotations": map[string]any{"price": "low"}},
-		"spec":     map[string]any{"cpus": int64(2)},
-	}}, change)
+	return foreign(
+		"infrastructure.cluster.x-k8s.io/v1beta2",
+		"ExampleMachineTemplate",
+		"small",
+		map[string]any{"template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"disk": "ssd"}, "annotations": map[string]any{"price": "low"}},
+			"spec":     map[string]any{"cpus": int64(2)},
+		}},
+		change,
+	)
 }
 
 // Bootstrap returns the bootstrap template join.
 func Bootstrap(change ...OnForeign) *unstructured.Unstructured {
-	return foreign("bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfigTemplate", "join", map[string]any{"template": map[string]any{
-		"spec": map[string]any{"format": "cloud-config"},
-	}}, change)
+	return foreign(
+		"bootstrap.cluster.x-k8s.io/v1beta2",
+		"KubeadmConfigTemplate",
+		"join",
+		map[string]any{"template": map[string]any{
+			"spec": map[string]any{"format": "cloud-config"},
+		}},
+		change,
+	)
 }
 
 // ControlPlane returns the control plane cp, of which all three replicas are available.
 func ControlPlane(change ...OnForeign) *unstructured.Unstructured {
-	o := foreign("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlane", "cp", map[string]any{"version": "v1.31.2", "replicas": int64(3)}, nil)
+	o := foreign(
+		"controlplane.cluster.x-k8s.io/v1beta2",
+		"KubeadmControlPlane",
+		"cp",
+		map[string]any{"version": "v1.31.2", "replicas": int64(3)},
+		nil,
+	)
 	o.Object["status"] = map[string]any{
 		"availableReplicas": int64(3), "versions": []any{map[string]any{"version": "v1.31.2", "replicas": int64(3)}},
 	}
@@ -278,7 +316,9 @@ func Pool(replicas int32, change ...OnDeployment) *clusterv1.MachineDeployment {
 	d.Finalizers = []string{capi.Finalizer}
 	d.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(Cluster())}
 	like := Set("pool", 0)
-	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template = &replicas, *like.Spec.Selector.DeepCopy(), *like.Spec.Template.DeepCopy()
+	d.Spec.Replicas = &replicas
+	d.Spec.Selector = *like.Spec.Selector.DeepCopy()
+	d.Spec.Template = *like.Spec.Template.DeepCopy()
 	return with(d, change)
 }
 
@@ -288,7 +328,13 @@ func Version(version string) OnDeployment {
 }
 
 // SetOf returns a set of a deployment that has its template, and that has acted on its size.
-func SetOf(d *clusterv1.MachineDeployment, name string, replicas int32, revision int64, change ...OnSet) *clusterv1.MachineSet {
+func SetOf(
+	d *clusterv1.MachineDeployment,
+	name string,
+	replicas int32,
+	revision int64,
+	change ...OnSet,
+) *clusterv1.MachineSet {
 	wanted := int(capi.Value(d.Spec.Replicas))
 	s, err := deployment.Family{API: Facts(Settings, cache.Preflight{}), Deployment: d}.NewSet(rollout.Creation{
 		Replicas: int(replicas), Revision: revision, Desired: wanted, Max: wanted + 1,
@@ -309,7 +355,8 @@ func SetOf(d *clusterv1.MachineDeployment, name string, replicas int32, revision
 // Former gives a set the template that its deployment had before.
 func Former(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
 
-// ReplacedBySecond gives a set the template that its deployment had before, and says that revision 2 replaces its machines.
+// ReplacedBySecond gives a set the template that its deployment had before, and says that revision 2 replaces its
+// machines.
 func ReplacedBySecond(s *clusterv1.MachineSet) {
 	Former(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"

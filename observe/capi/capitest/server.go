@@ -42,7 +42,11 @@ func (c *Core) Tracker() testing.ObjectTracker { return c.tracker }
 func Kinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, o := range []*unstructured.Unstructured{Bootstrap(), Infrastructure()} {
-		kinds = append(kinds, o.GroupVersionKind(), o.GroupVersionKind().GroupVersion().WithKind(capi.CloneKind(Reference(o)).Kind))
+		kinds = append(
+			kinds,
+			o.GroupVersionKind(),
+			o.GroupVersionKind().GroupVersion().WithKind(capi.CloneKind(Reference(o)).Kind),
+		)
 	}
 	return append(kinds, ControlPlane().GroupVersionKind())
 }
@@ -56,8 +60,8 @@ func Definition(kind schema.GroupVersionKind, labels map[string]string) *metav1.
 	}
 }
 
-// NewServer returns a server that holds these objects and the definitions of Kinds. A CustomResourceDefinition among the objects
-// replaces the one of Kinds.
+// NewServer returns a server that holds these objects and the definitions of Kinds. A CustomResourceDefinition among
+// the objects replaces the one of Kinds.
 func NewServer(objects ...runtime.Object) *Server {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, metav1.AddMetaToScheme} {
@@ -66,7 +70,9 @@ func NewServer(objects ...runtime.Object) *Server {
 		}
 	}
 	metav1.AddToGroupVersion(scheme, clusterv1.GroupVersion)
-	s := &Server{Core: &Core{&testing.Fake{}, testing.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())}}
+	s := &Server{
+		Core: &Core{&testing.Fake{}, testing.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())},
+	}
 	var foreign, definitions []runtime.Object
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -90,7 +96,10 @@ func NewServer(objects ...runtime.Object) *Server {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		lists[resource] = kind.Kind + "List"
 		definition := Definition(kind, map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version})
-		if !slices.ContainsFunc(definitions, func(o runtime.Object) bool { return o.(*metav1.PartialObjectMetadata).Name == definition.Name }) {
+		if !slices.ContainsFunc(
+			definitions,
+			func(o runtime.Object) bool { return o.(*metav1.PartialObjectMetadata).Name == definition.Name },
+		) {
 			definitions = append(definitions, definition)
 		}
 	}
@@ -107,12 +116,26 @@ func NewServer(objects ...runtime.Object) *Server {
 	s.Objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
 	s.Definitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
 	s.Client = &capi.Client{
-		Sets:        typed(s.Core, "MachineSet", func(l *clusterv1.MachineSetList) *[]clusterv1.MachineSet { return &l.Items }),
-		Machines:    typed(s.Core, "Machine", func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items }),
-		Deployments: typed(s.Core, "MachineDeployment", func(l *clusterv1.MachineDeploymentList) *[]clusterv1.MachineDeployment { return &l.Items }),
-		Clusters:    typed(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
-		Rules:       typed(s.Core, "MachineDrainRule", func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items }),
-		Objects:     s.Objects, Definitions: s.Definitions, Mapper: mapper,
+		Sets: typed(
+			s.Core,
+			"MachineSet",
+			func(l *clusterv1.MachineSetList) *[]clusterv1.MachineSet { return &l.Items },
+		),
+		Machines: typed(s.Core, "Machine", func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items }),
+		Deployments: typed(
+			s.Core,
+			"MachineDeployment",
+			func(l *clusterv1.MachineDeploymentList) *[]clusterv1.MachineDeployment { return &l.Items },
+		),
+		Clusters: typed(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
+		Rules: typed(
+			s.Core,
+			"MachineDrainRule",
+			func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items },
+		),
+		Objects:     s.Objects,
+		Definitions: s.Definitions,
+		Mapper:      mapper,
 	}
 	return s
 }

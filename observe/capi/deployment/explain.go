@@ -15,8 +15,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// Explained returns the facts from which it is explained what blocks a deployment and its sets. The plan has the conditions that its status
-// should have.
+// Explained returns the facts from which it is explained what blocks a deployment and its sets. The plan has the
+// conditions that its status should have.
 func Explained(f Family, plan rollout.Plan, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
@@ -29,16 +29,23 @@ func Explained(f Family, plan rollout.Plan, now time.Time) explain.Deployment {
 	}
 	for _, c := range plan.Status.Conditions {
 		since := c.Updated
-		if was := capi.ConditionOf(d.Status.Conditions, c.Type); since.IsZero() && was.Status == metav1.ConditionStatus(c.Status) {
+		if was := capi.ConditionOf(d.Status.Conditions, c.Type); since.IsZero() &&
+			was.Status == metav1.ConditionStatus(c.Status) {
 			since = was.LastTransitionTime.Time
 		}
-		e.Conditions = append(e.Conditions, explain.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: cmp.Or(since, now)})
+		e.Conditions = append(
+			e.Conditions,
+			explain.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: cmp.Or(since, now)},
+		)
 	}
 	sets := slices.SortedFunc(slices.Values(f.Sets), func(a, b *clusterv1.MachineSet) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // the newest first
 	})
 	for _, set := range sets {
-		e.Sets = append(e.Sets, capi.Explained(set, capi.Around{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now))
+		e.Sets = append(
+			e.Sets,
+			capi.Explained(set, capi.Around{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now),
+		)
 	}
 	return e
 }
@@ -47,7 +54,12 @@ func Explained(f Family, plan rollout.Plan, now time.Time) explain.Deployment {
 func (f Family) resume() string {
 	d := f.Deployment
 	if _, paused := d.Annotations[clusterv1.PausedAnnotation]; paused {
-		return fmt.Sprintf("kubectl annotate machinedeployments.cluster.x-k8s.io -n %s %s %s-", d.Namespace, d.Name, clusterv1.PausedAnnotation)
+		return fmt.Sprintf(
+			"kubectl annotate machinedeployments.cluster.x-k8s.io -n %s %s %s-",
+			d.Namespace,
+			d.Name,
+			clusterv1.PausedAnnotation,
+		)
 	}
 	if f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused) {
 		return fmt.Sprintf("kubectl edit clusters.cluster.x-k8s.io -n %s %s", d.Namespace, f.Cluster.Name)
@@ -57,7 +69,10 @@ func (f Family) resume() string {
 
 // MembersOf returns the machines of one of the sets, in no order.
 func (f Family) MembersOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
-	return slices.DeleteFunc(slices.Clone(f.Members), func(m *clusterv1.Machine) bool { return !metav1.IsControlledBy(m, set) })
+	return slices.DeleteFunc(
+		slices.Clone(f.Members),
+		func(m *clusterv1.Machine) bool { return !metav1.IsControlledBy(m, set) },
+	)
 }
 
 // said returns the conditions that the status of a set has.

@@ -74,7 +74,12 @@ func TestExplained(t *testing.T) {
 // Requests are those of a deployment of Millwright, in the fields that Cluster API has.
 func TestRequests(t *testing.T) {
 	d := capitest.Pool(3, capitest.Version("v1.32.0"), after(30), noted(v1alpha1.AnnotationLastRequest, "before"))
-	f := family(d, capitest.SetOf(d, "s", 1, 3), capitest.SetOf(d, "r", 2, 2, capitest.Former), capitest.SetOf(d, "q", 0, 1, capitest.Former))
+	f := family(
+		d,
+		capitest.SetOf(d, "s", 1, 3),
+		capitest.SetOf(d, "r", 2, 2, capitest.Former),
+		capitest.SetOf(d, "q", 0, 1, capitest.Former),
+	)
 	f.Lacks = map[types.UID]string{"uid-q": "X shop/x"}
 	for _, s := range f.Sets {
 		s.CreationTimestamp = capitest.Ago(20)
@@ -82,8 +87,16 @@ func TestRequests(t *testing.T) {
 	o := deployment.Observed(f, capitest.Noon)
 	facts := deployment.Request(f, o, rollout.Decide(o))
 	assert.Equal(t, request.DeploymentFacts{
-		Name: "shop/d", UID: "uid-d", Now: capitest.Noon, Last: "before", Rolling: true, Revision: 3, Revisions: []int64{2}, Lacking: map[int64]string{1: "X shop/x"},
-		RestartedAt: "2026-01-01T11:30:00Z", ClusterAPI: true,
+		Name:        "shop/d",
+		UID:         "uid-d",
+		Now:         capitest.Noon,
+		Last:        "before",
+		Rolling:     true,
+		Revision:    3,
+		Revisions:   []int64{2},
+		Lacking:     map[int64]string{1: "X shop/x"},
+		RestartedAt: "2026-01-01T11:30:00Z",
+		ClusterAPI:  true,
 	}, facts)
 
 	patch := func(o request.Order) map[string]any {
@@ -95,21 +108,37 @@ func TestRequests(t *testing.T) {
 		return patch
 	}
 	annotations := func(all map[string]any) map[string]any { return map[string]any{"annotations": all} }
-	assert.Equal(t, map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRollbackTo: "2"})}, patch(request.Order{Command: request.Undo}))
+	assert.Equal(
+		t,
+		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRollbackTo: "2"})},
+		patch(request.Order{Command: request.Undo}),
+	)
 	assert.Equal(t, map[string]any{
 		"metadata": annotations(map[string]any{v1alpha1.AnnotationChangeCause: "started by ann"}),
 		"spec":     map[string]any{"rollout": map[string]any{"after": "2026-01-01T12:00:00Z"}},
 	}, patch(request.Order{Command: request.Start}))
 	assert.Equal(t, map[string]any{
-		"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutPausedBy: "ann"}), "spec": map[string]any{"paused": true},
+		"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutPausedBy: "ann"}),
+		"spec":     map[string]any{"paused": true},
 	}, patch(request.Order{Command: request.Pause}))
-	assert.Equal(t, map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutHold: "3 ann: bad"})}, patch(request.Order{Command: request.Cancel, Reason: "bad"}))
+	assert.Equal(
+		t,
+		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutHold: "3 ann: bad"})},
+		patch(request.Order{Command: request.Cancel, Reason: "bad"}),
+	)
 
 	facts.RestartedAt = "2026-02-01T00:00:00Z" // planned
-	assert.Equal(t, "wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; the time 2026-02-01T00:00:00Z, which was to come, is lost",
-		request.Decide(request.Order{Command: request.Start}, facts).Says)
+	assert.Equal(
+		t,
+		"wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; the time 2026-02-01T00:00:00Z, which was to come, is lost",
+		request.Decide(request.Order{Command: request.Start}, facts).Says,
+	)
 
 	refused := request.Decide(request.Order{Command: request.Undo, Revision: new(int64(1))}, facts)
-	assert.Equal(t, "revision 1 of deployment shop/d cannot return: X shop/x does not exist any more; it can go back to 2", refused.Refused)
+	assert.Equal(
+		t,
+		"revision 1 of deployment shop/d cannot return: X shop/x does not exist any more; it can go back to 2",
+		refused.Refused,
+	)
 	assert.Nil(t, deployment.RequestPatch(request.Undo, refused))
 }

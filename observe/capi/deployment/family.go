@@ -1,5 +1,5 @@
-// Package deployment turns a MachineDeployment of Cluster API with its sets and machines into facts for decide, and holds what both the
-// facts and the writes need: what a set follows, and what its status says.
+// Package deployment turns a MachineDeployment of Cluster API with its sets and machines into facts for decide, and
+// holds what both the facts and the writes need: what a set follows, and what its status says.
 package deployment
 
 import (
@@ -25,20 +25,24 @@ type Family struct {
 	Orphans    []*clusterv1.MachineSet // sets of its namespace without a controller, in no order
 	Members    []*clusterv1.Machine    // that these sets control, in no order
 	Cluster    *clusterv1.Cluster      // nil: it does not exist
-	Templates  []capi.Foreign          // that the deployment's template names: the bootstrap template, if there is one, first
-	Lacks      map[types.UID]string    // the first object that the template of a set names and that does not exist, by the UID of the set
-	Policy     *v1alpha1.RolloutPolicy // that applies to the deployment; nil: none
-	Live       bool                    // it was read from the API server: the machines are at least as new as the status of their sets
-	Absences   cache.Absences          // when no worker was at work
+	// that the deployment's template names: the bootstrap template, if there is one, first
+	Templates []capi.Foreign
+	// the first object that the template of a set names and that does not exist, by the UID of the set
+	Lacks  map[types.UID]string
+	Policy *v1alpha1.RolloutPolicy // that applies to the deployment; nil: none
+	// it was read from the API server: the machines are at least as new as the status of their sets
+	Live     bool
+	Absences cache.Absences // when no worker was at work
 }
 
-// Read returns a deployment with its sets and machines from the caches. A template whose cache is not filled yet is not Read. An error means
-// that a kind is not known, because the API server does not answer.
+// Read returns a deployment with its sets and machines from the caches. A template whose cache is not filled yet is not
+// Read. An error means that a kind is not known, because the API server does not answer.
 func Read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
 	return read(ctx, c, d, c.Templates)
 }
 
-// ReadToAct is Read for a decision that is carried out. A template that the caches do not know yet is read from the API server.
+// ReadToAct is Read for a decision that is carried out. A template that the caches do not know yet is read from the API
+// server.
 func ReadToAct(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
 	return read(ctx, c, d, c.TemplatesToAct)
 }
@@ -47,7 +51,14 @@ func ReadToAct(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploymen
 type templatesOf func(context.Context, string, *clusterv1.MachineSpec) ([]capi.Foreign, error)
 
 func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, templates templatesOf) (Family, error) {
-	f := Family{API: c, Deployment: d, Sets: c.SetsOf(d), Orphans: c.FreeSets(d.Namespace), Policy: c.Cluster.PolicyOf(d), Absences: c.Cluster.Absences()}
+	f := Family{
+		API:        c,
+		Deployment: d,
+		Sets:       c.SetsOf(d),
+		Orphans:    c.FreeSets(d.Namespace),
+		Policy:     c.Cluster.PolicyOf(d),
+		Absences:   c.Cluster.Absences(),
+	}
 	for _, set := range f.Sets {
 		f.Members = append(f.Members, c.MachinesOf(set)...)
 	}
@@ -55,7 +66,8 @@ func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, te
 	return f, f.readTemplates(ctx, templates)
 }
 
-// readTemplates reads the templates of the deployment and those of the former sets. A set of the present template needs no look of its own.
+// readTemplates reads the templates of the deployment and those of the former sets. A set of the present template needs
+// no look of its own.
 func (f *Family) readTemplates(ctx context.Context, templates templatesOf) (err error) {
 	namespace := f.Deployment.Namespace
 	if f.Templates, err = templates(ctx, namespace, &f.Deployment.Spec.Template.Spec); err != nil {
@@ -77,7 +89,8 @@ func (f *Family) readTemplates(ctx context.Context, templates templatesOf) (err 
 	return nil
 }
 
-// Lacking names the first of these templates that does not exist, or whose clones are of a kind that is not installed; empty: none.
+// Lacking names the first of these templates that does not exist, or whose clones are of a kind that is not installed;
+// empty: none.
 func Lacking(namespace string, templates []capi.Foreign) string {
 	for _, t := range templates {
 		switch {
@@ -115,8 +128,8 @@ func ReadAlone(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploymen
 	return f, f.readTemplates(ctx, c.TemplatesLive)
 }
 
-// ReadSets returns a deployment with its sets from the API server, and nothing else: enough to know which set is the current one, and what a
-// set follows.
+// ReadSets returns a deployment with its sets from the API server, and nothing else: enough to know which set is the
+// current one, and what a set follows.
 func ReadSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
 	f := Family{API: c, Deployment: d, Live: true}
 	sets, err := c.Client().Sets(d.Namespace).List(ctx, metav1.ListOptions{})
@@ -160,7 +173,8 @@ func (f Family) Versions() cache.MinVersions {
 	return v
 }
 
-// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector matches none.
+// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector
+// matches none.
 func Selects(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&d.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))

@@ -20,7 +20,8 @@ type answer struct {
 	At       metav1.Time `json:"at"`               // when it was asked
 }
 
-// AnswerOf returns what an extension said about the machines of a set; the zero Answer if it was not asked, or the annotation cannot be read.
+// AnswerOf returns what an extension said about the machines of a set; the zero Answer if it was not asked, or the
+// annotation cannot be read.
 func AnswerOf(set *clusterv1.MachineSet) rollout.Answer {
 	var a answer
 	if json.Unmarshal([]byte(set.Annotations[v1alpha1.AnnotationInPlaceAnswer]), &a) != nil {
@@ -31,7 +32,16 @@ func AnswerOf(set *clusterv1.MachineSet) rollout.Answer {
 
 // AnswerText returns an answer as the annotation holds it. Its time is in whole seconds.
 func AnswerText(a rollout.Answer) string {
-	text, _ := json.Marshal(answer{Set: a.Set, Possible: a.Possible, Failed: a.Failed, Why: a.Why, At: metav1.NewTime(a.At.Truncate(time.Second))}) // never fails
+	// never fails
+	text, _ := json.Marshal(
+		answer{
+			Set:      a.Set,
+			Possible: a.Possible,
+			Failed:   a.Failed,
+			Why:      a.Why,
+			At:       metav1.NewTime(a.At.Truncate(time.Second)),
+		},
+	)
 	return string(text)
 }
 
@@ -44,7 +54,11 @@ const (
 
 // TransferOf returns what the annotations of a set say about machines that move between sets.
 func TransferOf(set *clusterv1.MachineSet) rollout.Transfer {
-	return rollout.Transfer{To: set.Annotations[moveTo], From: set.Annotations[receiveFrom], Acknowledged: set.Annotations[acknowledged]}
+	return rollout.Transfer{
+		To:           set.Annotations[moveTo],
+		From:         set.Annotations[receiveFrom],
+		Acknowledged: set.Annotations[acknowledged],
+	}
 }
 
 // TransferPatch returns the annotations that say so, for a merge patch: nil removes one.

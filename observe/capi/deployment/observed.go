@@ -23,7 +23,8 @@ import (
 	"millwright/observe/deployment"
 )
 
-// Defaults of the annotations. Sources: revisionHistoryLimit of a Deployment; progressDeadlineSeconds of Cluster API's v1beta1.
+// Defaults of the annotations. Sources: revisionHistoryLimit of a Deployment; progressDeadlineSeconds of Cluster API's
+// v1beta1.
 const (
 	defaultHistoryLimit = 10
 	defaultDeadline     = 10 * time.Minute
@@ -60,7 +61,9 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Rollout.Strategy)
 	o.Extension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
 	o.HistoryLimit = new(setting(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
-	if deadline := time.Duration(setting(d, v1alpha1.AnnotationProgressDeadline, int(defaultDeadline/time.Second))) * time.Second; deadline > 0 {
+	if deadline := time.Duration(
+		setting(d, v1alpha1.AnnotationProgressDeadline, int(defaultDeadline/time.Second)),
+	) * time.Second; deadline > 0 {
 		o.Deadline = &deadline
 	}
 	deployment.ApplyPolicy(&o, f.Policy.PolicySpec())
@@ -83,7 +86,12 @@ func (f Family) observeSets(o *rollout.Observed, now time.Time) {
 		}
 	}
 	o.Machines = &scale.Observed{
-		Now: now, Replicas: o.Replicas, Deleting: o.Deleting, Orphaning: o.Orphaning, Unsized: d.Spec.Replicas == nil, Missing: capi.Missing(f.Templates),
+		Now:           now,
+		Replicas:      o.Replicas,
+		Deleting:      o.Deleting,
+		Orphaning:     o.Orphaning,
+		Unsized:       d.Spec.Replicas == nil,
+		Missing:       capi.Missing(f.Templates),
 		ClusterPaused: f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused),
 	}
 	if _, paused := d.Annotations[clusterv1.PausedAnnotation]; paused {
@@ -97,17 +105,23 @@ func (f Family) observeSets(o *rollout.Observed, now time.Time) {
 	}
 	for _, set := range f.Orphans {
 		o.Orphans = append(o.Orphans, rollout.Orphan{
-			Name: set.Name, UID: string(set.UID), Version: set.ResourceVersion, Matches: Selects(d, set), Deleting: set.DeletionTimestamp != nil,
+			Name:     set.Name,
+			UID:      string(set.UID),
+			Version:  set.ResourceVersion,
+			Matches:  Selects(d, set),
+			Deleting: set.DeletionTimestamp != nil,
 		})
 	}
 }
 
-// Current returns the set of the present template; nil if there is none. Of several it is the one with the most replicas, then the oldest,
-// then the first by name. Once spec.rollout.after is over, a set must be at least as young. Source: Cluster API.
+// Current returns the set of the present template; nil if there is none. Of several it is the one with the most
+// replicas, then the oldest, then the first by name. Once spec.rollout.after is over, a set must be at least as young.
+// Source: Cluster API.
 func (f Family) Current(now time.Time) *clusterv1.MachineSet {
 	after := DueAfter(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
-		early := set.CreationTimestamp.Time.Before(after) && set.Annotations[v1alpha1.AnnotationCreatedFor] != after.UTC().Format(time.RFC3339)
+		early := set.CreationTimestamp.Time.Before(after) &&
+			set.Annotations[v1alpha1.AnnotationCreatedFor] != after.UTC().Format(time.RFC3339)
 		return set.DeletionTimestamp != nil || early || !SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
 	})
 	if len(sets) == 0 {
@@ -115,7 +129,12 @@ func (f Family) Current(now time.Time) *clusterv1.MachineSet {
 	}
 	return slices.MinFunc(sets, func(a, b *clusterv1.MachineSet) int {
 		return cmp.Or(
-			cmp.Compare(capi.Value(b.Spec.Replicas), capi.Value(a.Spec.Replicas)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(
+				capi.Value(b.Spec.Replicas),
+				capi.Value(a.Spec.Replicas),
+			),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name),
 		)
 	})
 }
@@ -137,23 +156,34 @@ func wake(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 }
 
 // set returns the facts about one of the sets and its machines.
-func (f Family) set(set *clusterv1.MachineSet, members []*clusterv1.Machine, current *clusterv1.MachineSet, now time.Time) (rollout.Set, []scale.Member) {
+func (f Family) set(
+	set *clusterv1.MachineSet,
+	members []*clusterv1.Machine,
+	current *clusterv1.MachineSet,
+	now time.Time,
+) (rollout.Set, []scale.Member) {
 	same := SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
 	s := rollout.Set{
-		Name: set.Name, UID: string(set.UID), Version: set.ResourceVersion, Created: set.CreationTimestamp.Time,
-		Current:  set == current,
-		Twin:     same && set != current,
-		Lacks:    f.Lacks[set.UID],
-		Deleting: set.DeletionTimestamp != nil, Orphaning: cache.IsOrphaning(set), Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
-		Replicas: int(capi.Value(set.Spec.Replicas)),
-		Seen:     seen(set),
-		Revision: Revision(set),
-		History:  set.Annotations[AnnotationRevisionHistory],
-		Desired:  deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
-		Max:      deployment.NumberIn(set.Annotations[clusterv1.MaxReplicasAnnotation]),
+		Name:      set.Name,
+		UID:       string(set.UID),
+		Version:   set.ResourceVersion,
+		Created:   set.CreationTimestamp.Time,
+		Current:   set == current,
+		Twin:      same && set != current,
+		Lacks:     f.Lacks[set.UID],
+		Deleting:  set.DeletionTimestamp != nil,
+		Orphaning: cache.IsOrphaning(set),
+		Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
+		Replicas:  int(capi.Value(set.Spec.Replicas)),
+		Seen:      seen(set),
+		Revision:  Revision(set),
+		History:   set.Annotations[AnnotationRevisionHistory],
+		Desired:   deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
+		Max:       deployment.NumberIn(set.Annotations[clusterv1.MaxReplicasAnnotation]),
 
 		NoScaleUp: set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
-		Drift:     f.Follow(set.DeepCopy(), set == current) || set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
+		Drift: f.Follow(set.DeepCopy(), set == current) ||
+			set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
 	}
 	s.Answer, s.Transfer = AnswerOf(set), TransferOf(set)
 	if !f.Live {
@@ -173,7 +203,10 @@ func (f Family) set(set *clusterv1.MachineSet, members []*clusterv1.Machine, cur
 		machines = append(machines, seen)
 		s.Machines = append(s.Machines, member(seen, set, minReady, now))
 	}
-	if active := slices.DeleteFunc(slices.Clone(s.Machines), func(m rollout.Member) bool { return m.Deleting }); len(active) > s.Replicas {
+	if active := slices.DeleteFunc(
+		slices.Clone(s.Machines),
+		func(m rollout.Member) bool { return m.Deleting },
+	); len(active) > s.Replicas {
 		for i := range s.Machines { // the set may have chosen the surplus when other machines were unhealthy
 			s.Machines[i].Unhealthy = false
 		}
@@ -181,8 +214,9 @@ func (f Family) set(set *clusterv1.MachineSet, members []*clusterv1.Machine, cur
 	return s, machines
 }
 
-// seen returns the size that a set has acted on. Its status says only which generation it has seen, so the size before that of the present
-// generation is in an annotation. A set without the annotation, which another controller made, is taken to have acted on its size.
+// seen returns the size that a set has acted on. Its status says only which generation it has seen, so the size before
+// that of the present generation is in an annotation. A set without the annotation, which another controller made, is
+// taken to have acted on its size.
 func seen(set *clusterv1.MachineSet) int {
 	replicas := int(capi.Value(set.Spec.Replicas))
 	former := deployment.NumberIn(set.Annotations[v1alpha1.AnnotationFormerReplicas])
@@ -192,12 +226,13 @@ func seen(set *clusterv1.MachineSet) int {
 	return former
 }
 
-// FormerReplicas returns the value of AnnotationFormerReplicas for a set whose size is to be changed now: as long as the set has not acted
-// on a size, the one before stays recorded.
+// FormerReplicas returns the value of AnnotationFormerReplicas for a set whose size is to be changed now: as long as
+// the set has not acted on a size, the one before stays recorded.
 func FormerReplicas(set *clusterv1.MachineSet) string { return strconv.Itoa(seen(set)) }
 
-// member returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a deployment and its sets
-// agree. A machine counts as failed if its health check failed: a Machine of Cluster API has no phase for that.
+// member returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a
+// deployment and its sets agree. A machine counts as failed if its health check failed: a Machine of Cluster API has no
+// phase for that.
 func member(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration, now time.Time) rollout.Member {
 	return rollout.Member{
 		Name: seen.Name, UID: seen.UID, Version: seen.Version, Created: seen.Created,
@@ -239,7 +274,10 @@ func (f Family) noCreate() rollout.Problem {
 	case f.Cluster.DeletionTimestamp != nil:
 		return stopped("Cluster " + name + " is being deleted")
 	case lack != "":
-		return rollout.Problem{Reason: vocabulary.ReasonTemplateNotFound, Message: lack + " does not exist: no set is created for the template"}
+		return rollout.Problem{
+			Reason:  vocabulary.ReasonTemplateNotFound,
+			Message: lack + " does not exist: no set is created for the template",
+		}
 	case slices.ContainsFunc(f.Templates, func(t capi.Foreign) bool { return !t.Read }):
 		return stopped("the templates were not read yet")
 	default:
@@ -295,7 +333,8 @@ func setting(d *clusterv1.MachineDeployment, key string, byDefault int) int {
 	return byDefault
 }
 
-// rollbackTo returns the revision that a person asks for; nil: none. A text that is no number is no revision that exists.
+// rollbackTo returns the revision that a person asks for; nil: none. A text that is no number is no revision that
+// exists.
 func rollbackTo(d *clusterv1.MachineDeployment) *int64 {
 	text, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
 	if !asked {

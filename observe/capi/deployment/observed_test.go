@@ -48,7 +48,10 @@ func after(minutesAgo int) capitest.OnDeployment {
 func rolling(surge, unavailable *intstr.IntOrString) capitest.OnDeployment {
 	return func(d *clusterv1.MachineDeployment) {
 		d.Spec.Rollout.Strategy.Type = clusterv1.RollingUpdateMachineDeploymentStrategyType
-		d.Spec.Rollout.Strategy.RollingUpdate = clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{MaxSurge: surge, MaxUnavailable: unavailable}
+		d.Spec.Rollout.Strategy.RollingUpdate = clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{
+			MaxSurge:       surge,
+			MaxUnavailable: unavailable,
+		}
 	}
 }
 
@@ -195,7 +198,11 @@ func TestObservedSet(t *testing.T) {
 		s.Generation = 2
 		s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
 	}
-	told := map[string][]any{"Machines": {"TestObservedMember"}, "Frozen": {"no label freeze in Cluster API"}, "Foreign": {"an owner is enough, as in Cluster API"}}
+	told := map[string][]any{
+		"Machines": {"TestObservedMember"},
+		"Frozen":   {"no label freeze in Cluster API"},
+		"Foreign":  {"an owner is enough, as in Cluster API"},
+	}
 	for _, row := range []struct {
 		name   string
 		fact   string
@@ -279,12 +286,20 @@ func TestObservedSet(t *testing.T) {
 }
 
 func answered(s *clusterv1.MachineSet) {
-	answer := rollout.Answer{Set: "uid-next", Possible: true, Failed: true, Why: "because", At: capitest.Noon.Add(time.Millisecond)}
+	answer := rollout.Answer{
+		Set:      "uid-next",
+		Possible: true,
+		Failed:   true,
+		Why:      "because",
+		At:       capitest.Noon.Add(time.Millisecond),
+	}
 	notedSet(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
 }
 
 func failing(s *clusterv1.MachineSet) {
-	s.Status.Conditions = []metav1.Condition{{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "no room"}}
+	s.Status.Conditions = []metav1.Condition{
+		{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "no room"},
+	}
 }
 
 // handed makes a machine one that another set handed over to be updated in place.
@@ -413,7 +428,14 @@ func TestWhichSetIsTheCurrentOne(t *testing.T) {
 
 // A time in which no worker was at work does not count for the progress deadline.
 func TestAbsences(t *testing.T) {
-	d := capitest.Pool(3, status(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{{Type: "Progressing", LastTransitionTime: capitest.Ago(10)}}}))
+	d := capitest.Pool(
+		3,
+		status(
+			clusterv1.MachineDeploymentStatus{
+				Conditions: []metav1.Condition{{Type: "Progressing", LastTransitionTime: capitest.Ago(10)}},
+			},
+		),
+	)
 	f := family(d)
 	f.Absences = cache.Absences{{From: capitest.Ago(5).Time, To: capitest.Ago(3).Time}}
 	assert.Equal(t, 2*time.Minute, deployment.Observed(f, capitest.Noon).Absent)
@@ -423,6 +445,10 @@ func TestAbsences(t *testing.T) {
 func TestLacking(t *testing.T) {
 	bootstrap, infrastructure := capitest.Found(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())
 	assert.Empty(t, deployment.Lacking("shop", []capi.Foreign{bootstrap}))
-	assert.Equal(t, "ExampleMachineTemplate shop/small", deployment.Lacking("shop", []capi.Foreign{bootstrap, infrastructure}))
+	assert.Equal(
+		t,
+		"ExampleMachineTemplate shop/small",
+		deployment.Lacking("shop", []capi.Foreign{bootstrap, infrastructure}),
+	)
 	assert.Empty(t, deployment.Lacking("shop", []capi.Foreign{{Ref: infrastructure.Ref}}), "not read: nothing is known")
 }

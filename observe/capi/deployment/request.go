@@ -10,7 +10,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and decided at that time.
+// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and
+// decided at that time.
 func Request(f Family, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	facts := deployment.RequestAbout(f.Deployment, o, next)
 	facts.ClusterAPI = true
@@ -20,8 +21,9 @@ func Request(f Family, o rollout.Observed, next rollout.Decision) request.Deploy
 	return facts
 }
 
-// RequestPatch returns the merge patch that carries out a decision about a command on a MachineDeployment of Cluster API; nil when there is
-// nothing to write. It is that for a deployment of Millwright, apart from what the schema of Cluster API has no field for, or another one.
+// RequestPatch returns the merge patch that carries out a decision about a command on a MachineDeployment of Cluster
+// API; nil when there is nothing to write. It is that for a deployment of Millwright, apart from what the schema of
+// Cluster API has no field for, or another one.
 func RequestPatch(command request.Command, d request.Decision) map[string]any {
 	to, at := d.RollbackTo, d.RestartedAt
 	d.RollbackTo, d.RestartedAt = nil, nil

@@ -19,13 +19,22 @@ import (
 
 // written are the conditions that Millwright writes on a MachineDeployment. Others stay as they are.
 var written = []string{
-	vocabulary.ConditionAvailable, vocabulary.ConditionMachinesReady, vocabulary.ConditionMachinesUpToDate, vocabulary.ConditionRollingOut,
-	vocabulary.ConditionScalingUp, vocabulary.ConditionScalingDown, vocabulary.ConditionRemediating, vocabulary.ConditionDeleting, vocabulary.ConditionPaused,
-	vocabulary.ConditionProgressing, vocabulary.ConditionReplicaFailure, vocabulary.ConditionBlocked,
+	vocabulary.ConditionAvailable,
+	vocabulary.ConditionMachinesReady,
+	vocabulary.ConditionMachinesUpToDate,
+	vocabulary.ConditionRollingOut,
+	vocabulary.ConditionScalingUp,
+	vocabulary.ConditionScalingDown,
+	vocabulary.ConditionRemediating,
+	vocabulary.ConditionDeleting,
+	vocabulary.ConditionPaused,
+	vocabulary.ConditionProgressing,
+	vocabulary.ConditionReplicaFailure,
+	vocabulary.ConditionBlocked,
 }
 
-// reported returns the part of a deployment's status that rollout.Look decides. The transition time of Progressing is that of the last
-// progress.
+// reported returns the part of a deployment's status that rollout.Look decides. The transition time of Progressing is
+// that of the last progress.
 func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
 		Replicas: int(capi.Value(s.Replicas)), Ready: int(capi.Value(s.ReadyReplicas)),
@@ -41,10 +50,16 @@ func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// ApplyStatus writes the status that rollout.Look decided, and what blocks the deployment. The transition time of Progressing is that of the
-// last progress, and that of Blocked says since when the oldest of its causes blocks; of all other conditions it changes only with their
-// status.
-func ApplyStatus(f Family, s *clusterv1.MachineDeploymentStatus, want rollout.Status, blocked explain.Summary, now metav1.Time) {
+// ApplyStatus writes the status that rollout.Look decided, and what blocks the deployment. The transition time of
+// Progressing is that of the last progress, and that of Blocked says since when the oldest of its causes blocks; of all
+// other conditions it changes only with their status.
+func ApplyStatus(
+	f Family,
+	s *clusterv1.MachineDeploymentStatus,
+	want rollout.Status,
+	blocked explain.Summary,
+	now metav1.Time,
+) {
 	c := want.Counts
 	s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 	s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.Updated))
@@ -54,10 +69,22 @@ func ApplyStatus(f Family, s *clusterv1.MachineDeploymentStatus, want rollout.St
 	var conditions []capi.Condition
 	for _, c := range want.Conditions {
 		conditions = append(conditions, capi.Condition{
-			Condition: scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message}, Since: c.Updated,
+			Condition: scale.Condition{
+				Type:    c.Type,
+				Status:  scale.Answer(c.Status),
+				Reason:  c.Reason,
+				Message: c.Message,
+			},
+			Since: c.Updated,
 		})
 	}
-	s.Conditions = capi.SetConditions(s.Conditions, written, append(conditions, capi.SaysBlocked(blocked)...), f.Deployment.Generation, now)
+	s.Conditions = capi.SetConditions(
+		s.Conditions,
+		written,
+		append(conditions, capi.SaysBlocked(blocked)...),
+		f.Deployment.Generation,
+		now,
+	)
 }
 
 // phase returns the phase of a deployment. Source: Cluster API.
@@ -79,10 +106,12 @@ func phase(f Family) string {
 func Said(f Family, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOf(s.Conditions, vocabulary.ConditionBlocked)
-	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phase(f) && equality.Semantic.DeepEqual(s.Versions, capi.Versions(f.Members))
+	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phase(f) &&
+		equality.Semantic.DeepEqual(s.Versions, capi.Versions(f.Members))
 }
 
-// Timeless returns a status without the time of its last progress, which is not worth a write: any progress changes another field.
+// Timeless returns a status without the time of its last progress, which is not worth a write: any progress changes
+// another field.
 func Timeless(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -103,8 +132,8 @@ func Operation(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return inAnnotation[v1alpha1.Operation](d, v1alpha1.AnnotationOperation)
 }
 
-// Moves returns the operation that a deployment names, with what blocks it; nil: it names none, and nothing blocks it. The condition Blocked has the
-// whole sentence.
+// Moves returns the operation that a deployment names, with what blocks it; nil: it names none, and nothing blocks it.
+// The condition Blocked has the whole sentence.
 func Moves(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	o := Operation(d)
 	if c := capi.ConditionOf(d.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
@@ -118,8 +147,8 @@ func Moves(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// Named returns the workflow ID of the rollout that a deployment names as its current operation. It is empty when it names none, or the
-// rollout of another object: a moved object brings the annotations of its predecessor.
+// Named returns the workflow ID of the rollout that a deployment names as its current operation. It is empty when it
+// names none, or the rollout of another object: a moved object brings the annotations of its predecessor.
 func Named(d *clusterv1.MachineDeployment) string {
 	if o := Operation(d); o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
@@ -138,8 +167,8 @@ func inAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 // longestSentence bounds the sentence in the annotation of an operation, in bytes. The condition Blocked has all of it.
 const longestSentence = 600
 
-// Notes returns the annotations that hold a record of a rollout and an operation: a merge patch of metadata.annotations, in which nil removes
-// one. A nil record keeps the present one.
+// Notes returns the annotations that hold a record of a rollout and an operation: a merge patch of
+// metadata.annotations, in which nil removes one. A nil record keeps the present one.
 func Notes(record *v1alpha1.RolloutStatus, operation *v1alpha1.Operation) map[string]any {
 	notes := map[string]any{v1alpha1.AnnotationOperation: nil}
 	if operation != nil {

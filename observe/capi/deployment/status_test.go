@@ -144,7 +144,11 @@ func TestStatusFields(t *testing.T) {
 	assert.Equal(t, []int32{3, 2, 2, 2}, []int32{*s.Replicas, *s.ReadyReplicas, *s.AvailableReplicas, *s.UpToDateReplicas})
 	assert.EqualValues(t, 4, s.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=pool", s.Selector)
-	assert.Equal(t, []clusterv1.StatusVersion{{Version: "v1.30.0", Replicas: 1}, {Version: "v1.31.2", Replicas: 2}}, s.Versions)
+	assert.Equal(
+		t,
+		[]clusterv1.StatusVersion{{Version: "v1.30.0", Replicas: 1}, {Version: "v1.31.2", Replicas: 2}},
+		s.Versions,
+	)
 	for _, row := range []struct {
 		want   string
 		change capitest.OnDeployment
@@ -168,7 +172,8 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		some := func() bool { return r.IntN(3) == 0 }
 		d := capitest.Pool(int32(r.IntN(4)))
-		set, former := capitest.SetOf(d, "s", int32(r.IntN(4)), 2), capitest.SetOf(d, "r", int32(r.IntN(3)), 1, capitest.Former)
+		set := capitest.SetOf(d, "s", int32(r.IntN(4)), 2)
+		former := capitest.SetOf(d, "r", int32(r.IntN(3)), 1, capitest.Former)
 		f := family(d, set, former)
 		f.Members = slices.Concat(members(set, "a", "b", "c")[:r.IntN(4)], members(former, "d", "e")[:r.IntN(3)])
 		for _, change := range []func(){
@@ -226,8 +231,19 @@ func TestTimesOfConditions(t *testing.T) {
 
 // The annotations that hold what the status has no fields for.
 func TestNotes(t *testing.T) {
-	record := &v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}, FailedMachines: []string{"a"}}
-	operation := &v1alpha1.Operation{WorkflowID: "rollout-1", RolloutOf: "uid-d", Step: "roll", Since: capitest.Ago(1), WaitsFor: strings.Repeat("x", 5000)}
+	record := &v1alpha1.RolloutStatus{
+		Revision:       2,
+		Step:           1,
+		Steps:          []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}},
+		FailedMachines: []string{"a"},
+	}
+	operation := &v1alpha1.Operation{
+		WorkflowID: "rollout-1",
+		RolloutOf:  "uid-d",
+		Step:       "roll",
+		Since:      capitest.Ago(1),
+		WaitsFor:   strings.Repeat("x", 5000),
+	}
 	notes := deployment.Notes(record, operation)
 	d := capitest.Pool(3)
 	for key, value := range notes {

@@ -21,11 +21,12 @@ import (
 	"millwright/observe/capi"
 )
 
-// AnnotationRevisionHistory on a MachineSet lists its former revisions, separated by commas. Source: Cluster API, which has no constant.
+// AnnotationRevisionHistory on a MachineSet lists its former revisions, separated by commas. Source: Cluster API, which
+// has no constant.
 const AnnotationRevisionHistory = "machinedeployment.clusters.x-k8s.io/revision-history"
 
-// SameTemplate reports whether two templates make the same machines. What changes existing machines in place does not count: labels,
-// annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and taints.
+// SameTemplate reports whether two templates make the same machines. What changes existing machines in place does not
+// count: labels, annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and taints.
 func SameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(rolled(&a.Spec), rolled(&b.Spec))
 }
@@ -41,27 +42,41 @@ func rolled(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
 // inPlace copies what changes existing machines in place.
 func inPlace(to, from *clusterv1.MachineSpec) {
 	from = from.DeepCopy()
-	to.MinReadySeconds, to.ReadinessGates, to.Deletion, to.Taints = from.MinReadySeconds, from.ReadinessGates, from.Deletion, from.Taints
+	to.MinReadySeconds = from.MinReadySeconds
+	to.ReadinessGates = from.ReadinessGates
+	to.Deletion = from.Deletion
+	to.Taints = from.Taints
 }
 
 // ownPrefix begins the keys of the annotations about the rollout of a deployment.
 const ownPrefix = "rollout.machine.sapcloud.io/"
 
-// notCopied are the annotations of a deployment that its sets do not get, besides those about its rollout. Source: Cluster API's list, and
-// what concerns the object itself.
+// notCopied are the annotations of a deployment that its sets do not get, besides those about its rollout. Source:
+// Cluster API's list, and what concerns the object itself.
 var notCopied = []string{
-	corev1.LastAppliedConfigAnnotation, clusterv1.RevisionAnnotation, AnnotationRevisionHistory, clusterv1.DesiredReplicasAnnotation,
-	clusterv1.MaxReplicasAnnotation, "cluster.x-k8s.io/conversion-data", clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation,
-	clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, clusterv1.AcknowledgedMoveAnnotation,
+	corev1.LastAppliedConfigAnnotation,
+	clusterv1.RevisionAnnotation,
+	AnnotationRevisionHistory,
+	clusterv1.DesiredReplicasAnnotation,
+	clusterv1.MaxReplicasAnnotation,
+	"cluster.x-k8s.io/conversion-data",
+	clusterv1.PausedAnnotation,
+	clusterv1.DisableMachineCreateAnnotation,
+	clusterv1.MachineSetMoveMachinesToMachineSetAnnotation,
+	clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation,
+	clusterv1.AcknowledgedMoveAnnotation,
 }
 
-// copied reports whether a set of a deployment gets an annotation of it. Only the current set gets the annotation that says why its revision was made.
+// copied reports whether a set of a deployment gets an annotation of it. Only the current set gets the annotation that
+// says why its revision was made.
 func copied(key string, current bool) bool {
-	return !strings.HasPrefix(key, ownPrefix) && !slices.Contains(notCopied, key) && (current || key != v1alpha1.AnnotationChangeCause)
+	return !strings.HasPrefix(key, ownPrefix) && !slices.Contains(notCopied, key) &&
+		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// Follow makes a set, the current one or another, what its deployment wants of it in place, and reports whether anything differed. Labels and
-// annotations that others put on the set stay; those that Millwright put there for the deployment go when the deployment has them no more.
+// Follow makes a set, the current one or another, what its deployment wants of it in place, and reports whether
+// anything differed. Labels and annotations that others put on the set stay; those that Millwright put there for the
+// deployment go when the deployment has them no more.
 func (f Family) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
@@ -73,7 +88,11 @@ func (f Family) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 	}
 	ownLabels, ownAnnotations := capi.Applied(set, capi.DeploymentFieldManager)
 	replace(&set.Labels, labels, ownLabels)
-	replace(&set.Annotations, annotations, slices.DeleteFunc(ownAnnotations, func(key string) bool { return !copied(key, current) }))
+	replace(
+		&set.Annotations,
+		annotations,
+		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !copied(key, current) }),
+	)
 
 	spec := &set.Spec
 	spec.Deletion.Order, spec.MachineNaming = d.Spec.Deletion.Order, d.Spec.MachineNaming
@@ -85,10 +104,11 @@ func (f Family) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 	return !equality.Semantic.DeepEqual(before, set)
 }
 
-// templateAnnotations returns the annotations that the template of a set must have: those of the deployment's template and, in a former set, the
-// revision that replaces its machines. The set copies that annotation to its machines. Core drops events of Millwright's sets and deployments,
-// because of its watch filter, but not those of machines: when the annotation changes, core writes the machine's condition UpToDate and the
-// taint of its node (ADR 0090). A set without machines keeps what it has.
+// templateAnnotations returns the annotations that the template of a set must have: those of the deployment's template
+// and, in a former set, the revision that replaces its machines. The set copies that annotation to its machines. Core
+// drops events of Millwright's sets and deployments, because of its watch filter, but not those of machines: when the
+// annotation changes, core writes the machine's condition UpToDate and the taint of its node (ADR 0090). A set without
+// machines keeps what it has.
 func (f Family) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
 	annotations := maps.Clone(f.Deployment.Spec.Template.Annotations)
 	by := set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
@@ -132,8 +152,9 @@ func replace(all *map[string]string, wanted map[string]string, own []string) {
 	maps.Copy(*all, wanted)
 }
 
-// NewSet returns the set that a decision creates. Its name and its hash derive from the template, the revision and attempt, so that two
-// attempts of the same decision make the same set. A later attempt is for a name that another object has.
+// NewSet returns the set that a decision creates. Its name and its hash derive from the template, the revision and
+// attempt, so that two attempts of the same decision make the same set. A later attempt is for a name that another
+// object has.
 func (f Family) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
 	d := f.Deployment
 	text, err := json.Marshal([]any{d.UID, rolled(&d.Spec.Template.Spec), as.Revision, attempt})
@@ -145,13 +166,21 @@ func (f Family) NewSet(as rollout.Creation, attempt int, now time.Time) (*cluste
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 	set := &clusterv1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: setName(d.Name, hash), Namespace: d.Namespace,
-			Labels:          map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment"))},
-			Finalizers:      []string{capi.Finalizer},
+			Name:      setName(d.Name, hash),
+			Namespace: d.Namespace,
+			Labels:    map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment")),
+			},
+			Finalizers: []string{capi.Finalizer},
 			Annotations: map[string]string{
-				clusterv1.RevisionAnnotation: strconv.FormatInt(as.Revision, 10), clusterv1.DesiredReplicasAnnotation: strconv.Itoa(as.Desired),
-				clusterv1.MaxReplicasAnnotation: strconv.Itoa(as.Max), v1alpha1.AnnotationFormerReplicas: "0",
+				clusterv1.RevisionAnnotation: strconv.FormatInt(
+					as.Revision,
+					10,
+				),
+				clusterv1.DesiredReplicasAnnotation: strconv.Itoa(as.Desired),
+				clusterv1.MaxReplicasAnnotation:     strconv.Itoa(as.Max),
+				v1alpha1.AnnotationFormerReplicas:   "0",
 			},
 		},
 		Spec: clusterv1.MachineSetSpec{
@@ -163,13 +192,17 @@ func (f Family) NewSet(as rollout.Creation, attempt int, now time.Time) (*cluste
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}
 	set.Spec.Template.Spec.ClusterName = d.Spec.ClusterName
-	replace(&set.Spec.Selector.MatchLabels, map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash, clusterv1.ClusterNameLabel: d.Spec.ClusterName}, nil)
+	replace(
+		&set.Spec.Selector.MatchLabels,
+		map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash, clusterv1.ClusterNameLabel: d.Spec.ClusterName},
+		nil,
+	)
 	f.Follow(set, true)
 	return set, nil
 }
 
-// Bounds of the name of a set. Sources: the longest name of a Machine, and of the host of its node, is 63 bytes, and the set appends a dash
-// and five characters; MCM's names have five characters of the hash.
+// Bounds of the name of a set. Sources: the longest name of a Machine, and of the host of its node, is 63 bytes, and
+// the set appends a dash and five characters; MCM's names have five characters of the hash.
 const (
 	longestName = 63 - len("-12345")
 	hashInName  = 5
@@ -181,15 +214,18 @@ func setName(deployment, hash string) string {
 	return strings.TrimRight(deployment[:min(len(deployment), longestName-len(end))], "-.") + end
 }
 
-// IsSetOf reports whether the set that was found under the name of a wanted one is that: of this deployment, template and revision, and not
-// being deleted.
+// IsSetOf reports whether the set that was found under the name of a wanted one is that: of this deployment, template
+// and revision, and not being deleted.
 func (f Family) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
-	return metav1.IsControlledBy(found, f.Deployment) && found.DeletionTimestamp == nil && Revision(found) == as.Revision &&
+	return metav1.IsControlledBy(found, f.Deployment) && found.DeletionTimestamp == nil &&
+		Revision(found) == as.Revision &&
 		SameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnTo gives a deployment the template of one of its sets, and why that was made. What changes machines in place stays as it is. A time of spec.rollout.after that is over and later than the set is removed: it would replace the machines that return. The annotation
-// that records an automatic rollback is set if automatic is true, and removed otherwise.
+// ReturnTo gives a deployment the template of one of its sets, and why that was made. What changes machines in place
+// stays as it is. A time of spec.rollout.after that is over and later than the set is removed: it would replace the
+// machines that return. The annotation that records an automatic rollback is set if automatic is true, and removed
+// otherwise.
 func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	inPlace(spec, &d.Spec.Template.Spec)
@@ -207,13 +243,17 @@ func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automat
 	}
 }
 
-// Prepared returns a deployment as it should be before its first set: with Millwright's finalizer, the label of its Cluster, and owned by the
-// Cluster, so that the deletion of the Cluster deletes it. Nil if it is so already.
+// Prepared returns a deployment as it should be before its first set: with Millwright's finalizer, the label of its
+// Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes it. Nil if it is so already.
 func Prepared(f Family) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
-	if !slices.Contains(p.Finalizers, capi.Finalizer) { // from now on the other one shows that another controller is at work
-		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(name string) bool { return name == clusterv1.MachineDeploymentFinalizer })
+	if !slices.Contains(p.Finalizers, capi.Finalizer) {
+		// from now on the other one shows that another controller is at work
+		p.Finalizers = slices.DeleteFunc(
+			p.Finalizers,
+			func(name string) bool { return name == clusterv1.MachineDeploymentFinalizer },
+		)
 		p.Finalizers = append(p.Finalizers, capi.Finalizer)
 	}
 	metav1.SetMetaDataLabel(&p.ObjectMeta, clusterv1.ClusterNameLabel, d.Spec.ClusterName)
@@ -229,8 +269,8 @@ func Prepared(f Family) *clusterv1.MachineDeployment {
 // NotPrepared says what is pending for a deployment that has to be prepared for its first set.
 const NotPrepared = "it is not prepared for its first set"
 
-// Unprepared reports whether a deployment has to be prepared now. One that is paused is not written, nor one that is contested or being
-// deleted.
+// Unprepared reports whether a deployment has to be prepared now. One that is paused is not written, nor one that is
+// contested or being deleted.
 func Unprepared(f Family, o rollout.Observed) bool {
 	contested := capi.Contested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
 	return !o.Deleting && !contested && o.Suspended == "" && Prepared(f) != nil

@@ -37,7 +37,9 @@ func inPlace() map[string]capitest.OnDeployment {
 			d.Spec.Template.Spec.Deletion.NodeDeletionTimeoutSeconds = new(int32(5))
 		},
 		"taints": func(d *clusterv1.MachineDeployment) {
-			d.Spec.Template.Spec.Taints = []clusterv1.MachineTaint{{Key: "a", Effect: corev1.TaintEffectNoSchedule, Propagation: clusterv1.MachineTaintPropagationAlways}}
+			d.Spec.Template.Spec.Taints = []clusterv1.MachineTaint{
+				{Key: "a", Effect: corev1.TaintEffectNoSchedule, Propagation: clusterv1.MachineTaintPropagationAlways},
+			}
 		},
 	}
 }
@@ -82,10 +84,12 @@ func TestASetFollowsItsDeployment(t *testing.T) {
 	s := capitest.SetOf(d, "s", 3, 1)
 	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
 	s.Labels[clusterv1.WatchLabel] = "upstream" // as it was made by the other controller
-	d.Spec.Deletion.Order, d.Spec.MachineNaming.Template = clusterv1.OldestMachineSetDeletionOrder, "{{ .machineSet.name }}-x-{{ .random }}"
+	d.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
+	d.Spec.MachineNaming.Template = "{{ .machineSet.name }}-x-{{ .random }}"
 	d.Annotations["team"] = "web"
 	d.Annotations[v1alpha1.AnnotationRolloutHold], d.Annotations[clusterv1.PausedAnnotation] = "1 ann: bad", ""
-	d.Annotations[corev1.LastAppliedConfigAnnotation], d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "{}", "true"
+	d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+	d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "true"
 	f := family(d, s)
 	require.True(t, f.Follow(s, true))
 	assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
@@ -106,7 +110,8 @@ func TestASetFollowsItsDeployment(t *testing.T) {
 // The annotation that says why a revision was made is on the set of that revision, and on no former set.
 func TestWhyARevisionWasMade(t *testing.T) {
 	d := capitest.Pool(3, noted(v1alpha1.AnnotationChangeCause, "the new image"))
-	current, former := capitest.SetOf(d, "s", 3, 2), capitest.SetOf(d, "r", 0, 1, capitest.Former, notedSet(v1alpha1.AnnotationChangeCause, "the old image"))
+	current := capitest.SetOf(d, "s", 3, 2)
+	former := capitest.SetOf(d, "r", 0, 1, capitest.Former, notedSet(v1alpha1.AnnotationChangeCause, "the old image"))
 	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
 	f := family(d, current, former)
 	for _, s := range deployment.Observed(f, capitest.Noon).Sets {
@@ -190,11 +195,18 @@ func TestANewSet(t *testing.T) {
 		clusterv1.WatchLabel: capitest.Filter, clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentNameLabel: "d",
 		clusterv1.MachineDeploymentUniqueLabel: hash, "pool": "pool",
 	}, s.Labels)
-	assert.Equal(t, map[string]string{"pool": "pool", clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentUniqueLabel: hash}, s.Spec.Selector.MatchLabels)
+	assert.Equal(
+		t,
+		map[string]string{"pool": "pool", clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentUniqueLabel: hash},
+		s.Spec.Selector.MatchLabels,
+	)
 	assert.Equal(t, s.Spec.Selector.MatchLabels, s.Spec.Template.Labels)
 	assert.Equal(t, map[string]string{
-		"team": "web", clusterv1.RevisionAnnotation: "2", clusterv1.DesiredReplicasAnnotation: "3", clusterv1.MaxReplicasAnnotation: "4",
-		v1alpha1.AnnotationFormerReplicas: "0",
+		"team":                              "web",
+		clusterv1.RevisionAnnotation:        "2",
+		clusterv1.DesiredReplicasAnnotation: "3",
+		clusterv1.MaxReplicasAnnotation:     "4",
+		v1alpha1.AnnotationFormerReplicas:   "0",
 	}, s.Annotations)
 	assert.True(t, metav1.IsControlledBy(s, d))
 	assert.Equal(t, []string{capi.Finalizer}, s.Finalizers)

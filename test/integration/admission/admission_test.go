@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package admission asks a real API server one question: which objects of machine.sapcloud.io does it take, and what does
-// it answer to the others? It installs deploy/crds and needs neither bridge nor worker. What controllers do with an object
-// that was taken is not its concern.
+// Package admission asks a real API server one question: which objects of machine.sapcloud.io does it take, and what
+// does it answer to the others? It installs deploy/crds and needs neither bridge nor worker. What controllers do with
+// an object that was taken is not its concern.
 package admission
 
 import (
@@ -78,8 +78,8 @@ func testNodeTemplates(t *testing.T, api *api) {
 	}
 }
 
-// answer returns what kubectl prints: the causes, one a line, or the message where there are none. Sorted, because the API
-// server walks maps and gives causes in no order.
+// answer returns what kubectl prints: the causes, one a line, or the message where there are none. Sorted, because the
+// API server walks maps and gives causes in no order.
 func answer(err error) string {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -104,8 +104,8 @@ const (
 	strategyType  = `spec.strategy.type="RollingUpdate"`
 )
 
-// addedByDefaults tells, per file, what the API server writes where its user left something out. Files that are not here
-// are stored as they were sent.
+// addedByDefaults tells, per file, what the API server writes where its user left something out. Files that are not
+// here are stored as they were sent.
 var addedByDefaults = map[string][]string{
 	"machineset-minimal.yaml":                    {"spec.replicas=0"},
 	"machinedeployment-all-optional-absent.yaml": {"spec.replicas=0", wholeStrategy},
@@ -190,8 +190,8 @@ func largest() *v1alpha1.MachineDeployment {
 	return big
 }
 
-// compare returns the paths that only stored has, with their values, and those at which stored lacks or changed what was
-// sent. What the API server adds to the metadata of every object is left out, and null equals absent.
+// compare returns the paths that only stored has, with their values, and those at which stored lacks or changed what
+// was sent. What the API server adds to the metadata of every object is left out, and null equals absent.
 func compare(path string, sent, stored any) (added, lost []string) {
 	if list, isList := sent.([]any); isList {
 		have, _ := stored.([]any)
@@ -254,8 +254,11 @@ func parse(t *testing.T, text []byte) map[string]any {
 
 // kinds holds the kind of each plural name.
 var kinds = map[string]string{
-	"machines": "Machine", "machinesets": "MachineSet", "machinedeployments": "MachineDeployment", "machineclasses": "MachineClass",
-	"rolloutpolicies": "RolloutPolicy",
+	"machines":           "Machine",
+	"machinesets":        "MachineSet",
+	"machinedeployments": "MachineDeployment",
+	"machineclasses":     "MachineClass",
+	"rolloutpolicies":    "RolloutPolicy",
 }
 
 // identify returns the plural name of an object's kind, and its name.

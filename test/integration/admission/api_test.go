@@ -31,7 +31,8 @@ import (
 const (
 	// namespace holds every object of the test; without a controller manager nobody promises that default exists.
 	namespace = "admission"
-	// serveTimeout is how long a test waits until an API server that is ready serves our kinds. It only ends a test that would wait for ever.
+	// serveTimeout is how long a test waits until an API server that is ready serves our kinds. It only ends a test that
+	// would wait for ever.
 	serveTimeout = 10 * time.Minute
 )
 
@@ -69,8 +70,9 @@ func startAPI(t *testing.T) *api {
 	return a
 }
 
-// installCRDs returns when each kind is served, which is a moment after its CRD was taken. It applies the CRDs, because the
-// stack may have done so before, and strictly: a keyword that the API server does not know must not be lost in silence.
+// installCRDs returns when each kind is served, which is a moment after its CRD was taken. It applies the CRDs, because
+// the stack may have done so before, and strictly: a keyword that the API server does not know must not be lost in
+// silence.
 func (a *api) installCRDs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout)
 	defer cancel()

@@ -82,11 +82,17 @@ type object interface {
 	runtime.Object
 }
 
-// testStatus asks of each kind the same: a status sent to the object is dropped, one sent to the subresource is kept, the
-// spec sent along with it is not, and the generation counts changes of the spec alone.
+// testStatus asks of each kind the same: a status sent to the object is dropped, one sent to the subresource is kept,
+// the spec sent along with it is not, and the generation counts changes of the spec alone.
 func testStatus(t *testing.T, api *api) {
 	since := metav1.Unix(1700000000, 0)
-	motion := &v1alpha1.Operation{WorkflowID: "w", Step: "wait", Since: since, Deadline: &since, BlockedBy: []string{"none left"}}
+	motion := &v1alpha1.Operation{
+		WorkflowID: "w",
+		Step:       "wait",
+		Since:      since,
+		Deadline:   &since,
+		BlockedBy:  []string{"none left"},
+	}
 	meta := metav1.ObjectMeta{Name: "status"}
 	for _, tc := range []struct {
 		plural     string
@@ -173,11 +179,25 @@ func testTables(t *testing.T, api *api) {
 		assert.True(t, r.Namespaced, r.Name)
 	}
 	assert.Equal(t, map[string][]string{
-		"machines": {"mc"}, "machinesets": {"mcs"}, "machinedeployments": {"mcd"}, "machineclasses": {"mcc"}, "rolloutpolicies": {"rop"},
+		"machines": {
+			"mc",
+		},
+		"machinesets":        {"mcs"},
+		"machinedeployments": {"mcd"},
+		"machineclasses":     {"mcc"},
+		"rolloutpolicies":    {"rop"},
 	}, shortNames)
 	assert.ElementsMatch(t, []string{
-		"machines", "machines/status", "machinesets", "machinesets/status", "machinesets/scale",
-		"machinedeployments", "machinedeployments/status", "machinedeployments/scale", "machineclasses", "machineclasses/status",
+		"machines",
+		"machines/status",
+		"machinesets",
+		"machinesets/status",
+		"machinesets/scale",
+		"machinedeployments",
+		"machinedeployments/status",
+		"machinedeployments/scale",
+		"machineclasses",
+		"machineclasses/status",
 		"rolloutpolicies",
 	}, subresources)
 

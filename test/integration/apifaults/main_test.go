@@ -1,4 +1,5 @@
-// Tier: test-all. These faults lie between our processes and the API server; the kills of first rank are in the package kills.
+// Tier: test-all. These faults lie between our processes and the API server; the kills of first rank are in the package
+// kills.
 
 //go:build integration
 
@@ -28,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
 }
 
-// watched starts a checker for a namespace. The returned function fails the test if anything was violated until then, or a run ended
-// badly.
+// watched starts a checker for a namespace. The returned function fails the test if anything was violated until then,
+// or a run ended badly.
 func watched(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
 	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}

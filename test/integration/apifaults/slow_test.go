@@ -9,8 +9,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A worker whose caches are five seconds slow makes no second machine: decisions wait for what they wrote, or read live. In the middle of
-// each change its watches break, and those of the bridge.
+// A worker whose caches are five seconds slow makes no second machine: decisions wait for what they wrote, or read
+// live. In the middle of each change its watches break, and those of the bridge.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 	r.Namespace(t, "slow", "")
 	verify, before := watched(t, "slow"), stats(t)

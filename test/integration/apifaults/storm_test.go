@@ -11,8 +11,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// While a pool is made and rolled, many requests get 429, many writes get 409, and some have their effect without an answer. Each machine
-// is made once, and replaced once.
+// While a pool is made and rolled, many requests get 429, many writes get 409, and some have their effect without an
+// answer. Each machine is made once, and replaced once.
 func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	const size = 6
 	r.Namespace(t, "storm", "")
@@ -22,7 +22,10 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	pool.AwaitRunning(t, size)
 	made(t, before, size)
 
-	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}},"strategy":{"rollingUpdate":{"maxSurge":3,"maxUnavailable":1}}}}`)
+	pool.Patch(
+		t,
+		`{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}},"strategy":{"rollingUpdate":{"maxSurge":3,"maxUnavailable":1}}}}`,
+	)
 	rig.Eventually(t, "the rollout has ended", func() (bool, any) {
 		machines := pool.Machines(t)
 		fresh := 0
@@ -36,7 +39,8 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	pool.AwaitRunning(t, size)
 	made(t, before, 2*size)
 	require.Len(t, pool.Instances(t), size)
-	met(t, "worker", r.Proxies.Worker.Counts(), []string{"busy", "conflict", "lost"}) // the bridge makes a request in 15 s: see ADR 0088
+	// the bridge makes a request in 15 s: see ADR 0088
+	met(t, "worker", r.Proxies.Worker.Counts(), []string{"busy", "conflict", "lost"})
 	r.Proxies.Set(rig.APIFaults{})
 
 	pool.Delete(t)

@@ -14,8 +14,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The API server is away again and again, each time for longer than a machine may be unhealthy. Half of the nodes fall ill before, and
-// are well again before the API server is back. The health timeouts fire meanwhile, and nobody may be judged by what was seen last.
+// The API server is away again and again, each time for longer than a machine may be unhealthy. Half of the nodes fall
+// ill before, and are well again before the API server is back. The health timeouts fire meanwhile, and nobody may be
+// judged by what was seen last.
 func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	const (
 		size, sick = 8, 4
@@ -26,7 +27,9 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	r.Namespace(t, "flaps", "")
 	verify, before := watched(t, "flaps"), stats(t)
 	pool := r.Pool(t, "flaps", "flaps", size, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: timeout}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: timeout},
+		}
 	})
 	pool.AwaitRunning(t, size)
 	first := phases(t, pool)
@@ -71,6 +74,8 @@ func sicken(t *testing.T, nodes []string, sick bool) {
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)
 }

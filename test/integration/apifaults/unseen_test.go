@@ -18,8 +18,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A node joins and gets pods while neither worker nor bridge hears of nodes. Then its machine is deleted: the worker asks the API
-// server before it believes that there is no node to drain.
+// A node joins and gets pods while neither worker nor bridge hears of nodes. Then its machine is deleted: the worker
+// asks the API server before it believes that there is no node to drain.
 func TestANodeThatNoCacheHasIsDrained(t *testing.T) {
 	const name = "unseen"
 	r.Namespace(t, name, "")
@@ -48,7 +48,12 @@ func TestANodeThatNoCacheHasIsDrained(t *testing.T) {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Labels[corev1.LabelHostname]}
 	})
 	pods := pool.Pods(t, "web")
-	require.NotContains(t, node.Finalizers, v1alpha1.FinalizerNode, "the worker has seen the node: this test shows nothing")
+	require.NotContains(
+		t,
+		node.Finalizers,
+		v1alpha1.FinalizerNode,
+		"the worker has seen the node: this test shows nothing",
+	)
 	require.Equal(t, v1alpha1.MachinePending, pool.Machines(t)[0].Status.CurrentStatus.Phase)
 
 	pool.Delete(t)

@@ -2,7 +2,8 @@
 
 //go:build integration
 
-// Package asmcm shows what the flag --as-mcm changes, row by row of docs/migration.md: worker and bridge of its stack have the flag.
+// Package asmcm shows what the flag --as-mcm changes, row by row of docs/migration.md: worker and bridge of its stack
+// have the flag.
 package asmcm
 
 import (
@@ -31,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// A machine is available when it runs, whatever minReadySeconds says. Of machines that differ in nothing else, a smaller deployment
-// keeps the newest.
+// A machine is available when it runs, whatever minReadySeconds says. Of machines that differ in nothing else, a
+// smaller deployment keeps the newest.
 func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	t.Parallel()
 	const name, size = "ages", 3
@@ -52,7 +53,10 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	}
 	require.EqualValues(t, 500, p.Sets(t)[0].Spec.MinReadySeconds, "the set has it all the same")
 	byAge := p.Machines(t)
-	slices.SortFunc(byAge, func(a, b v1alpha1.Machine) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	slices.SortFunc(
+		byAge,
+		func(a, b v1alpha1.Machine) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) },
+	)
 	for n := size - 1; n > 0; n-- {
 		p.Scale(t, n)
 		p.AwaitRunning(t, n)
@@ -71,8 +75,9 @@ func uids(machines []v1alpha1.Machine) (all []types.UID) {
 	return all
 }
 
-// A person deletes all Nodes of a deployment, and of a set without one. Their machines are replaced at once, each of them: no breaker
-// holds those of the set, and no budget makes one of the deployment wait until the substitute of another has joined.
+// A person deletes all Nodes of a deployment, and of a set without one. Their machines are replaced at once, each of
+// them: no breaker holds those of the set, and no budget makes one of the deployment wait until the substitute of
+// another has joined.
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
@@ -82,7 +87,11 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	p.AwaitRunning(t, size)
 	rig.Eventually(t, "the machines of the set run", func() (bool, any) {
 		now := alone()
-		return len(now) == size && !slices.ContainsFunc(now, func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning }), now
+		return len(now) == size &&
+			!slices.ContainsFunc(
+				now,
+				func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning },
+			), now
 	})
 	before := slices.Concat(p.Machines(t), alone())
 	var nodes []string
@@ -98,7 +107,9 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 		return len(nodes) == len(before), nodes
 	})
 	// From now on no substitute joins.
-	_, err := r.Machines.MachineV1alpha1().MachineClasses(name).Update(t.Context(), neverBoots(t, name), metav1.UpdateOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		MachineClasses(name).
+		Update(t.Context(), neverBoots(t, name), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	// Nobody looks until all are being deleted: without the flag, the breaker would be open then.
 	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
@@ -110,7 +121,10 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	}
 	rig.Eventually(t, "each has a substitute", func() (bool, any) {
 		now := slices.Concat(p.Machines(t), alone())
-		return len(now) == 2*size && !slices.ContainsFunc(uids(now), func(uid types.UID) bool { return slices.Contains(uids(before), uid) }), len(now)
+		return len(now) == 2*size &&
+				!slices.ContainsFunc(uids(now), func(uid types.UID) bool { return slices.Contains(uids(before), uid) }), len(
+				now,
+			)
 	})
 	p.Delete(t)
 	p.AwaitGone(t)
@@ -138,14 +152,16 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return func() []v1alpha1.Machine {
-		list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + name})
+		list, err := r.Machines.MachineV1alpha1().
+			Machines(namespace).
+			List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + name})
 		require.NoError(t, err)
 		return list.Items
 	}
 }
 
-// MCM froze a deployment and its set, and stopped. The set has no more machines than it should have: set and deployment thaw, and new
-// machines are made.
+// MCM froze a deployment and its set, and stopped. The set has no more machines than it should have: set and deployment
+// thaw, and new machines are made.
 func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	t.Parallel()
 	const name = "frozen"
@@ -153,7 +169,9 @@ func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	p := r.Pool(t, name, name, 1)
 	p.AwaitRunning(t, 1)
 	const freeze = `{"metadata":{"labels":{"freeze":"True"}}}`
-	_, err := r.Machines.MachineV1alpha1().MachineSets(name).Patch(t.Context(), p.Sets(t)[0].Name, types.MergePatchType, []byte(freeze), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		MachineSets(name).
+		Patch(t.Context(), p.Sets(t)[0].Name, types.MergePatchType, []byte(freeze), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.Patch(t, freeze)
 	rig.Eventually(t, "nothing is frozen", func() (bool, any) {
@@ -163,7 +181,9 @@ func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	})
 	rig.Eventually(t, "the set froze and thawed", func() (bool, any) {
 		reasons := map[string]bool{}
-		events, err := r.Kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet"})
+		events, err := r.Kube.CoreV1().
+			Events(name).
+			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet"})
 		require.NoError(t, err)
 		for _, e := range events.Items {
 			reasons[e.Reason] = true

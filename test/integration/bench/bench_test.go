@@ -2,9 +2,10 @@
 
 //go:build integration && (bench || endurance)
 
-// Package bench measures loads on the real stack: how long each takes, what it asks of the API server, how much processor time each process
-// needs, and what it leaves in Temporal. It asserts counts, never times. `make bench` runs it, on an otherwise quiet machine. At its end it
-// prints a table, writes it to the file BENCH_OUT as JSON, and compares it with the file BENCH_BASE.
+// Package bench measures loads on the real stack: how long each takes, what it asks of the API server, how much
+// processor time each process needs, and what it leaves in Temporal. It asserts counts, never times. `make bench` runs
+// it, on an otherwise quiet machine. At its end it prints a table, writes it to the file BENCH_OUT as JSON, and
+// compares it with the file BENCH_BASE.
 package bench
 
 import (
@@ -57,8 +58,8 @@ func show() error {
 	return nil
 }
 
-// measure does a load and adds it to the report with its time, its requests and its processor time. The returned load may be completed by
-// the caller.
+// measure does a load and adds it to the report with its time, its requests and its processor time. The returned load
+// may be completed by the caller.
 func measure(t *testing.T, load bench.Load, do func()) *bench.Load {
 	t.Helper()
 	offset, before, used := auditSize(t), processors(t), share(t)
@@ -76,7 +77,14 @@ func measure(t *testing.T, load bench.Load, do func()) *bench.Load {
 	load.Requests = requests(t, offset)
 	report.Loads = append(report.Loads, load)
 	l := &report.Loads[len(report.Loads)-1]
-	t.Logf("%s: %.1f s, %.1f requests a machine (%d), %.1f s of processor time", l.Name, l.Seconds, l.PerMachine(), l.All(), l.Processors())
+	t.Logf(
+		"%s: %.1f s, %.1f requests a machine (%d), %.1f s of processor time",
+		l.Name,
+		l.Seconds,
+		l.PerMachine(),
+		l.All(),
+		l.Processors(),
+	)
 	return l
 }
 
@@ -116,7 +124,8 @@ func events(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came before.
+// awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came
+// before.
 func awaitCalm(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {

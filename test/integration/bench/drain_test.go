@@ -23,19 +23,39 @@ func TestDrain50(t *testing.T) {
 	pool.Deploy(t, "web", pods, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "1s"
 	})
-	load := measure(t, bench.Load{Name: "50 nodes with 10 pods each, drained at once", Machines: nodes, Bars: []bench.Bar{{Of: bench.Seconds, Aim: 8}}}, func() {
-		grow(t, pool, 0)
-	})
+	load := measure(
+		t,
+		bench.Load{
+			Name:     "50 nodes with 10 pods each, drained at once",
+			Machines: nodes,
+			Bars:     []bench.Bar{{Of: bench.Seconds, Aim: 8}},
+		},
+		func() {
+			grow(t, pool, 0)
+		},
+	)
 	evictions := 0
 	for what, n := range load.Requests {
 		if strings.HasSuffix(what, "create pods/eviction") {
 			evictions += n
 		}
 	}
-	// A request has 20 s, its wait for the client's own rate limiter included, and is sent again after them. docs/benchmarks.md has 1.00.
-	require.LessOrEqual(t, float64(evictions), 1.5*pods, "nothing blocks: an eviction is sent again only where its time was over")
-	background := metav1.DeletePropagationBackground // else the scheduler looks at 500 pending pods again for each node of the later loads
-	require.NoError(t, r.Kube.AppsV1().Deployments(pool.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
+	// A request has 20 s, its wait for the client's own rate limiter included, and is sent again after them.
+	// docs/benchmarks.md has 1.00.
+	require.LessOrEqual(
+		t,
+		float64(evictions),
+		1.5*pods,
+		"nothing blocks: an eviction is sent again only where its time was over",
+	)
+	// else the scheduler looks at 500 pending pods again for each node of the later loads
+	background := metav1.DeletePropagationBackground
+	require.NoError(
+		t,
+		r.Kube.AppsV1().
+			Deployments(pool.Namespace).
+			Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}),
+	)
 	pool.Delete(t)
 	pool.AwaitGone(t)
 	rig.Eventually(t, "no pod is left", func() (bool, any) { n := len(pool.Pods(t, "web")); return n == 0, n })

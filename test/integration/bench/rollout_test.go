@@ -38,11 +38,21 @@ type fleet struct {
 }
 
 func TestRolloutOf100(t *testing.T) {
-	roll(t, fleet{namespace: "rolled", size: 100, surge: 10}, bench.Bar{Of: bench.Seconds, Aim: 14}, bench.Bar{Of: bench.Requests, Aim: 20})
+	roll(
+		t,
+		fleet{namespace: "rolled", size: 100, surge: 10},
+		bench.Bar{Of: bench.Seconds, Aim: 14},
+		bench.Bar{Of: bench.Requests, Aim: 20},
+	)
 }
 
 func TestRolloutOf500(t *testing.T) {
-	roll(t, fleet{namespace: "rolled-500", size: 500, surge: 50}, bench.Bar{Of: bench.Seconds, Aim: 60}, bench.Bar{Of: bench.Requests, Aim: 20})
+	roll(
+		t,
+		fleet{namespace: "rolled-500", size: 500, surge: 50},
+		bench.Bar{Of: bench.Seconds, Aim: 60},
+		bench.Bar{Of: bench.Requests, Aim: 20},
+	)
 }
 
 func TestRolloutWithShortLatencies(t *testing.T) {
@@ -54,8 +64,13 @@ func TestRolloutWithShortLatencies(t *testing.T) {
 
 func TestRolloutWithLatenciesOfACloud(t *testing.T) {
 	roll(t, fleet{
-		namespace: "cloudy", size: 100, surge: 10, create: 20 * time.Second, spread: 5 * time.Second, gone: 10 * time.Second,
-		spec: `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
+		namespace: "cloudy",
+		size:      100,
+		surge:     10,
+		create:    20 * time.Second,
+		spread:    5 * time.Second,
+		gone:      10 * time.Second,
+		spec:      `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
 	}, bench.Bar{Of: bench.Ratio, Aim: 1.08})
 }
 
@@ -63,9 +78,11 @@ func TestRolloutWithLatenciesOfACloud(t *testing.T) {
 func roll(t *testing.T, f fleet, bars ...bench.Bar) {
 	r.Namespace(t, f.namespace, f.spec)
 	pool := r.Pool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-			MaxSurge: new(intstr.FromInt(f.surge)), MaxUnavailable: new(intstr.FromInt32(0)),
-		}}
+		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
+			UpdateConfiguration: v1alpha1.UpdateConfiguration{
+				MaxSurge: new(intstr.FromInt(f.surge)), MaxUnavailable: new(intstr.FromInt32(0)),
+			},
+		}
 	})
 	pool.AwaitRunning(t, f.size)
 	awaitCalm(t, pool)
@@ -85,7 +102,11 @@ func roll(t *testing.T, f fleet, bars ...bench.Bar) {
 		require.Equal(t, "2", m.Labels["edition"])
 		require.Equal(t, v1alpha1.MachineRunning, m.Status.CurrentStatus.Phase)
 	}
-	rig.Eventually(t, "the rollout has ended", func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open })
+	rig.Eventually(
+		t,
+		"the rollout has ended",
+		func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open },
+	)
 	l.Hops = hops.report(f.create, f.gone)
 	f.reportRollout(t)
 	pool.Delete(t)
@@ -100,13 +121,17 @@ func (f fleet) awaitRolled(t *testing.T, pool *rig.Pool) {
 	})
 }
 
-// awaitCounts waits until the status of a deployment counts n machines, all available, and as says so. It watches: to ask again and again
-// would be a load of its own.
+// awaitCounts waits until the status of a deployment counts n machines, all available, and as says so. It watches: to
+// ask again and again would be a load of its own.
 func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.MachineDeployment) bool) {
 	t.Helper()
 	d := pool.Deployment(t)
 	reached := func() bool { return d.Status.AvailableReplicas == n && d.Status.Replicas == n && as(d) }
-	deployments := must(r.Machines.MachineV1alpha1().MachineDeployments(d.Namespace).Watch(bounded(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})))
+	deployments := must(
+		r.Machines.MachineV1alpha1().
+			MachineDeployments(d.Namespace).
+			Watch(bounded(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})),
+	)
 	defer deployments.Stop()
 	for !reached() {
 		e, open := <-deployments.ResultChan()
@@ -127,8 +152,9 @@ func grow(t *testing.T, pool *rig.Pool, n int) {
 	pool.AwaitRunning(t, n)
 }
 
-// ideal returns how long the rollout would take if decisions cost no time. Latencies with a spread are drawn at random, and the median of 101
-// draws counts: machines that wait for a slow one make a rollout longer than the mean latency says.
+// ideal returns how long the rollout would take if decisions cost no time. Latencies with a spread are drawn at random,
+// and the median of 101 draws counts: machines that wait for a slow one make a rollout longer than the mean latency
+// says.
 func (f fleet) ideal(t *testing.T) time.Duration {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(1, 2))
@@ -150,11 +176,28 @@ func (f fleet) ideal(t *testing.T) time.Duration {
 
 // before is the fleet as it stands when its template changes.
 func (f fleet) before() rollout.Observed {
-	o := rollout.Observed{Replicas: f.size, Strategy: rollout.RollingUpdate, Surge: rollout.Bound{Value: f.surge}, Now: time.Now()}
-	old := rollout.Set{Name: "old", UID: "old", Replicas: f.size, Counted: f.size, Seen: f.size, Revision: 1, Desired: f.size, Max: f.size + f.surge}
+	o := rollout.Observed{
+		Replicas: f.size,
+		Strategy: rollout.RollingUpdate,
+		Surge:    rollout.Bound{Value: f.surge},
+		Now:      time.Now(),
+	}
+	old := rollout.Set{
+		Name:     "old",
+		UID:      "old",
+		Replicas: f.size,
+		Counted:  f.size,
+		Seen:     f.size,
+		Revision: 1,
+		Desired:  f.size,
+		Max:      f.size + f.surge,
+	}
 	for i := range f.size {
 		name := fmt.Sprintf("m-%03d", i)
-		old.Machines = append(old.Machines, rollout.Member{Name: name, UID: name, Node: name, Ready: true, Available: true, Priority: 3})
+		old.Machines = append(
+			old.Machines,
+			rollout.Member{Name: name, UID: name, Node: name, Ready: true, Available: true, Priority: 3},
+		)
 	}
 	o.Sets = []rollout.Set{old}
 	return o
@@ -169,7 +212,14 @@ func (f fleet) reportRollout(t *testing.T) {
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), runs[0].Execution.WorkflowId, "").Get(t.Context(), &result))
 	require.Equal(t, deployment.OutcomeCompleted, result.Outcome)
 	require.Equal(t, f.size, result.Replaced)
-	t.Logf("its workflow: %s, %d events; slowest step %s: %s; waited %v", result.Took, runs[0].HistoryLength, result.SlowTook, result.Slowest, result.Waited)
+	t.Logf(
+		"its workflow: %s, %d events; slowest step %s: %s; waited %v",
+		result.Took,
+		runs[0].HistoryLength,
+		result.SlowTook,
+		result.Slowest,
+		result.Waited,
+	)
 }
 
 // hops are the times between one thing and the next in a rollout, as a watcher of the API server sees them.

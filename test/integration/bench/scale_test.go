@@ -19,7 +19,8 @@ func TestScaleHundred(t *testing.T)     { scale(t, 100, 5, 5) }
 func TestScaleFiveHundred(t *testing.T) { scale(t, 500, 22, 16) }
 func TestScaleThousand(t *testing.T)    { scale(t, 1000, 44, 0) }
 
-// scale measures how a pool of empty nodes grows from none to a size, and back; up and down are aims in seconds, zero for none.
+// scale measures how a pool of empty nodes grows from none to a size, and back; up and down are aims in seconds, zero
+// for none.
 func scale(t *testing.T, size int, up, down float64) {
 	namespace := fmt.Sprintf("scale-%d", size)
 	r.Namespace(t, namespace, "")
@@ -27,7 +28,11 @@ func scale(t *testing.T, size int, up, down float64) {
 	rig.Eventually(t, "the set exists", func() (bool, any) { return len(pool.Sets(t)) == 1, 0 })
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	load := bench.Load{Name: fmt.Sprintf("0 -> %d", size), Machines: size, Bars: []bench.Bar{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}}}
+	load := bench.Load{
+		Name:     fmt.Sprintf("0 -> %d", size),
+		Machines: size,
+		Bars:     []bench.Bar{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}},
+	}
 	var start time.Time
 	grown := measure(t, load, func() {
 		start = time.Now()
@@ -40,7 +45,9 @@ func scale(t *testing.T, size int, up, down float64) {
 	require.Equal(t, before.DuplicateCreates, stats.DuplicateCreates)
 	awaitCalm(t, pool)
 	histories := r.Histories(t, namespace)
-	grown.Events, grown.Hops, grown.Kept = events(t, namespace, size), append(grown.Hops, waits(histories)...), kept(histories)
+	grown.Events = events(t, namespace, size)
+	grown.Hops = append(grown.Hops, waits(histories)...)
+	grown.Kept = kept(histories)
 	load = bench.Load{Name: fmt.Sprintf("%d -> 0, empty nodes", size), Machines: size}
 	if down != 0 {
 		load.Bars = []bench.Bar{{Of: bench.Seconds, Aim: down}}
@@ -56,7 +63,8 @@ func scale(t *testing.T, size int, up, down float64) {
 	pool.AwaitGone(t)
 }
 
-// created returns after how many seconds the Machine objects of a pool were created. The API server writes whole seconds.
+// created returns after how many seconds the Machine objects of a pool were created. The API server writes whole
+// seconds.
 func created(t *testing.T, pool *rig.Pool, start time.Time) bench.Hop {
 	t.Helper()
 	var after []time.Duration
@@ -66,7 +74,8 @@ func created(t *testing.T, pool *rig.Pool, start time.Time) bench.Hop {
 	return bench.HopOf("from the new size to a Machine object", after, 0)
 }
 
-// TestIdle500 measures what machines that run cost while nothing changes. The leases of worker and bridge are counted, too.
+// TestIdle500 measures what machines that run cost while nothing changes. The leases of worker and bridge are counted,
+// too.
 func TestIdle500(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
 	r.Namespace(t, "idle", "")
@@ -74,7 +83,11 @@ func TestIdle500(t *testing.T) {
 	pool.AwaitRunning(t, size)
 	awaitCalm(t, pool)
 	time.Sleep(30 * time.Second) // statuses that are written late, and runs that end
-	measure(t, bench.Load{Name: "500 at rest", Machines: size, Bars: []bench.Bar{{Of: bench.Minute, Aim: 10}}}, func() { time.Sleep(took) })
+	measure(
+		t,
+		bench.Load{Name: "500 at rest", Machines: size, Bars: []bench.Bar{{Of: bench.Minute, Aim: 10}}},
+		func() { time.Sleep(took) },
+	)
 	pool.Delete(t)
 	pool.AwaitGone(t)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// share is what the API server has counted for requests with Millwright's priority, since its start, by the name of the metric. Times are in
-// seconds.
+// share is what the API server has counted for requests with Millwright's priority, since its start, by the name of the
+// metric. Times are in seconds.
 func share(t *testing.T) map[string]float64 {
 	t.Helper()
 	text, err := r.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -20,7 +20,8 @@ func share(t *testing.T) map[string]float64 {
 	for line := range strings.Lines(string(text)) {
 		name, rest, _ := strings.Cut(line, "{")
 		labels, value, found := strings.Cut(rest, "} ")
-		if name, ours := strings.CutPrefix(name, "apiserver_flowcontrol_"); ours && found && strings.Contains(labels, `priority_level="millwright"`) {
+		if name, ours := strings.CutPrefix(name, "apiserver_flowcontrol_"); ours && found &&
+			strings.Contains(labels, `priority_level="millwright"`) {
 			var n float64
 			_, err := fmt.Sscan(value, &n)
 			require.NoError(t, err)
@@ -37,6 +38,13 @@ func logShare(t *testing.T, before map[string]float64, seconds float64) {
 	since := func(name string) float64 { return now[name] - before[name] }
 	executed := since("request_execution_seconds_sum")
 	requests := max(since("request_execution_seconds_count"), 1)
-	t.Logf("share at the API server: %.0f requests, %.1f ms each after a wait of %.1f ms; on average %.1f of %.0f seats; %.0f requests refused",
-		requests, executed/requests*1000, since("request_wait_duration_seconds_sum")/requests*1000, executed/seconds, now["nominal_limit_seats"], since("rejected_requests_total"))
+	t.Logf(
+		"share at the API server: %.0f requests, %.1f ms each after a wait of %.1f ms; on average %.1f of %.0f seats; %.0f requests refused",
+		requests,
+		executed/requests*1000,
+		since("request_wait_duration_seconds_sum")/requests*1000,
+		executed/seconds,
+		now["nominal_limit_seats"],
+		since("rejected_requests_total"),
+	)
 }

@@ -43,8 +43,9 @@ func kept(histories map[string]*historypb.History) map[string]int {
 	return counts
 }
 
-// waits returns how long the tasks of machines waited for a worker, by their histories: each kind of call of the cloud, other activities, and
-// tasks of workflows. An activity that was tried again is left out: its history has the time of the first attempt and the start of the last one.
+// waits returns how long the tasks of machines waited for a worker, by their histories: each kind of call of the cloud,
+// other activities, and tasks of workflows. An activity that was tried again is left out: its history has the time of
+// the first attempt and the start of the last one.
 func waits(histories map[string]*historypb.History) (list []bench.Hop) {
 	measured := map[string][]time.Duration{}
 	add := func(what string, from, to time.Time) {

@@ -26,8 +26,8 @@ const (
 	deleteMachine = "cluster.x-k8s.io/delete-machine"
 )
 
-// nodeGroup makes the requests of the cluster autoscaler's provider clusterapi, in its order. The program itself cannot be built here: its
-// module is not published where Go finds modules.
+// nodeGroup makes the requests of the cluster autoscaler's provider clusterapi, in its order. The program itself cannot
+// be built here: its module is not published where Go finds modules.
 type nodeGroup struct {
 	space
 	kind     schema.GroupVersionResource
@@ -36,9 +36,19 @@ type nodeGroup struct {
 }
 
 // newNodeGroup gives a set or a deployment the annotations of a group.
-func (s space) newNodeGroup(t *testing.T, kind schema.GroupVersionResource, name string, minimum, maximum int) nodeGroup {
+func (s space) newNodeGroup(
+	t *testing.T,
+	kind schema.GroupVersionResource,
+	name string,
+	minimum, maximum int,
+) nodeGroup {
 	t.Helper()
-	s.merge(t, kind, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d",%q:"%d"}}}`, minSize, minimum, maxSize, maximum))
+	s.merge(
+		t,
+		kind,
+		name,
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d",%q:"%d"}}}`, minSize, minimum, maxSize, maximum),
+	)
 	return nodeGroup{s, kind, name, minimum, maximum}
 }
 
@@ -57,7 +67,8 @@ func (g nodeGroup) setSize(t *testing.T, n int) {
 	t.Helper()
 	require.LessOrEqual(t, n, g.max)
 	require.GreaterOrEqual(t, n, g.min)
-	_, err := g.of(g.kind).Patch(t.Context(), g.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{}, "scale")
+	_, err := g.of(g.kind).
+		Patch(t.Context(), g.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 }
 
@@ -66,7 +77,8 @@ func (g nodeGroup) machines(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	selector, _, err := unstructured.NestedStringMap(g.get(t, g.kind, g.name).Object, "spec", "selector", "matchLabels")
 	require.NoError(t, err)
-	list, err := g.of(machines).List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})})
+	list, err := g.of(machines).
+		List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -89,7 +101,12 @@ func (g nodeGroup) deleteNodes(t *testing.T, doomed ...unstructured.Unstructured
 	size := g.size(t)
 	for _, m := range doomed {
 		require.Equal(t, g.name, g.group(t, m))
-		g.merge(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteMachine, time.Now().String()))
+		g.merge(
+			t,
+			machines,
+			m.GetName(),
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteMachine, time.Now().String()),
+		)
 		size--
 		g.setSize(t, size)
 	}
@@ -157,7 +174,11 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 
 	f.template(t, "group-2")
 	f.change(t, "group-2")
-	rig.Eventually(t, "the rollout is in its middle: both templates have machines", func() (bool, any) { made := f.made(t); return len(made) == 2, made })
+	rig.Eventually(
+		t,
+		"the rollout is in its middle: both templates have machines",
+		func() (bool, any) { made := f.made(t); return len(made) == 2, made },
+	)
 	doomed = g.oldest(t)[:1]
 	g.deleteNodes(t, doomed...)
 	f.awaitMade(t, "group-2", 2)

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package capi shows Millwright beside the released Cluster API: its core, its kubeadm providers, and its development provider, whose
-// workload clusters are in its memory.
+// Package capi shows Millwright beside the released Cluster API: its core, its kubeadm providers, and its development
+// provider, whose workload clusters are in its memory.
 package capi
 
 import (
@@ -33,7 +33,10 @@ import (
 var r *rig.Rig
 
 // strict makes worker and bridge check what today's Cluster API checks.
-var strict = map[string][]string{component.Worker: {"--strict-preflight-checks"}, component.Bridge: {"--strict-preflight-checks"}}
+var strict = map[string][]string{
+	component.Worker: {"--strict-preflight-checks"},
+	component.Bridge: {"--strict-preflight-checks"},
+}
 
 func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strict}, func(up *rig.Rig) { r = up }))
@@ -154,7 +157,8 @@ func (s space) running(ctx context.Context) (planes, workers int, seen []string)
 	return planes, workers, seen
 }
 
-// awaitMachines waits until there are one Machine of the control plane and this many of workers, and no others, and all run.
+// awaitMachines waits until there are one Machine of the control plane and this many of workers, and no others, and all
+// run.
 func (s space) awaitMachines(t *testing.T, workers int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("1 + %d machines run", workers), func() (bool, any) {

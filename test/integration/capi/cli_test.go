@@ -17,8 +17,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A person rolls a deployment of Cluster API out with the command line: pauses it, looks at what would happen, resumes, follows it to its end, and
-// goes back. The next one is held half way, and then goes back.
+// A person rolls a deployment of Cluster API out with the command line: pauses it, looks at what would happen, resumes,
+// follows it to its end, and goes back. The next one is held half way, and then goes back.
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
@@ -30,16 +30,28 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	}
 	assert.Contains(t, starter("status", named), f.name+"/"+f.set+": revision 1 is complete.")
 
-	assert.Contains(t, starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"), "deployment "+f.name+"/"+f.set+" is paused")
+	assert.Contains(
+		t,
+		starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"),
+		"deployment "+f.name+"/"+f.set+" is paused",
+	)
 	f.template(t, "cli-2")
 	f.change(t, "cli-2")
 	f.awaitMessage(t, "Blocked", "True", "Paused", "until the plan is read")
-	assert.Contains(t, starter("status", f.name+"/"+f.set), "it is paused by ann (until the plan is read): its template is not rolled out")
+	assert.Contains(
+		t,
+		starter("status", f.name+"/"+f.set),
+		"it is paused by ann (until the plan is read): its template is not rolled out",
+	)
 	plan := starter("plan", named)
 	assert.Contains(t, plan, "It is paused: these steps follow when it resumes.")
 	assert.Contains(t, plan, "STEP")
 	_, _, blocked := f.condition(t, "Blocked")
-	assert.Contains(t, strings.Join(r.Starter(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"), blocked)
+	assert.Contains(
+		t,
+		strings.Join(r.Starter(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"),
+		blocked,
+	)
 
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer paused")
 	assert.Contains(t, starter("watch", named, "--interval", "1s"), "revision 2 is complete")
@@ -48,11 +60,20 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	assert.Contains(t, history, "REVISION   FORMERLY   SET ")
 	assert.Contains(t, history, "cli-2")
 
-	assert.Contains(t, starter("undo", named, "--reason", "the image is bad", "--as-user", "ann"), "the template of that revision returns")
+	assert.Contains(
+		t,
+		starter("undo", named, "--reason", "the image is bad", "--as-user", "ann"),
+		"the template of that revision returns",
+	)
 	f.awaitMade(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 3 is complete")
 
-	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	r.Policy(
+		t,
+		f.name,
+		f.set,
+		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
+	)
 	f.template(t, "cli-3")
 	f.change(t, "cli-3")
 	both := map[string]int{f.name: 1, "cli-3": 1}
@@ -65,8 +86,16 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
 	assert.Equal(t, both, f.made(t))
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
-	require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{})) // the way back would have the step, too
-	assert.Contains(t, starter("cancel", named, "--back", "--reason", "it is odd", "--as-user", "ann"), "the template of that revision returns")
+	// the way back would have the step, too
+	require.NoError(
+		t,
+		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{}),
+	)
+	assert.Contains(
+		t,
+		starter("cancel", named, "--back", "--reason", "it is odd", "--as-user", "ann"),
+		"the template of that revision returns",
+	)
 	f.awaitMade(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 5 is complete")
 }

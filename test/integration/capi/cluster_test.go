@@ -16,8 +16,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A control plane that is being upgraded, a paused Cluster, and a Cluster that is deleted, one after the other, because a cluster of its own
-// takes half a minute.
+// A control plane that is being upgraded, a paused Cluster, and a Cluster that is deleted, one after the other, because
+// a cluster of its own takes half a minute.
 func TestWhatASetDoesWhenItsClusterChanges(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "changing", "plane.yaml")
@@ -84,11 +84,18 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	f.awaitMade(t, s.name, 2)
 	f.template(t, "ending-2")
 	f.change(t, "ending-2")
-	rig.Eventually(t, "a machine of the new template", func() (bool, any) { made := f.made(t); return made["ending-2"] > 0, made })
+	rig.Eventually(
+		t,
+		"a machine of the new template",
+		func() (bool, any) { made := f.made(t); return made["ending-2"] > 0, made },
+	)
 	require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	rig.Eventually(t, "a machine is being deleted", func() (bool, any) {
 		all := append(p.members(t), f.members(t)...)
-		return slices.ContainsFunc(all, func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil }), len(all)
+		return slices.ContainsFunc(
+			all,
+			func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil },
+		), len(all)
 	})
 	crash(t, component.Worker)
 	crash(t, component.Bridge)
@@ -99,9 +106,11 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	s.clusterGone(t)
 }
 
-// Worker and bridge have the roles of deploy/rbac/cluster-api besides their own. The API server refuses what these do not allow.
+// Worker and bridge have the roles of deploy/rbac/cluster-api besides their own. The API server refuses what these do
+// not allow.
 func forbidden(a rig.Audited) bool {
-	return slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username) && a.ResponseStatus.Code == http.StatusForbidden
+	return slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username) &&
+		a.ResponseStatus.Code == http.StatusForbidden
 }
 
 // reached returns the versions that the control plane of a space reports.

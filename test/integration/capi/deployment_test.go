@@ -28,8 +28,8 @@ import (
 // fleet is a MachineDeployment of Millwright in the shared cluster.
 type fleet struct{ pool }
 
-// newFleet makes a MachineDeployment of this size in the shared cluster, with replacements of the text of its manifest, and returns when the
-// control plane of the cluster runs.
+// newFleet makes a MachineDeployment of this size in the shared cluster, with replacements of the text of its manifest,
+// and returns when the control plane of the cluster runs.
 func newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
 	return sharedSpace(t).newFleet(t, name, replicas, replacements...)
@@ -38,7 +38,10 @@ func newFleet(t *testing.T, name string, replicas int, replacements ...string) f
 // newFleet makes a MachineDeployment of this size in a space.
 func (s space) newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
-	pairs := slices.Concat(replacements, []string{"NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)})
+	pairs := slices.Concat(
+		replacements,
+		[]string{"NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)},
+	)
 	require.NoError(t, apply(t.Context(), s.name, "deployment.yaml", pairs...))
 	return fleet{pool{s, machineDeployments, name}}
 }
@@ -48,12 +51,14 @@ func strategy(text string) []string {
 	return []string{"rollout: {strategy: {type: RollingUpdate}}", "rollout: " + text}
 }
 
-// template makes an infrastructure template like that of the cluster, with another value of one field of its machines if a value and a path
-// are given.
+// template makes an infrastructure template like that of the cluster, with another value of one field of its machines
+// if a value and a path are given.
 func (s space) template(t *testing.T, name string, valueAndPath ...string) {
 	t.Helper()
 	o := s.get(t, devTemplates, s.name)
-	fresh := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "spec": o.Object["spec"]}}
+	fresh := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "spec": o.Object["spec"]},
+	}
 	fresh.SetName(name)
 	if len(valueAndPath) > 0 {
 		value, path := valueAndPath[0], append([]string{"spec", "template", "spec"}, valueAndPath[1:]...)
@@ -86,7 +91,12 @@ func (f fleet) awaitMade(t *testing.T, template string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
 		made, counts := f.made(t), f.status(t)
-		return len(made) == 1 && made[template] == n && slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(n)}), fmt.Sprint(made, counts, f.says(t))
+		return len(made) == 1 && made[template] == n &&
+				slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(n)}), fmt.Sprint(
+				made,
+				counts,
+				f.says(t),
+			)
 	})
 	f.awaitCounts(t, n)
 }
@@ -104,7 +114,8 @@ func (f fleet) says(t *testing.T) (lines []string) {
 // sets returns the sets of the deployment.
 func (f fleet) sets(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := f.of(machineSets).List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.set})
+	list, err := f.of(machineSets).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.set})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -141,8 +152,8 @@ type bounds struct {
 	least int // machines that are available and are not being deleted
 }
 
-// guard watches every event of the fleet's machines. The verdict fails the test if a bound was broken once. Call guard when as many machines
-// are available as the deployment wants.
+// guard watches every event of the fleet's machines. The verdict fails the test if a bound was broken once. Call guard
+// when as many machines are available as the deployment wants.
 func (f fleet) guard(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -262,7 +273,13 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	assert.Empty(t, f.sets(t))
 	f.awaitCounts(t, 0)
 	rig.Eventually(t, "its workflow has ended", func() (bool, any) {
-		open := r.Workflows(t, fmt.Sprintf("WorkflowId = %q AND ExecutionStatus = 'Running'", rig.Installation.ID(run.KindClusterAPIDeployment, ref)))
+		open := r.Workflows(
+			t,
+			fmt.Sprintf(
+				"WorkflowId = %q AND ExecutionStatus = 'Running'",
+				rig.Installation.ID(run.KindClusterAPIDeployment, ref),
+			),
+		)
 		return len(open) == 0, open
 	})
 }
@@ -277,7 +294,10 @@ func (f fleet) awaitOutdated(t *testing.T, n int) {
 			name, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
 			node, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
-			if slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == "node.cluster.x-k8s.io/outdated-revision" }) {
+			if slices.ContainsFunc(
+				node.Spec.Taints,
+				func(taint corev1.Taint) bool { return taint.Key == "node.cluster.x-k8s.io/outdated-revision" },
+			) {
 				tainted = append(tainted, name)
 			}
 		}
@@ -301,7 +321,13 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 		}
 		return len(disabled) == 2 && slices.Contains(disabled, "true"), disabled
 	})
-	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date")
+	f.awaitMessage(
+		t,
+		"RollingOut",
+		"True",
+		"RollingOut",
+		"Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date",
+	)
 	f.awaitOutdated(t, 2)
 	f.lookAgain(t)
 	assert.ElementsMatch(t, before, f.uids(t), "nobody has deleted a machine")
@@ -310,7 +336,12 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	require.NoError(t, f.of(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
 	rig.Eventually(t, "one machine is of the new template, and one of the old", func() (bool, any) {
 		made, counts := f.made(t), f.status(t)
-		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" && slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(made, counts, f.says(t))
+		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" &&
+				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
+				made,
+				counts,
+				f.says(t),
+			)
 	})
 	stayed := slices.DeleteFunc(f.uids(t), func(uid types.UID) bool { return !slices.Contains(before, uid) })
 	assert.Len(t, stayed, 1, "the machine that nobody has deleted")
@@ -333,7 +364,13 @@ func TestADeploymentIsRolledOutAtATime(t *testing.T) {
 	assert.Equal(t, "2", f.revision(t))
 	for _, o := range slices.Concat(f.members(t), f.sets(t)) {
 		if !slices.Contains(former, o.GetUID()) {
-			assert.False(t, o.GetCreationTimestamp().Time.Before(due), "%s %s was made before it was due", o.GetKind(), o.GetName())
+			assert.False(
+				t,
+				o.GetCreationTimestamp().Time.Before(due),
+				"%s %s was made before it was due",
+				o.GetKind(),
+				o.GetName(),
+			)
 		}
 	}
 }
@@ -380,7 +417,8 @@ func (f fleet) versionsOf(t *testing.T) map[string]string {
 	return all
 }
 
-// calm waits until nobody has written any object of the fleet for ten seconds: Cluster API records nowhere that it rests.
+// calm waits until nobody has written any object of the fleet for ten seconds: Cluster API records nowhere that it
+// rests.
 func (f fleet) calm(t *testing.T) {
 	t.Helper()
 	before, since := f.versionsOf(t), time.Now()
@@ -403,7 +441,15 @@ func (f fleet) managers(t *testing.T) map[string][]string {
 				names[kind] = append(names[kind], manager)
 			}
 			if entry.FieldsV1 != nil {
-				t.Logf("%s %s: %s %s %s: %s", kind, o.GetName(), entry.Manager, entry.Operation, entry.Subresource, entry.FieldsV1.GetRawString())
+				t.Logf(
+					"%s %s: %s %s %s: %s",
+					kind,
+					o.GetName(),
+					entry.Manager,
+					entry.Operation,
+					entry.Subresource,
+					entry.FieldsV1.GetRawString(),
+				)
 			}
 		}
 	}

@@ -18,13 +18,19 @@ import (
 	"millwright/workflows/run"
 )
 
-// Five machines made by Cluster API go to Millwright by one label, and back by one label. Nobody replaces a machine, and in the end nobody
-// writes any more.
+// Five machines made by Cluster API go to Millwright by one label, and back by one label. Nobody replaces a machine,
+// and in the end nobody writes any more.
 func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "given", 5,
-		component.WatchFilterLabel+": "+component.OurFilter, component.WatchFilterLabel+": "+component.UpstreamFilter,
-		"labels: {pool: NAME}", fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter))
+	f := newFleet(
+		t,
+		"given",
+		5,
+		component.WatchFilterLabel+": "+component.OurFilter,
+		component.WatchFilterLabel+": "+component.UpstreamFilter,
+		"labels: {pool: NAME}",
+		fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter),
+	)
 	f.awaitMade(t, f.name, 5)
 	before := f.uids(t)
 	require.Len(t, f.sets(t), 1)
@@ -38,7 +44,12 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	assert.ElementsMatch(t, before, f.uids(t), "Millwright keeps the machines of Cluster API")
 	written := f.managers(t)
 	t.Logf("Millwright's, written by %v", written)
-	assert.Subset(t, written["set"], []string{"capi-machinedeployment", "millwright-machinedeployment"}, "each has its own fields")
+	assert.Subset(
+		t,
+		written["set"],
+		[]string{"capi-machinedeployment", "millwright-machinedeployment"},
+		"each has its own fields",
+	)
 	verdict := f.guard(t, bounds{most: 6, least: 5})
 	f.resize(t, 6)
 	f.awaitMade(t, f.name, 6)
@@ -70,13 +81,17 @@ func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 	rig.Eventually(t, "the only set: "+want, func() (bool, any) {
 		var seen []string
 		for _, s := range f.sets(t) {
-			seen = append(seen, fmt.Sprint(append([]string{s.GetName(), s.GetLabels()[component.WatchFilterLabel]}, s.GetFinalizers()...)))
+			seen = append(
+				seen,
+				fmt.Sprint(append([]string{s.GetName(), s.GetLabels()[component.WatchFilterLabel]}, s.GetFinalizers()...)),
+			)
 		}
 		return len(seen) == 1 && seen[0] == want, seen
 	})
 }
 
-// In the middle of a rollout of five machines each process dies once. In the end there are exactly five machines, each with its clones.
+// In the middle of a rollout of five machines each process dies once. In the end there are exactly five machines, each
+// with its clones.
 func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	f := newFleet(t, "doomed", 5, strategy("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 2}}}")...)
 	f.awaitMade(t, f.name, 5)
@@ -97,8 +112,8 @@ func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	f.replay(t)
 }
 
-// replay replays the histories of all runs of the fleet: the deployment's, its rollouts' and its sets'. A worker that takes a run over does the
-// same.
+// replay replays the histories of all runs of the fleet: the deployment's, its rollouts' and its sets'. A worker that
+// takes a run over does the same.
 func (f fleet) replay(t *testing.T) {
 	t.Helper()
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
@@ -109,7 +124,11 @@ func (f fleet) replay(t *testing.T) {
 	kinds := map[string]int{}
 	for _, w := range r.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.set)) {
 		history := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
-		require.NoError(t, replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), history), w.Execution.WorkflowId)
+		require.NoError(
+			t,
+			replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), history),
+			w.Execution.WorkflowId,
+		)
 		kinds[w.Type.Name]++
 	}
 	t.Logf("replayed: %v", kinds)

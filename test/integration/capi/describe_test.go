@@ -27,17 +27,36 @@ const hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
 // clusterctl describes the Cluster of a space, with all conditions of its sets and machines.
 func (s space) clusterctl(t *testing.T, program string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), program, "describe", "cluster", s.name, "--namespace", s.name,
-		"--kubeconfig", r.Stack.Kubeconfig(component.Test), "--show-conditions", "all", "--show-machinesets", "--grouping=false")
+	command := exec.CommandContext(
+		t.Context(),
+		program,
+		"describe",
+		"cluster",
+		s.name,
+		"--namespace",
+		s.name,
+		"--kubeconfig",
+		r.Stack.Kubeconfig(component.Test),
+		"--show-conditions",
+		"all",
+		"--show-machinesets",
+		"--grouping=false",
+	)
 	home := t.TempDir()
-	command.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "NO_COLOR=true", "CLUSTERCTL_DISABLE_VERSIONCHECK=true")
+	command.Env = append(
+		os.Environ(),
+		"HOME="+home,
+		"XDG_CONFIG_HOME="+home,
+		"NO_COLOR=true",
+		"CLUSTERCTL_DISABLE_VERSIONCHECK=true",
+	)
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return string(out)
 }
 
-// deployment makes a MachineDeployment that nobody reconciles, as it is paused, and makes it the controller of the set: clusterctl shows only
-// sets of MachineDeployments.
+// deployment makes a MachineDeployment that nobody reconciles, as it is paused, and makes it the controller of the set:
+// clusterctl shows only sets of MachineDeployments.
 func (p pool) deployment(t *testing.T) {
 	t.Helper()
 	set := p.get(t, machineSets, p.set)
@@ -47,7 +66,10 @@ func (p pool) deployment(t *testing.T) {
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
 		"metadata": map[string]any{"name": p.set, "annotations": map[string]any{"cluster.x-k8s.io/paused": ""}},
 		"spec": map[string]any{
-			"clusterName": p.name, "replicas": int64(0), "template": template, "selector": map[string]any{"matchLabels": map[string]any{"pool": p.set}},
+			"clusterName": p.name,
+			"replicas":    int64(0),
+			"template":    template,
+			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.set}},
 		},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -56,8 +78,8 @@ func (p pool) deployment(t *testing.T) {
 		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineDeployment","name":%[1]q,"uid":%[2]q,"controller":true,"blockOwnerDeletion":true}]}}`, p.set, d.GetUID()))
 }
 
-// described returns what clusterctl says of a set: the numbers in its line, and its conditions as TYPE STATUS REASON in their order. Names, ages,
-// messages, which are wrapped, and machines are left out.
+// described returns what clusterctl says of a set: the numbers in its line, and its conditions as TYPE STATUS REASON in
+// their order. Names, ages, messages, which are wrapped, and machines are left out.
 func described(text, set string) (numbers string, conditions []string) {
 	head, _, _ := strings.Cut(text, "\n")
 	since, within := strings.Index(head, "SINCE"), false
@@ -94,8 +116,8 @@ func (p pool) said(t *testing.T) (all []string) {
 // nameless replaces the names of machines, whose ends are random.
 var nameless = regexp.MustCompile(`described-(ours|theirs)(-[a-z0-9]{5})?`)
 
-// clusterctl prints a set of Millwright as it prints one of Cluster API: the same numbers, the same conditions with the same reasons and messages
-// in the same order. Only MachinesCreated and Blocked are Millwright's own.
+// clusterctl prints a set of Millwright as it prints one of Cluster API: the same numbers, the same conditions with the
+// same reasons and messages in the same order. Only MachinesCreated and Blocked are Millwright's own.
 func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	t.Parallel()
 	repo, err := build.FindRepo("")
@@ -105,8 +127,18 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	s := newSpace(t, "described", "plane.yaml")
 	s.awaitMachines(t, 0)
 	ours, theirs := s.newPool(t, "described-ours", 0), s.newPool(t, "described-theirs", 0)
-	theirs.merge(t, machineSets, theirs.set, fmt.Sprintf(`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`, component.WatchFilterLabel, component.UpstreamFilter))
-	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) { // it writes the whole list, and would undo our change of it
+	theirs.merge(
+		t,
+		machineSets,
+		theirs.set,
+		fmt.Sprintf(
+			`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`,
+			component.WatchFilterLabel,
+			component.UpstreamFilter,
+		),
+	)
+	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) {
+		// it writes the whole list, and would undo our change of it
 		owners := theirs.get(t, machineSets, theirs.set).GetOwnerReferences()
 		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
 	})
@@ -119,13 +151,15 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		rig.Eventually(t, what+": both sets are described alike", func() (bool, any) {
 			text := s.clusterctl(t, program)
 			looked := fmt.Sprintf(`{"metadata":{"annotations":{"test/looked":%q}}}`, time.Now())
-			theirs.merge(t, machineSets, theirs.set, looked) // else Cluster API's controller waits ever longer after errors, up to 17 minutes
+			// else Cluster API's controller waits ever longer after errors, up to 17 minutes
+			theirs.merge(t, machineSets, theirs.set, looked)
 			var printed, said [2]string
 			for i, p := range both {
 				numbers, conditions := described(text, p.set)
 				conditions = slices.DeleteFunc(conditions, own)
 				printed[i] = numbers + "\n" + strings.Join(conditions, "\n")
-				for _, m := range p.members(t) { // core drops events of Millwright's sets, so only a change of the machine has it compare the templates again
+				for _, m := range p.members(t) {
+					// core drops events of Millwright's sets, so only a change of the machine has it compare the templates again
 					p.merge(t, machines, m.GetName(), looked)
 				}
 				said[i] = nameless.ReplaceAllString(strings.Join(slices.DeleteFunc(p.said(t), own), "\n"), "NAME")
@@ -134,14 +168,21 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			for _, part := range expect {
 				ok = ok && strings.Contains(printed[0]+"\n"+said[0], part)
 			}
-			return ok, strings.Join(append(printed[:], said[:]...), "\n\n") + "\n\n" + text // what differs comes first: CI shows the beginning of a long output
+			// what differs comes first: CI shows the beginning of a long output
+			return ok, strings.Join(append(printed[:], said[:]...), "\n\n") + "\n\n" + text
 		})
 	}
 	for _, p := range both {
 		p.deployment(t)
 		p.resize(t, 2)
 	}
-	alike("running", "2/2 2 2 2\n", "ScalingUp False NotScalingUp", "MachinesReady True Ready", "Paused False NotPaused\nDeleting False NotDeleting")
+	alike(
+		"running",
+		"2/2 2 2 2\n",
+		"ScalingUp False NotScalingUp",
+		"MachinesReady True Ready",
+		"Paused False NotPaused\nDeleting False NotDeleting",
+	)
 
 	for _, p := range both { // a hook keeps each machine, so that the sets stay in this state
 		for _, m := range p.members(t) {
@@ -153,13 +194,28 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	p := ours
 	rig.Eventually(t, "the set names the machine that the hook keeps", func() (bool, any) {
 		status, reason, message := p.condition(t, "Blocked")
-		return status == "True" && reason == "Waiting" && strings.HasPrefix(message, "1 of 2 machines waits to leave (since ") && strings.Contains(message, "the hook "+hook+" keeps it"), message
+		return status == "True" && reason == "Waiting" &&
+			strings.HasPrefix(message, "1 of 2 machines waits to leave (since ") &&
+			strings.Contains(message, "the hook "+hook+" keeps it"), message
 	})
-	rig.Eventually(t, "explain says what the status says, and top has the set", func() (bool, any) { // runs are found a moment after their write
+	rig.Eventually(t, "explain says what the status says, and top has the set", func() (bool, any) {
+		// runs are found a moment after their write
 		_, _, message := p.condition(t, "Blocked")
-		explained := strings.Join(r.Starter(t, "explain", "machineset.cluster.x-k8s.io/"+p.set, "--namespace", p.name, "--temporal-address", r.Stack.TemporalAddress()), "\n")
+		explained := strings.Join(
+			r.Starter(
+				t,
+				"explain",
+				"machineset.cluster.x-k8s.io/"+p.set,
+				"--namespace",
+				p.name,
+				"--temporal-address",
+				r.Stack.TemporalAddress(),
+			),
+			"\n",
+		)
 		top := strings.Join(r.Starter(t, "top", "--namespace", p.name, "--blocked"), "\n")
-		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.set+": "+message) && strings.Contains(explained, "await-hooks") &&
+		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.set+": "+message) &&
+			strings.Contains(explained, "await-hooks") &&
 			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.set), message + "\n" + explained + "\n" + top
 	})
 
@@ -170,5 +226,8 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		p.awaitCounts(t, 1)
 		p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
 	}
-	alike("the template is missing", "ScalingUp True ScalingUp Scaling up from 1 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist")
+	alike(
+		"the template is missing",
+		"ScalingUp True ScalingUp Scaling up from 1 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist",
+	)
 }

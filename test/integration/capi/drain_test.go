@@ -32,9 +32,9 @@ const (
 	noDrain    = "machine.cluster.x-k8s.io/exclude-node-draining"
 )
 
-// drained is a pool whose machines Millwright drains. Their Nodes, pods and budgets are in the management cluster, because the API servers of
-// the development provider have no evictions: the Secret of the Cluster names the management cluster once its machines run. Cluster API
-// keeps its connection to the API server in the provider's memory.
+// drained is a pool whose machines Millwright drains. Their Nodes, pods and budgets are in the management cluster,
+// because the API servers of the development provider have no evictions: the Secret of the Cluster names the management
+// cluster once its machines run. Cluster API keeps its connection to the API server in the provider's memory.
 func drainedPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	s := newSpace(t, name, "plane.yaml")
@@ -170,8 +170,9 @@ func (s space) evicted(t *testing.T) map[string]int {
 	return times
 }
 
-// A budget blocks the drain that Millwright does in place of Cluster API; the machine and the command line say which budget. The worker is
-// killed meanwhile. Once the budget allows it, the pod is evicted once, and Cluster API goes on with the deletion.
+// A budget blocks the drain that Millwright does in place of Cluster API; the machine and the command line say which
+// budget. The worker is killed meanwhile. Once the budget allows it, the pod is evicted once, and Cluster API goes on
+// with the deletion.
 func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	t.Parallel()
 	p := drainedPool(t, "budgeted", 1)
@@ -200,7 +201,9 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	assert.Contains(t, list, budget)
 	p.stays(t, "web")
 
-	_, err = r.Kube.PolicyV1().PodDisruptionBudgets(p.name).Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
+	_, err = r.Kube.PolicyV1().
+		PodDisruptionBudgets(p.name).
+		Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.told(t, "web")
 	p.awaitMachineGone(t, name)
@@ -324,7 +327,13 @@ func TestDrainsForClusterAPI(t *testing.T) {
 // rule makes a MachineDrainRule of Cluster API.
 func (s space) rule(t *testing.T, name, spec string) {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDrainRule", "metadata": map[string]any{"name": name}}}
+	o := &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": "cluster.x-k8s.io/v1beta2",
+			"kind":       "MachineDrainRule",
+			"metadata":   map[string]any{"name": name},
+		},
+	}
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal([]byte(spec), &fields))
 	o.Object["spec"] = fields

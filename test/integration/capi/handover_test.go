@@ -25,7 +25,16 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "handed", 0)
 	p.give(t, component.UpstreamFilter, theirFinalizer)
-	p.merge(t, machineSets, p.set, fmt.Sprintf(`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`, component.WatchFilterLabel, component.UpstreamFilter))
+	p.merge(
+		t,
+		machineSets,
+		p.set,
+		fmt.Sprintf(
+			`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`,
+			component.WatchFilterLabel,
+			component.UpstreamFilter,
+		),
+	)
 	p.awaitStatus(t, 2)
 	before := p.uids(t)
 

@@ -25,8 +25,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// updatesSpace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place. Cluster API allows one
-// extension for each namespace, so all these tests have the same one, which answers each deployment as its test wants.
+// updatesSpace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
+// Cluster API allows one extension for each namespace, so all these tests have the same one, which answers each
+// deployment as its test wants.
 const updatesSpace = "updates"
 
 var updater = sync.OnceValues(func() (*extension.Server, error) {
@@ -41,7 +42,11 @@ var updater = sync.OnceValues(func() (*extension.Server, error) {
 	return server, err
 })
 
-var extensionConfigs = schema.GroupVersionResource{Group: "runtime.cluster.x-k8s.io", Version: "v1beta2", Resource: "extensionconfigs"}
+var extensionConfigs = schema.GroupVersionResource{
+	Group:    "runtime.cluster.x-k8s.io",
+	Version:  "v1beta2",
+	Resource: "extensionconfigs",
+}
 
 // updated is a MachineDeployment whose machines an extension can update in place.
 type updated struct {
@@ -50,7 +55,8 @@ type updated struct {
 	before    map[string]types.UID // of all machines and their clones, by kind and name, when all machines were available
 }
 
-// newUpdated makes a MachineDeployment of three machines, with replacements of the text of its manifest, and returns when they are available.
+// newUpdated makes a MachineDeployment of three machines, with replacements of the text of its manifest, and returns
+// when they are available.
 func newUpdated(t *testing.T, name string, replacements ...string) updated {
 	t.Helper()
 	server, err := updater()
@@ -64,12 +70,17 @@ func newUpdated(t *testing.T, name string, replacements ...string) updated {
 	first, second := name+"-1", name+"-2"
 	s.template(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
 	s.template(t, second, startup, "backend", "inMemory", "vm", "provisioning", "startupDuration")
-	f := s.newFleet(t, name, 3, append(replacements, "DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: "+first)...)
+	f := s.newFleet(
+		t,
+		name,
+		3,
+		append(replacements, "DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: "+first)...)
 	f.awaitMade(t, first, 3)
 	return updated{f, server, f.identities(t)}
 }
 
-// startup is how long new machines take to start, by the second template. It says nothing about machines that have started.
+// startup is how long new machines take to start, by the second template. It says nothing about machines that have
+// started.
 const startup = "2s"
 
 // identities returns the UIDs of the machines of the fleet and of their clones, by kind and name.
@@ -94,8 +105,8 @@ func (u updated) begin(t *testing.T, want bounds) (verdict func()) {
 	return verdict
 }
 
-// awaitUpdated waits until all machines are of the second template, and asserts that this many are the same as before, with the same clones, and
-// that nothing is left of the updates.
+// awaitUpdated waits until all machines are of the second template, and asserts that this many are the same as before,
+// with the same clones, and that nothing is left of the updates.
 func (u updated) awaitUpdated(t *testing.T, same int) {
 	t.Helper()
 	u.awaitMade(t, u.set+"-2", 3)
@@ -115,8 +126,8 @@ func (u updated) awaitUpdated(t *testing.T, same int) {
 	assert.NoError(t, u.extension.Refused())
 }
 
-// settled asserts that all infrastructure machines are as a template wants them, without a field of another template, and that no object has an
-// annotation of an update in place.
+// settled asserts that all infrastructure machines are as a template wants them, without a field of another template,
+// and that no object has an annotation of an update in place.
 func (u updated) settled(t *testing.T, template string) {
 	t.Helper()
 	want, _, err := unstructured.NestedMap(u.get(t, devTemplates, template).Object, "spec", "template", "spec", "backend")
@@ -139,7 +150,8 @@ func (u updated) settled(t *testing.T, template string) {
 // marks returns the annotations of an update in place that an object has.
 func marks(o *unstructured.Unstructured) (names []string) {
 	for name := range o.GetAnnotations() {
-		if strings.HasPrefix(name, "in-place-updates.internal.cluster.x-k8s.io/") || name == "runtime.cluster.x-k8s.io/pending-hooks" {
+		if strings.HasPrefix(name, "in-place-updates.internal.cluster.x-k8s.io/") ||
+			name == "runtime.cluster.x-k8s.io/pending-hooks" {
 			names = append(names, name)
 		}
 	}
@@ -150,13 +162,15 @@ func marks(o *unstructured.Unstructured) (names []string) {
 // theirs are replacements for the manifest: with them Cluster API reconciles the deployment of this name.
 func theirs(name string) []string {
 	return []string{
-		component.WatchFilterLabel + ": " + component.OurFilter, component.WatchFilterLabel + ": " + component.UpstreamFilter,
-		"labels: {pool: NAME}", fmt.Sprintf("labels: {pool: %s, %s: %s}", name, component.WatchFilterLabel, component.UpstreamFilter),
+		component.WatchFilterLabel + ": " + component.OurFilter,
+		component.WatchFilterLabel + ": " + component.UpstreamFilter,
+		"labels: {pool: NAME}",
+		fmt.Sprintf("labels: {pool: %s, %s: %s}", name, component.WatchFilterLabel, component.UpstreamFilter),
 	}
 }
 
-// Cluster API itself updates machines in place with the extension of these tests. Two of three are the same afterwards: the third has made room
-// for one that is down.
+// Cluster API itself updates machines in place with the extension of these tests. Two of three are the same afterwards:
+// the third has made room for one that is down.
 func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "theirs", theirs("theirs")...)
@@ -169,12 +183,21 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	assert.GreaterOrEqual(t, len(done), 4, "each update takes two calls: %v", done)
 }
 
-// inPlace are replacements for the manifest: with them Millwright updates machines of the deployment in place. surge and unavailable are its
-// maxSurge and maxUnavailable.
+// inPlace are replacements for the manifest: with them Millwright updates machines of the deployment in place. surge
+// and unavailable are its maxSurge and maxUnavailable.
 func inPlace(surge, unavailable int) []string {
 	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.OurFilter)
-	return append(strategy(fmt.Sprintf("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: %d, maxUnavailable: %d}}}", surge, unavailable)),
-		labels, fmt.Sprintf("%s\n  annotations: {%s: %q}", labels, v1alpha1.AnnotationInPlaceUpdates, "true"))
+	return append(
+		strategy(
+			fmt.Sprintf(
+				"{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: %d, maxUnavailable: %d}}}",
+				surge,
+				unavailable,
+			),
+		),
+		labels,
+		fmt.Sprintf("%s\n  annotations: {%s: %q}", labels, v1alpha1.AnnotationInPlaceUpdates, "true"),
+	)
 }
 
 // answer is what Millwright has written about the extension on the former set.
@@ -201,7 +224,8 @@ func (u updated) awaitMarked(t *testing.T, annotation string) {
 		for _, m := range u.members(t) {
 			all[m.GetName()] = marks(&m)
 		}
-		return slices.ContainsFunc(slices.Collect(maps.Values(all)), func(names []string) bool { return slices.Contains(names, annotation) }), fmt.Sprint(all, u.says(t))
+		marked := func(names []string) bool { return slices.Contains(names, annotation) }
+		return slices.ContainsFunc(slices.Collect(maps.Values(all)), marked), fmt.Sprint(all, u.says(t))
 	})
 }
 
@@ -311,8 +335,9 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	u.created(t, 4)
 }
 
-// The template goes back while a machine is being updated. Its update ends first. Until then no other machine is updated, and three are available:
-// Cluster API's own controller moves an available machine in place of the one that is down, so that two are available.
+// The template goes back while a machine is being updated. Its update ends first. Until then no other machine is
+// updated, and three are available: Cluster API's own controller moves an available machine in place of the one that is
+// down, so that two are available.
 func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "turned", inPlace(1, 0)...)
@@ -329,8 +354,8 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	u.settled(t, u.set+"-1")
 }
 
-// Fewer machines are wanted while the rollout is paused in the middle of an update: the surplus is deleted, and not updated. The update that has begun
-// goes on to its end.
+// Fewer machines are wanted while the rollout is paused in the middle of an update: the surplus is deleted, and not
+// updated. The update that has begun goes on to its end.
 func TestADeploymentGetsSmallerInAPauseOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "smaller", inPlace(0, 1)...)
@@ -357,8 +382,8 @@ func TestADeploymentGetsSmallerInAPauseOfAnUpdate(t *testing.T) {
 	u.settled(t, u.set+"-2")
 }
 
-// In the middle of updates each process dies: the worker when a machine has just been handed over, the bridge when the update has begun, core
-// while the extension is at work.
+// In the middle of updates each process dies: the worker when a machine has just been handed over, the bridge when the
+// update has begun, core while the extension is at work.
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u := newUpdated(t, "resumed", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)

@@ -37,7 +37,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A set waits for a template, grows, changes its machines, lets a machine go and takes it back, is handed over, and goes.
+// A set waits for a template, grows, changes its machines, lets a machine go and takes it back, is handed over, and
+// goes.
 func recordSets(t *testing.T) {
 	p := newPool(t, "recorded", 0)
 	query := runsOf(rig.Installation.ID(run.KindClusterAPISet, p.ref(t)))
@@ -76,7 +77,8 @@ func recordSets(t *testing.T) {
 	record.Save(t, r, "clusterapiset/deleted", lastOf(t, query))
 }
 
-// A deployment is updated in place by a runtime extension: its former set hands machines over, and the current one begins their updates.
+// A deployment is updated in place by a runtime extension: its former set hands machines over, and the current one
+// begins their updates.
 func recordInPlace(t *testing.T) {
 	u := newUpdated(t, "recorded-updates", inPlace(1, 0)...)
 	u.change(t, u.set+"-2")
@@ -140,11 +142,16 @@ func (f fleet) rolloutOf(t *testing.T, revision int64) string {
 	return runsOf(rig.Installation.ID(run.KindClusterAPIRollout, f.ref(t), revision))
 }
 
-// A rollout waits for a person, who pauses, resumes, cancels and approves it; it is followed by another run of the deployment's workflow; the
-// deployment is handed over.
+// A rollout waits for a person, who pauses, resumes, cancels and approves it; it is followed by another run of the
+// deployment's workflow; the deployment is handed over.
 func recordStages(t *testing.T) {
 	f := newFleet(t, "recorded-stages", 2)
-	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	r.Policy(
+		t,
+		f.name,
+		f.set,
+		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
+	)
 	id := rig.Installation.ID(run.KindClusterAPIDeployment, f.ref(t))
 	f.awaitMade(t, f.name, 2)
 	f.template(t, "recorded-stages-2")
@@ -165,7 +172,10 @@ func recordStages(t *testing.T) {
 	ask(request.Pause)
 	ask(request.Resume)
 	waits(2)
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), rig.Installation.ID(run.KindClusterAPIRollout, f.ref(t), 2), ""))
+	require.NoError(
+		t,
+		r.Temporal.CancelWorkflow(t.Context(), rig.Installation.ID(run.KindClusterAPIRollout, f.ref(t), 2), ""),
+	)
 	rig.Eventually(t, "the rollout is held", func() (bool, any) {
 		held := f.get(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
 		return held != "", f.says(t)
@@ -193,10 +203,21 @@ func recordStages(t *testing.T) {
 // A rollout that makes no progress goes back on its own.
 func recordRollback(t *testing.T) {
 	f := newFleet(t, "recorded-late", 1)
-	r.Policy(t, f.name, f.set, v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
+	r.Policy(
+		t,
+		f.name,
+		f.set,
+		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
+	)
 	f.awaitMade(t, f.name, 1)
 	f.template(t, "recorded-late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
-	f.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"recorded-late-2"}}}}}`, annotationProgressDeadline))
+	f.patch(
+		t,
+		fmt.Sprintf(
+			`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"recorded-late-2"}}}}}`,
+			annotationProgressDeadline,
+		),
+	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
 		return f.get(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.says(t)
 	})
@@ -217,7 +238,12 @@ func recordDrains(t *testing.T) {
 		p.merge(t, machines, m.GetName(), `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 		p.resize(t, len(all)-1-n)
 		p.awaitBlocked(t, m.GetName(), "PodDisruptionBudget "+p.name+"/"+app)
-		return m.GetName(), runsOf(rig.Installation.ID(run.KindClusterAPIDrain, kube.Ref{Namespace: p.name, Name: m.GetName(), UID: string(m.GetUID())}))
+		return m.GetName(), runsOf(
+			rig.Installation.ID(
+				run.KindClusterAPIDrain,
+				kube.Ref{Namespace: p.name, Name: m.GetName(), UID: string(m.GetUID())},
+			),
+		)
 	}
 	name, query := remove(0)
 	record.Save(t, r, "clusterapidrain/blocked", query+record.Open)
@@ -225,7 +251,9 @@ func recordDrains(t *testing.T) {
 	p.awaitBlocked(t, name, "a recording")
 	r.Starter(t, "drain", "resume", p.name+"/"+name)
 	p.awaitBlocked(t, name, "PodDisruptionBudget")
-	_, err := r.Kube.PolicyV1().PodDisruptionBudgets(p.name).Patch(t.Context(), "app-0", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
+	_, err := r.Kube.PolicyV1().
+		PodDisruptionBudgets(p.name).
+		Patch(t.Context(), "app-0", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.told(t, "app-0")
 	p.awaitMachineGone(t, name)

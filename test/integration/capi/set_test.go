@@ -37,7 +37,8 @@ var shared = sync.OnceValue(func() error {
 	return err
 })
 
-// newPool makes a MachineSet of this size in the shared cluster, and returns when the control plane of the cluster runs.
+// newPool makes a MachineSet of this size in the shared cluster, and returns when the control plane of the cluster
+// runs.
 func newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	return sharedSpace(t).newPool(t, name, replicas)
@@ -65,7 +66,20 @@ func startedSpace(t *testing.T, name string) space {
 // newPool makes a MachineSet of this size in a space.
 func (s space) newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
-	require.NoError(t, apply(t.Context(), s.name, "set.yaml", "NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)))
+	require.NoError(
+		t,
+		apply(
+			t.Context(),
+			s.name,
+			"set.yaml",
+			"NAME",
+			name,
+			"CLUSTER",
+			s.name,
+			"replicas: 0",
+			fmt.Sprintf("replicas: %d", replicas),
+		),
+	)
 	return pool{s, machineSets, name}
 }
 
@@ -126,7 +140,8 @@ func (p pool) has(t *testing.T, n int) {
 	assert.Equal(t, fmt.Sprint([]int{n, n, n}), counts)
 }
 
-// lookAgain makes Millwright decide once more about the set, or about the deployment and its sets, and returns when it has.
+// lookAgain makes Millwright decide once more about the set, or about the deployment and its sets, and returns when it
+// has.
 func (p pool) lookAgain(t *testing.T) {
 	t.Helper()
 	if p.kind == machineSets {
@@ -167,8 +182,8 @@ func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string) {
 	})
 }
 
-// awaitStatus waits until the status counts so many replicas, ready and available ones. Core says of no machine of a set without a deployment
-// that it is up to date.
+// awaitStatus waits until the status counts so many replicas, ready and available ones. Core says of no machine of a
+// set without a deployment that it is up to date.
 func (p pool) awaitStatus(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
@@ -213,7 +228,13 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 		assert.Equal(t, p.set, m.GetLabels()["cluster.x-k8s.io/set-name"])
 		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
 		infra := p.get(t, devMachines, m.GetName())
-		assert.Equal(t, "Machine", metav1.GetControllerOf(infra).Kind, "Cluster API's controller has taken it over: %v", infra.GetOwnerReferences())
+		assert.Equal(
+			t,
+			"Machine",
+			metav1.GetControllerOf(infra).Kind,
+			"Cluster API's controller has taken it over: %v",
+			infra.GetOwnerReferences(),
+		)
 		assert.Len(t, infra.GetOwnerReferences(), 1)
 		assert.Equal(t, p.name, infra.GetAnnotations()["cluster.x-k8s.io/cloned-from-name"])
 		assert.Equal(t, "blue", infra.GetAnnotations()["example.com/team"])
@@ -236,7 +257,13 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "template", 0)
 	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
-	p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", "Scaling up from 0 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist")
+	p.awaitMessage(
+		t,
+		"ScalingUp",
+		"True",
+		"ScalingUp",
+		"Scaling up from 0 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist",
+	)
 	_, reason, _ := p.condition(t, "MachinesCreated")
 	assert.Equal(t, "TemplateNotFound", reason)
 	_, reason, _ = p.condition(t, "Blocked")
@@ -249,7 +276,8 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	p.awaitCounts(t, 2) // woken by the template: TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch
 }
 
-// A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the template is made.
+// A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the
+// template is made.
 func TestATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "orphaned", 0)
@@ -275,7 +303,12 @@ func TestWhatChangesInPlaceReachesMachinesAndClones(t *testing.T) {
 	p.awaitCounts(t, 1)
 	m := p.members(t)[0]
 	name, uid := m.GetName(), m.GetUID()
-	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`)
+	p.merge(
+		t,
+		machineSets,
+		p.set,
+		`{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`,
+	)
 	rig.Eventually(t, "the machine and its clones have the new label and not the old one", func() (bool, any) {
 		m := p.get(t, machines, name)
 		drain, _, _ := unstructured.NestedInt64(m.Object, "spec", "deletion", "nodeDrainTimeoutSeconds")
@@ -301,8 +334,12 @@ func crash(t *testing.T, name string) {
 func (p pool) watched(t *testing.T) {
 	t.Helper()
 	check := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck",
-		"metadata": map[string]any{"name": p.set, "labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilter}},
+		"apiVersion": "cluster.x-k8s.io/v1beta2",
+		"kind":       "MachineHealthCheck",
+		"metadata": map[string]any{
+			"name":   p.set,
+			"labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilter},
+		},
 		"spec": map[string]any{
 			"clusterName": p.name,
 			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.set}},
@@ -341,7 +378,9 @@ func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	p.remediated(t, bad.GetName(), 2)
 	p.awaitCounts(t, 2)
 	said := r.Audit(t, func(a rig.Audited) bool {
-		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" && a.ObjectRef.Name == bad.GetName() && a.ObjectRef.Subresource == "status"
+		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" &&
+			a.ObjectRef.Name == bad.GetName() &&
+			a.ObjectRef.Subresource == "status"
 	})
 	assert.NotEmpty(t, said, "it said OwnerRemediated=False/MachineDeleting before it was deleted")
 }
@@ -369,8 +408,9 @@ func (p pool) exactly(t *testing.T, n, made int) {
 	p.created(t, made)
 }
 
-// created asserts that n machines were made since the beginning, and as many clones of each template. The API server answers a client that was
-// killed with an error, whether or not it has made the object: such an object counts if it exists, and may count otherwise.
+// created asserts that n machines were made since the beginning, and as many clones of each template. The API server
+// answers a client that was killed with an error, whether or not it has made the object: such an object counts if it
+// exists, and may count otherwise.
 func (p pool) created(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {

@@ -43,7 +43,8 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	}
 
 	scale := []byte(`{"spec":{"replicas":1}}`)
-	_, err = s.of(machineDeployments).Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
+	_, err = s.of(machineDeployments).
+		Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	s.awaitMachines(t, 1)
 	s.awaitNodes(t, 2)
@@ -51,7 +52,16 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 
 	require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	below := []schema.GroupVersionResource{
-		clusters, machineDeployments, machineSets, machines, kubeadmConfigs, bootstrapTemplates, controlPlanes, devClusters, devMachines, devTemplates,
+		clusters,
+		machineDeployments,
+		machineSets,
+		machines,
+		kubeadmConfigs,
+		bootstrapTemplates,
+		controlPlanes,
+		devClusters,
+		devMachines,
+		devTemplates,
 		{Version: "v1", Resource: "secrets"},
 	}
 	rig.Eventually(t, "everything of the cluster is gone", func() (bool, any) {
@@ -85,14 +95,19 @@ func (s space) awaitNodes(t *testing.T, count int) {
 	})
 }
 
-// Core's watch filter concerns the object of an event, not the one that is reconciled because of it. When a Cluster is paused, core begins to
-// work with a MachineSet of somebody else; the policy of the stack keeps it from Millwright's sets and deployments. If theirs is left alone
-// one day, the policy is needed no more.
+// Core's watch filter concerns the object of an event, not the one that is reconciled because of it. When a Cluster is
+// paused, core begins to work with a MachineSet of somebody else; the policy of the stack keeps it from Millwright's
+// sets and deployments. If theirs is left alone one day, the policy is needed no more.
 func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "filters", "filters.yaml")
 	before := s.get(t, machineSets, "ours")
-	require.Equal(t, s.name, before.GetLabels()[clusterLabel], "core's webhook has set the label by which core finds the sets of a cluster")
+	require.Equal(
+		t,
+		s.name,
+		before.GetLabels()[clusterLabel],
+		"core's webhook has set the label by which core finds the sets of a cluster",
+	)
 	require.Equal(t, s.name, s.get(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
 
 	refused := func(kind schema.GroupVersionResource) int {
@@ -105,16 +120,24 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	rig.Eventually(t, "core works with theirs, and is refused ours", func() (bool, any) {
 		paused = !paused
 		patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
-		if _, err := s.of(clusters).Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := s.of(clusters).
+			Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return false, err
 		}
 		time.Sleep(2 * time.Second) // core reconciles an object at most once a second
 		theirs, sets, deployments := s.get(t, machineSets, "theirs"), refused(machineSets), refused(machineDeployments)
-		return len(theirs.GetFinalizers()) > 0 && sets > 0 && deployments > 0, fmt.Sprint(theirs.GetFinalizers(), sets, deployments)
+		return len(theirs.GetFinalizers()) > 0 && sets > 0 &&
+				deployments > 0, fmt.Sprint(
+				theirs.GetFinalizers(),
+				sets,
+				deployments,
+			)
 	})
 	written := r.Audit(t, func(a rig.Audited) bool {
-		return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name && a.ObjectRef.Name == "ours" &&
-			slices.Contains([]string{"update", "patch", "create", "delete"}, a.Verb) && a.ResponseStatus.Code < 300
+		return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
+			a.ObjectRef.Name == "ours" &&
+			slices.Contains([]string{"update", "patch", "create", "delete"}, a.Verb) &&
+			a.ResponseStatus.Code < 300
 	})
 	assert.Empty(t, written, "core has changed nothing")
 }

@@ -2,7 +2,8 @@
 
 //go:build integration
 
-// Package chain shows the main job on a real API server, a real Temporal and the virtual cloud: objects in, machines out.
+// Package chain shows the main job on a real API server, a real Temporal and the virtual cloud: objects in, machines
+// out.
 package chain
 
 import (
@@ -39,7 +40,9 @@ func TestMCMScenariosOnAnUnkindCloud(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		rig.Unkind(b)
-		b.ClientTokens, b.Staleness, b.AcceptLatency = false, virtual.Duration(300*time.Millisecond), virtual.Duration(200*time.Millisecond)
+		b.ClientTokens = false
+		b.Staleness = virtual.Duration(300 * time.Millisecond)
+		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
 	}))
 	t.Cleanup(func() { require.NoError(t, r.Cloud.SetBehaviour(context.Background(), before)) })
 	scenarios(t, "unkind", func(m *v1alpha1.Machine) string {
@@ -67,7 +70,11 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	before := nodes()
 
 	t.Run("create a machine", func(t *testing.T) {
-		_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.Spec()}, metav1.CreateOptions{})
+		_, err := machines.Create(
+			t.Context(),
+			&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.Spec()},
+			metav1.CreateOptions{},
+		)
 		require.NoError(t, err)
 		rig.Eventually(t, "machine runs and its node is there", func() (bool, any) {
 			m, err := machines.Get(t.Context(), "lone-machine", metav1.GetOptions{})
@@ -139,7 +146,9 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
 		other := rig.Class(pool.Namespace, "")
 		other.Name = "other"
-		_, err := r.Machines.MachineV1alpha1().MachineClasses(pool.Namespace).Create(t.Context(), other, metav1.CreateOptions{})
+		_, err := r.Machines.MachineV1alpha1().
+			MachineClasses(pool.Namespace).
+			Create(t.Context(), other, metav1.CreateOptions{})
 		require.NoError(t, err)
 		pool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"other"}}},"replicas":4}}`)
 		pool.AwaitRunning(t, 4)
@@ -174,7 +183,8 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	rig.Eventually(t, "three creations are under way", func() (bool, any) {
 		steps := 0
 		for _, m := range pool.Machines(t) {
-			if o := m.Status.CurrentOperation; o != nil && o.Step == "create-instance" && o.Deadline != nil && o.WorkflowID != "" {
+			if o := m.Status.CurrentOperation; o != nil && o.Step == "create-instance" && o.Deadline != nil &&
+				o.WorkflowID != "" {
 				steps++
 			}
 		}
@@ -184,8 +194,9 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// What only a controller can see becomes a condition and an event on the object that suffers, and heals by itself when the
-// missing thing appears. A set makes no machine of a class that does not exist; a machine that nobody's set made says so itself.
+// What only a controller can see becomes a condition and an event on the object that suffers, and heals by itself when
+// the missing thing appears. A set makes no machine of a class that does not exist; a machine that nobody's set made
+// says so itself.
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	r.Namespace(t, namespace, "")
@@ -193,7 +204,11 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	machines := r.Machines.MachineV1alpha1().Machines(namespace)
 	r.Bare(t, namespace)
 	pool := r.Pool(t, namespace, "missing", 1)
-	_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "alone", Namespace: namespace}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	_, err := machines.Create(
+		t.Context(),
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "alone", Namespace: namespace}, Spec: rig.Spec()},
+		metav1.CreateOptions{},
+	)
 	require.NoError(t, err)
 	alone := func() []v1alpha1.Machine {
 		m, err := machines.Get(t.Context(), "alone", metav1.GetOptions{})
@@ -219,7 +234,9 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 			return false, machines[0].Status
 		})
 		rig.Eventually(t, "an event says "+reason, func() (bool, any) {
-			events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
+			events, err := r.Kube.CoreV1().
+				Events(namespace).
+				List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
 			require.NoError(t, err)
 			return len(events.Items) > 0 && events.Items[0].Message == message, events.Items
 		})
@@ -240,7 +257,12 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 		})
 	}
 	says(v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "TemplateNotFound", "MachineClass does not exist")
-	says(v1alpha1.MachineSetScalingUp, v1alpha1.ConditionTrue, "ScalingUp", "Scaling up from 0 to 1 replicas is blocked because:\n* MachineClass does not exist")
+	says(
+		v1alpha1.MachineSetScalingUp,
+		v1alpha1.ConditionTrue,
+		"ScalingUp",
+		"Scaling up from 0 to 1 replicas is blocked because:\n* MachineClass does not exist",
+	)
 	require.Empty(t, pooled())
 	shows(alone, v1alpha1.ReasonClassNotFound, "MachineClass small does not exist in namespace missing")
 
@@ -263,15 +285,22 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 // A class with a typo: no create call was ever made, so that nothing of the machine is in a cloud.
 func TestAMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	t.Parallel()
-	_, err := r.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "typo"}}, metav1.CreateOptions{})
+	_, err := r.Kube.CoreV1().
+		Namespaces().
+		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "typo"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	machines := r.Machines.MachineV1alpha1().Machines("typo")
-	_, err = machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	_, err = machines.Create(
+		t.Context(),
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.Spec()},
+		metav1.CreateOptions{},
+	)
 	require.NoError(t, err)
 	rig.Eventually(t, "its class is missing", func() (bool, any) {
 		m, err := machines.Get(t.Context(), "typo", metav1.GetOptions{})
 		require.NoError(t, err)
-		return m.Status.CurrentStatus.Phase == v1alpha1.MachineCrashLoopBackOff && m.Status.LastOperation.ErrorCode == v1alpha1.ReasonClassNotFound, m.Status
+		return m.Status.CurrentStatus.Phase == v1alpha1.MachineCrashLoopBackOff &&
+			m.Status.LastOperation.ErrorCode == v1alpha1.ReasonClassNotFound, m.Status
 	})
 	require.NoError(t, machines.Delete(t.Context(), "typo", metav1.DeleteOptions{}))
 	rig.Eventually(t, "it goes without its class", func() (bool, any) {
@@ -294,7 +323,14 @@ func TestNodeLossSetsUnknown(t *testing.T) {
 		})
 	}
 	label := func(value string) {
-		_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
+		_, err := r.Stack.Kubectl(
+			t.Context(),
+			"label",
+			"node",
+			node,
+			"--overwrite",
+			"node-not-ready.stage.kwok.x-k8s.io"+value,
+		)
 		require.NoError(t, err)
 	}
 	label("=true")

@@ -49,7 +49,8 @@ func (c classes) awaitGuarded(t *testing.T, secret string) {
 		class, s := c.class(t), c.secret(t, secret)
 		require.NotNil(t, class)
 		require.NotNil(t, s)
-		done := slices.Contains(class.Finalizers, v1alpha1.FinalizerMachine) && slices.Contains(s.Finalizers, v1alpha1.FinalizerSecret)
+		done := slices.Contains(class.Finalizers, v1alpha1.FinalizerMachine) &&
+			slices.Contains(s.Finalizers, v1alpha1.FinalizerSecret)
 		return done, fmt.Sprint(class.Finalizers, s.Finalizers)
 	})
 }
@@ -69,7 +70,10 @@ func (c classes) deleteSecret(t *testing.T) {
 
 func (c classes) deleteClass(t *testing.T) {
 	t.Helper()
-	require.NoError(t, r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}),
+	)
 }
 
 // noInstance requires that the cloud has nothing of a class of this namespace.
@@ -82,7 +86,8 @@ func (c classes) noInstance(t *testing.T) {
 	}
 }
 
-// What was applied at once is deleted at once, its Secret first, as kubectl does with a file: it comes to an end by itself.
+// What was applied at once is deleted at once, its Secret first, as kubectl does with a file: it comes to an end by
+// itself.
 func TestEverythingIsDeletedAtOnce(t *testing.T) {
 	c := classes{"at-once"}
 	r.Namespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
@@ -107,8 +112,14 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	rig.Eventually(t, "the class's workflow waits for machines", func() (bool, any) {
-		open := r.Workflows(t, fmt.Sprintf(`WorkflowType = %q AND MachineNamespace = %q AND Step = "await-machines" AND ExecutionStatus = "Running"`,
-			run.KindMachineClass, c.namespace))
+		open := r.Workflows(
+			t,
+			fmt.Sprintf(
+				`WorkflowType = %q AND MachineNamespace = %q AND Step = "await-machines" AND ExecutionStatus = "Running"`,
+				run.KindMachineClass,
+				c.namespace,
+			),
+		)
 		return len(open) == 1, len(open)
 	})
 	pool.Scale(t, 1)

@@ -28,12 +28,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// Two installations in one Temporal namespace, with objects of the same names, make their own machines and keep their own
-// schedules.
+// Two installations in one Temporal namespace, with objects of the same names, make their own machines and keep their
+// own schedules.
 func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	const name, size = "shared-temporal", 3
 	shared := []string{"--temporal-address", r.Stack.TemporalAddress(), "--cluster-name", "second"}
-	second, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Args: map[string][]string{component.Worker: shared, component.Bridge: shared}})
+	second, err := rig.Up(
+		t.Context(),
+		t.TempDir(),
+		stack.Options{Args: map[string][]string{component.Worker: shared, component.Bridge: shared}},
+	)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, second.Stack.Down(context.Background())) })
 
@@ -60,7 +64,11 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		return prefixes
 	}
 	both := []string{rig.Installation.OrphanIDs(), run.Installation("second").OrphanIDs()}
-	rig.Eventually(t, "each installation sweeps its class", func() (bool, any) { now := sweeps(); return slices.Equal(now, both), now })
+	rig.Eventually(
+		t,
+		"each installation sweeps its class",
+		func() (bool, any) { now := sweeps(); return slices.Equal(now, both), now },
+	)
 	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
 	pools[1].Delete(t)
 	pools[1].AwaitGone(t)
@@ -72,8 +80,8 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	}
 }
 
-// refusesTheName starts a process of the second control cluster with the name of the first one, which has its machines in this Temporal
-// namespace: the process ends, and says why.
+// refusesTheName starts a process of the second control cluster with the name of the first one, which has its machines
+// in this Temporal namespace: the process ends, and says why.
 func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 	t.Helper()
 	repo, err := build.FindRepo("")
@@ -82,8 +90,18 @@ func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 	defer cancel()
 	built, err := build.Products(ctx, repo, io.Discard, binary)
 	require.NoError(t, err)
-	start := exec.CommandContext(ctx, built[binary], "--kubeconfig", second.Stack.Kubeconfig(identity),
-		"--cluster-name", component.ClusterName, "--temporal-address", r.Stack.TemporalAddress(), "--metrics-address", "127.0.0.1:0")
+	start := exec.CommandContext(
+		ctx,
+		built[binary],
+		"--kubeconfig",
+		second.Stack.Kubeconfig(identity),
+		"--cluster-name",
+		component.ClusterName,
+		"--temporal-address",
+		r.Stack.TemporalAddress(),
+		"--metrics-address",
+		"127.0.0.1:0",
+	)
 	if binary == build.Worker {
 		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudAddress())
 	}
@@ -104,7 +122,9 @@ func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 func TestTheNameOfAnInstallationBelongsToOneCluster(t *testing.T) {
 	t.Parallel()
 	cluster := func(uid string) *fake.Clientset {
-		return fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)}})
+		return fake.NewClientset(
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)}},
+		)
 	}
 	claim := func(name run.Installation, uid string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

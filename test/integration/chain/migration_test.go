@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The check before a takeover reads a real API server: it says what is in the way, and that nothing is when that is gone. The takeover itself is in the
-// package takeover.
+// The check before a takeover reads a real API server: it says what is in the way, and that nothing is when that is
+// gone. The takeover itself is in the package takeover.
 func TestTheCheckBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	const name = "check"
@@ -24,13 +24,19 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	_, err := leases.Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager"},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(3600)), RenewTime: new(metav1.NewMicroTime(time.Now())),
+			HolderIdentity:       new("pod-1"),
+			LeaseDurationSeconds: new(int32(3600)),
+			RenewTime:            new(metav1.NewMicroTime(time.Now())),
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	out, err := r.TryStarter(t, check...)
 	require.Error(t, err)
-	require.Contains(t, out, "first   machine-controller-manager: it is at work: pod-1 renewed Lease machine-controller-manager at ")
+	require.Contains(
+		t,
+		out,
+		"first   machine-controller-manager: it is at work: pod-1 renewed Lease machine-controller-manager at ",
+	)
 
 	require.NoError(t, leases.Delete(t.Context(), "machine-controller-manager", metav1.DeleteOptions{}))
 	out, err = r.TryStarter(t, check...)

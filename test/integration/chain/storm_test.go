@@ -29,8 +29,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// A storm of signals at the moment of completion loses none: each signal that the server took stands in a history, and is
-// followed there by a decision.
+// A storm of signals at the moment of completion loses none: each signal that the server took stands in a history, and
+// is followed there by a decision.
 func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	const sentinel = -7 // generation of the storm's signals, which no real object has
 	r.Namespace(t, "storm", "")
@@ -44,8 +44,12 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	t.Logf("the creation of 10 machines: %d runs with %d events in the namespace", lives, events)
 	var sent, failed, busy atomic.Int64
 	stormy, err := client.NewLazyClient(client.Options{
-		HostPort: r.Stack.TemporalAddress(), Namespace: run.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusy(&busy))}},
+		HostPort:  r.Stack.TemporalAddress(),
+		Namespace: run.Namespace,
+		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		ConnectionOptions: client.ConnectionOptions{
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusy(&busy))},
+		},
 	})
 	require.NoError(t, err)
 	defer stormy.Close()
@@ -60,7 +64,15 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		}
 		signal := func() {
 			changed := run.Changed{UID: ref.UID, Generation: sentinel}
-			if _, err := stormy.SignalWithStartWorkflow(context.Background(), id, run.SignalChanged, changed, options, string(run.KindMachine), run.Input{Ref: ref}); err != nil {
+			if _, err := stormy.SignalWithStartWorkflow(
+				context.Background(),
+				id,
+				run.SignalChanged,
+				changed,
+				options,
+				string(run.KindMachine),
+				run.Input{Ref: ref},
+			); err != nil {
 				failed.Add(1)
 				return
 			}
@@ -75,7 +87,13 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		}
 	}
 	group.Wait()
-	t.Logf("%d signals to %d machines; %d calls failed; %d attempts were refused as BUSY_WORKFLOW", sent.Load(), len(machines), failed.Load(), busy.Load())
+	t.Logf(
+		"%d signals to %d machines; %d calls failed; %d attempts were refused as BUSY_WORKFLOW",
+		sent.Load(),
+		len(machines),
+		failed.Load(),
+		busy.Load(),
+	)
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
 	rig.Eventually(t, "the runs have ended", func() (bool, any) {
@@ -96,8 +114,8 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// signalsDecided counts the signals with this generation in the histories of the storm's machines. It requires that a decision
-// follows the last signal of each run.
+// signalsDecided counts the signals with this generation in the histories of the storm's machines. It requires that a
+// decision follows the last signal of each run.
 func signalsDecided(t *testing.T, generation int64) (count int64) {
 	t.Helper()
 	for _, w := range r.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
@@ -107,7 +125,11 @@ func signalsDecided(t *testing.T, generation int64) (count int64) {
 			case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
 				decided = false
 				var changed run.Changed
-				require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(event.GetWorkflowExecutionSignaledEventAttributes().Input, &changed))
+				require.NoError(
+					t,
+					converter.GetDefaultDataConverter().
+						FromPayloads(event.GetWorkflowExecutionSignaledEventAttributes().Input, &changed),
+				)
 				if changed.Generation == generation {
 					count++
 				}
@@ -131,11 +153,15 @@ func storyOf(t *testing.T) (runs, events int) {
 	return runs, events
 }
 
-// countBusy counts the attempts of calls that Temporal refuses because a run of the same workflow ID began less than a second ago.
+// countBusy counts the attempts of calls that Temporal refuses because a run of the same workflow ID began less than a
+// second ago.
 func countBusy(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		err := invoke(ctx, method, in, out, conn, options...)
-		if exhausted := new(serviceerror.ResourceExhausted); errors.As(serviceerror.FromStatus(status.Convert(err)), &exhausted) {
+		if exhausted := new(serviceerror.ResourceExhausted); errors.As(
+			serviceerror.FromStatus(status.Convert(err)),
+			&exhausted,
+		) {
 			if exhausted.Cause == enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW {
 				n.Add(1)
 			}
@@ -147,9 +173,18 @@ func countBusy(n *atomic.Int64) grpc.UnaryClientInterceptor {
 // The check finds a secret that has leaked, and it reads the metrics of worker and bridge.
 func TestLeakIsSeen(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
-	run, err := r.Temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "leak", TaskQueue: "nobody"}, "Nothing", []byte("x"+secret))
+	run, err := r.Temporal.ExecuteWorkflow(
+		t.Context(),
+		client.StartWorkflowOptions{ID: "leak", TaskQueue: "nobody"},
+		"Nothing",
+		[]byte("x"+secret),
+	)
 	require.NoError(t, err)
-	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "leak"}, Reason: "Leaked", Message: "token " + secret}
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "leak"},
+		Reason:     "Leaked",
+		Message:    "token " + secret,
+	}
 	_, err = r.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "both leaks are found", func() (bool, any) {

@@ -14,13 +14,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// No worker runs from the middle of the creations until after their timeout: that time does not count, and no machine fails.
+// No worker runs from the middle of the creations until after their timeout: that time does not count, and no machine
+// fails.
 func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 	const made, timeout = 5, 70 * time.Second
 	r.Namespace(t, "absence", slowly)
 	before := stats(t, r)
 	pool := r.Pool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: timeout}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineCreationTimeout: &metav1.Duration{Duration: timeout},
+		}
 	})
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := stats(t, r)
@@ -28,7 +31,8 @@ func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
 	for _, m := range pool.Machines(t) {
-		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second))) // the outage lasts this long; a creation has whole seconds
+		// the outage lasts this long; a creation has whole seconds
+		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 	}
 	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
 	pool.AwaitRunning(t, made)

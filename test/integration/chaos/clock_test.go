@@ -26,8 +26,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// The timeouts of the machines: far below the error of the clock. A drain of drainTimeout that ends by a clock that is behind ends later than a test
-// waits.
+// The timeouts of the machines: far below the error of the clock. A drain of drainTimeout that ends by a clock that is
+// behind ends later than a test waits.
 const (
 	creationTimeout = 5 * time.Minute
 	healthTimeout   = 5 * time.Minute
@@ -50,14 +50,23 @@ func TestEndurance_TheClockOfAWorkerIsWrong(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() {
 				if logs := os.Getenv("CHAOS_LOGS"); logs != "" && t.Failed() {
-					assert.NoError(t, os.CopyFS(filepath.Join(logs, "clock-"+name), os.DirFS(filepath.Join(skewed.Stack.Dir(), "logs"))))
+					assert.NoError(
+						t,
+						os.CopyFS(filepath.Join(logs, "clock-"+name), os.DirFS(filepath.Join(skewed.Stack.Dir(), "logs"))),
+					)
 				}
 				if err := skewed.Stack.Down(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
 			told := wrongClock{skewed, name}.lastLine(t).Add(-by)
-			require.True(t, told.After(began.Add(-time.Second)) && told.Before(time.Now()), "the clock of the second worker: %s", told) // wrong by whole seconds
+			// wrong by whole seconds
+			require.True(
+				t,
+				told.After(began.Add(-time.Second)) && told.Before(time.Now()),
+				"the clock of the second worker: %s",
+				told,
+			)
 			wrongClock{skewed, name}.run(t)
 		})
 	}
@@ -72,7 +81,11 @@ type wrongClock struct {
 func (w wrongClock) run(t *testing.T) {
 	const size = 12
 	w.Namespace(t, w.namespace, slowly)
-	watcher := checker.Watch(checker.Sources{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal}, w.namespace, checker.Bounds{})
+	watcher := checker.Watch(
+		checker.Sources{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
+		w.namespace,
+		checker.Bounds{},
+	)
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	go watcher.Run(watching)
@@ -127,7 +140,8 @@ func (w wrongClock) run(t *testing.T) {
 	require.Empty(t, violations)
 }
 
-// illness makes half of the nodes ill, twice, and both times together for less than the health timeout. No machine may fail.
+// illness makes half of the nodes ill, twice, and both times together for less than the health timeout. No machine may
+// fail.
 func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
 	t.Helper()
 	running := func() (uids []types.UID) {
@@ -146,7 +160,9 @@ func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
 	}
 	for range 2 {
 		label := func(change string) {
-			_, err := w.Stack.Kubectl(t.Context(), slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
+			_, err := w.Stack.Kubectl(
+				t.Context(),
+				slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 			require.NoError(t, err)
 		}
 		label("node-not-ready.stage.kwok.x-k8s.io=true")
@@ -162,8 +178,8 @@ func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
 	}
 }
 
-// drains deletes half of the machines while a budget allows no eviction, and returns how many. Their pods are deleted when the drain
-// timeout is over, not before.
+// drains deletes half of the machines while a budget allows no eviction, and returns how many. Their pods are deleted
+// when the drain timeout is over, not before.
 func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 	t.Helper()
 	const app = "held"

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	components := append(component.Names(), component.SecondBridge, component.SecondWorker)
 	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) {
 		r = up
-		if err := r.Stack.Stop(context.Background(), component.SecondWorker); err != nil { // but for one test, a worker that dies has no other beside it
+		if err := r.Stack.Stop(context.Background(), component.SecondWorker); err != nil {
+			// but for one test, a worker that dies has no other beside it
 			panic(err)
 		}
 	}))
@@ -149,6 +150,7 @@ func machineCreations(t *testing.T, r *rig.Rig, namespace string) int {
 	t.Helper()
 	return len(r.Audit(t, func(a rig.Audited) bool {
 		o := a.ObjectRef
-		return a.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && a.ResponseStatus.Code == 201
+		return a.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" &&
+			a.ResponseStatus.Code == 201
 	}))
 }

@@ -16,8 +16,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Two workers share the work of two bridges' signals. One worker and the bridge that leads are killed while 60 machines are made, and do not
-// come back: the others finish the work, and nothing is made twice.
+// Two workers share the work of two bridges' signals. One worker and the bridge that leads are killed while 60 machines
+// are made, and do not come back: the others finish the work, and nothing is made twice.
 func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	const wanted = 60
 	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
@@ -37,7 +37,11 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	})
 
 	r.Namespace(t, "pair", class)
-	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, "pair", checker.Bounds{Leaving: true})
+	watcher := checker.Watch(
+		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		"pair",
+		checker.Bounds{Leaving: true},
+	)
 	go watcher.Run(t.Context())
 	before := stats(t, r)
 	pool := r.Pool(t, "pair", "pair", wanted)
@@ -55,7 +59,12 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	require.Positive(t, stats(t, r).Creating, "no creation is in progress: the test shows nothing")
 
 	exactly(t, r, pool, before, wanted)
-	require.LessOrEqual(t, machineCreations(t, r, "pair"), wanted, "Machines made: the one whose creation the killed worker waited for may not count")
+	require.LessOrEqual(
+		t,
+		machineCreations(t, r, "pair"),
+		wanted,
+		"Machines made: the one whose creation the killed worker waited for may not count",
+	)
 	deciders := map[string]int{} // by worker: how many tasks of workflows it has had
 	for _, history := range r.Histories(t, "pair") {
 		for _, e := range history.Events {

@@ -28,13 +28,17 @@ func TestConvergedStackIsSilent(t *testing.T) {
 		leader = component.SecondBridge
 	}
 	resynced := resync(t)
-	rig.Eventually(t, "the last status writes of the scale-up are over, and no signal is sent until the next resync", func() (bool, any) {
-		before := r.Metric(t, leader, "millwright_bridge_signals_total")
-		require.Positive(t, before)
-		resynced()
-		after := r.Metric(t, leader, "millwright_bridge_signals_total")
-		return before == after, []float64{before, after}
-	})
+	rig.Eventually(
+		t,
+		"the last status writes of the scale-up are over, and no signal is sent until the next resync",
+		func() (bool, any) {
+			before := r.Metric(t, leader, "millwright_bridge_signals_total")
+			require.Positive(t, before)
+			resynced()
+			after := r.Metric(t, leader, "millwright_bridge_signals_total")
+			return before == after, []float64{before, after}
+		},
+	)
 	rig.Eventually(t, "only deployments' workflows are open", func() (bool, any) {
 		open := r.OpenWorkflows(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
@@ -43,14 +47,18 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// resync makes a machine that waits for a node which never comes, and returns a function that waits for a resync of the bridge: it terminates the
-// machine's run, which nothing but a resync starts again, without a signal.
+// resync makes a machine that waits for a node which never comes, and returns a function that waits for a resync of the
+// bridge: it terminates the machine's run, which nothing but a resync starts again, without a signal.
 func resync(t *testing.T) (resynced func()) {
 	t.Helper()
 	const name = "sentinel"
 	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	machines := r.Machines.MachineV1alpha1().Machines(name)
-	m, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	m, err := machines.Create(
+		t.Context(),
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()},
+		metav1.CreateOptions{},
+	)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = machines.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}) })
 	rig.Eventually(t, "the machine waits for its node", func() (bool, any) {

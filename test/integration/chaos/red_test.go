@@ -15,11 +15,15 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The safety test can fail: with a worker that does not look before it creates, on a cloud without client tokens, the same
-// kill makes instances twice.
+// The safety test can fail: with a worker that does not look before it creates, on a cloud without client tokens, the
+// same kill makes instances twice.
 func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	t.Parallel()
-	careless, err := rig.Up(t.Context(), t.TempDir(), stack.Options{Args: map[string][]string{component.Worker: {"--adopt-before-create=false"}}})
+	careless, err := rig.Up(
+		t.Context(),
+		t.TempDir(),
+		stack.Options{Args: map[string][]string{component.Worker: {"--adopt-before-create=false"}}},
+	)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := careless.Stack.Down(context.Background()); err != nil {
@@ -28,7 +32,11 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	})
 	weather{tokens: false}.apply(t, careless)
 	careless.Namespace(t, "careless", slowly)
-	watcher := checker.Watch(checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal}, "careless", checker.Bounds{})
+	watcher := checker.Watch(
+		checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
+		"careless",
+		checker.Bounds{},
+	)
 	go watcher.Run(t.Context())
 	before := stats(t, careless)
 	pool := careless.Pool(t, "careless", "careless", size)
@@ -38,5 +46,10 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	pool.AwaitRunning(t, size)
 	require.Positive(t, stats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
 	violations, _ := watcher.Violations()
-	require.True(t, slices.ContainsFunc(violations, func(v checker.Violation) bool { return v.Check == checker.CheckTwice }), "the checker sees it: %v", violations)
+	require.True(
+		t,
+		slices.ContainsFunc(violations, func(v checker.Violation) bool { return v.Check == checker.CheckTwice }),
+		"the checker sees it: %v",
+		violations,
+	)
 }

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// An operator resets or pauses what is in the middle of a create call. The cloud ignores client tokens, and shows nothing of the
-// request for ten seconds, longer than a worker needs to learn of the reset.
+// An operator resets or pauses what is in the middle of a create call. The cloud ignores client tokens, and shows
+// nothing of the request for ten seconds, longer than a worker needs to learn of the reset.
 func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 	weather{name: "no client tokens, requests without a record", accept: 10 * time.Second}.apply(t, r)
 	const createInstance = "create-instance"
@@ -65,7 +65,11 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
 			machines := r.Machines.MachineV1alpha1().Machines(name)
 			before := stats(t, r)
-			m, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()}, metav1.CreateOptions{})
+			m, err := machines.Create(
+				t.Context(),
+				&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()},
+				metav1.CreateOptions{},
+			)
 			require.NoError(t, err)
 			rig.Eventually(t, "the create call is under way", func() (bool, any) {
 				now := stats(t, r)

@@ -25,8 +25,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// revive starts processes again that end because the API server was restored, until the test ends. A process need not end: the API server may break
-// all of its watches in such a way that it lists everything anew.
+// revive starts processes again that end because the API server was restored, until the test ends. A process need not
+// end: the API server may break all of its watches in such a way that it lists everything anew.
 func revive(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
@@ -49,8 +49,9 @@ func revive(t *testing.T, names ...string) {
 	}()
 }
 
-// The API server is restored to a state before two machines more were made and one was replaced. The restored objects count: nothing is
-// made twice, a machine whose instance is gone is replaced, and the instances of machines that do not exist any more are orphans.
+// The API server is restored to a state before two machines more were made and one was replaced. The restored objects
+// count: nothing is made twice, a machine whose instance is gone is replaced, and the instances of machines that do not
+// exist any more are orphans.
 func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
 	r.Namespace(t, name, "")
@@ -74,7 +75,11 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.NoError(t, r.RestoreStore(t.Context(), copied))
 	require.NoError(t, r.Cloud.Rejoin(t.Context()))
 	revive(t, component.Worker, component.Bridge, component.SecondBridge)
-	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, name, checker.Bounds{})
+	watcher := checker.Watch(
+		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		name,
+		checker.Bounds{},
+	)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	excuse(t, watcher, more+1)
@@ -89,7 +94,9 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"5 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-	_, err = r.Machines.MachineV1alpha1().MachineClasses(name).Patch(t.Context(), "small", types.MergePatchType, collect, metav1.PatchOptions{})
+	_, err = r.Machines.MachineV1alpha1().
+		MachineClasses(name).
+		Patch(t.Context(), "small", types.MergePatchType, collect, metav1.PatchOptions{})
 	require.NoError(t, err)
 	sweeps := r.Sweeps(t, name, time.Second)
 	rig.Eventually(t, "the orphans are gone", func() (bool, any) {
@@ -131,12 +138,17 @@ func excuse(t *testing.T, watcher *checker.Watcher, wanted int) {
 	})
 }
 
-// rewound counts the decisions about a namespace that have waited for versions which the API server had before it was restored.
+// rewound counts the decisions about a namespace that have waited for versions which the API server had before it was
+// restored.
 func rewound(t *testing.T, namespace string) (count int) {
 	t.Helper()
 	for _, w := range r.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
 		for _, event := range r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
-			if event.GetActivityTaskFailedEventAttributes().GetFailure().GetApplicationFailureInfo().GetType() == kube.TypeRewound {
+			if event.GetActivityTaskFailedEventAttributes().
+				GetFailure().
+				GetApplicationFailureInfo().
+				GetType() ==
+				kube.TypeRewound {
 				count++
 			}
 		}

@@ -15,7 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The API server refuses every write of the worker until runs of both pools have met that: machines are late, and no run fails.
+// The API server refuses every write of the worker until runs of both pools have met that: machines are late, and no
+// run fails.
 func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()
@@ -40,7 +41,14 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 	for _, pool := range []string{"arriving", "leaving"} {
 		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {
-			refused := r.Workflows(t, fmt.Sprintf("ExecutionStatus = 'Running' AND Step = %q AND MachineNamespace = 'no-role' AND MachineDeployment = %q", vocabulary.StepRefused, pool))
+			refused := r.Workflows(
+				t,
+				fmt.Sprintf(
+					"ExecutionStatus = 'Running' AND Step = %q AND MachineNamespace = 'no-role' AND MachineDeployment = %q",
+					vocabulary.StepRefused,
+					pool,
+				),
+			)
 			return len(refused) > 0, len(refused)
 		})
 	}

@@ -24,7 +24,10 @@ func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
 		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
 	})
 	rig.Eventually(t, "the run has continued as new: until then it looks again by itself", func() (bool, any) {
-		former := r.Workflows(t, `WorkflowType = "MachineDeployment" AND ExecutionStatus = "ContinuedAsNew" AND MachineNamespace = "vanished"`)
+		former := r.Workflows(
+			t,
+			`WorkflowType = "MachineDeployment" AND ExecutionStatus = "ContinuedAsNew" AND MachineNamespace = "vanished"`,
+		)
 		return len(former) > 0 && open() == 1, len(former)
 	})
 	r.LookAgain(t, run.KindMachineDeployment, "vanished", "vanished")
@@ -34,7 +37,9 @@ func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
 	pool.Delete(t)
 	pool.Patch(t, `{"metadata":{"finalizers":null}}`)
 	rig.Eventually(t, "the deployment is gone", func() (bool, any) {
-		_, err := r.Machines.MachineV1alpha1().MachineDeployments("vanished").Get(t.Context(), "vanished", metav1.GetOptions{})
+		_, err := r.Machines.MachineV1alpha1().
+			MachineDeployments("vanished").
+			Get(t.Context(), "vanished", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	require.Equal(t, 1, open(), "nobody has told the run")

@@ -20,8 +20,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// A request is written as "verb resource", with "/name" for one object, and is made in the namespace shop unless it ends
-// in "in NAMESPACE". Resources of our own group are written without it.
+// A request is written as "verb resource", with "/name" for one object, and is made in the namespace shop unless it
+// ends in "in NAMESPACE". Resources of our own group are written without it.
 const namespace = "shop"
 
 // account is what somebody must be able to do for Millwright to work, and what nobody gets by a wrong binding.
@@ -35,16 +35,50 @@ func workerAccount(user string) account {
 	return account{
 		user: user,
 		may: []string{
-			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "list nodes",
-			"create machines", "patch machines", "delete machines", "create machinesets", "patch machinedeployments",
-			"update machines:status", "update machinesets:status", "update machinedeployments:status", "update machinesets:finalizers", "update nodes", "delete nodes", "create events", "patch events",
-			"patch nodes:status", "list pods", "watch pods", "create secrets in kube-system", "deletecollection secrets in kube-system",
-			"patch machineclasses", "list secrets", "watch secrets", "patch secrets",
+			"list machines",
+			"watch machinesets",
+			"list machinedeployments",
+			"watch machineclasses",
+			"list nodes",
+			"create machines",
+			"patch machines",
+			"delete machines",
+			"create machinesets",
+			"patch machinedeployments",
+			"update machines:status",
+			"update machinesets:status",
+			"update machinedeployments:status",
+			"update machinesets:finalizers",
+			"update nodes",
+			"delete nodes",
+			"create events",
+			"patch events",
+			"patch nodes:status",
+			"list pods",
+			"watch pods",
+			"create secrets in kube-system",
+			"deletecollection secrets in kube-system",
+			"patch machineclasses",
+			"list secrets",
+			"watch secrets",
+			"patch secrets",
 		},
 		mayNot: []string{
-			"create machinedeployments", "delete machinedeployments", "create machineclasses", "delete machineclasses", "patch machines:status",
-			"create secrets", "update secrets", "delete secrets", "create nodes", "delete namespaces", "create pods",
-			"create pods:exec", "update leases/millwright-bridge in millwright", "create clusterrolebindings", "patch customresourcedefinitions",
+			"create machinedeployments",
+			"delete machinedeployments",
+			"create machineclasses",
+			"delete machineclasses",
+			"patch machines:status",
+			"create secrets",
+			"update secrets",
+			"delete secrets",
+			"create nodes",
+			"delete namespaces",
+			"create pods",
+			"create pods:exec",
+			"update leases/millwright-bridge in millwright",
+			"create clusterrolebindings",
+			"patch customresourcedefinitions",
 		},
 	}
 }
@@ -59,9 +93,21 @@ func bridgeAccount(user, home string) account {
 			"update leases/millwright-bridge in " + home,
 		},
 		mayNot: []string{
-			"get machines", "get nodes", "create machines", "patch machines", "delete machines", "patch machines:status", "update nodes", "get secrets",
-			"update secrets", "patch secrets", "create leases in kube-system", "update leases/millwright-bridge in kube-system",
-			"update leases/kube-scheduler in " + home, "delete leases/millwright-bridge in " + home, "create events",
+			"get machines",
+			"get nodes",
+			"create machines",
+			"patch machines",
+			"delete machines",
+			"patch machines:status",
+			"update nodes",
+			"get secrets",
+			"update secrets",
+			"patch secrets",
+			"create leases in kube-system",
+			"update leases/millwright-bridge in kube-system",
+			"update leases/kube-scheduler in " + home,
+			"delete leases/millwright-bridge in " + home,
+			"create events",
 		},
 	}
 }
@@ -75,25 +121,53 @@ func installedAccounts() []account {
 		user: serviceAccounts + "millwright-provider-virtual",
 		may:  []string{"get machineclasses", "get machines", "list machines", "get secrets", "get secrets in kube-system"},
 		mayNot: []string{
-			"watch machines", "list nodes", "list secrets", "update secrets", "patch secrets", "create machines", "patch machines:status", "delete machines", "update nodes",
-			"delete nodes", "get leases in millwright",
+			"watch machines",
+			"list nodes",
+			"list secrets",
+			"update secrets",
+			"patch secrets",
+			"create machines",
+			"patch machines:status",
+			"delete machines",
+			"update nodes",
+			"delete nodes",
+			"get leases in millwright",
 		},
 	}
 	incus := account{
-		user:   serviceAccounts + "millwright-provider-incus",
-		may:    []string{"get machineclasses", "get machines", "list machines", "get secrets in kube-system", "get secrets in millwright"},
+		user: serviceAccounts + "millwright-provider-incus",
+		may: []string{
+			"get machineclasses",
+			"get machines",
+			"list machines",
+			"get secrets in kube-system",
+			"get secrets in millwright",
+		},
 		mayNot: append(slices.Clone(provider.mayNot), "get secrets"), // those of other namespaces are for the overlay to bind
 	}
 	bootstrap := account{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}
 	guard := account{ // of deploy/overlays/mcm
-		user:   serviceAccounts + "millwright-heartbeats",
-		may:    []string{"list leases/millwright-worker in millwright", "list leases/millwright-bridge in millwright"},
-		mayNot: []string{"list leases in millwright", "get leases/millwright-worker in millwright", "update leases/millwright-worker in millwright", "list machines"},
+		user: serviceAccounts + "millwright-heartbeats",
+		may:  []string{"list leases/millwright-worker in millwright", "list leases/millwright-bridge in millwright"},
+		mayNot: []string{
+			"list leases in millwright",
+			"get leases/millwright-worker in millwright",
+			"update leases/millwright-worker in millwright",
+			"list machines",
+		},
 	}
-	return []account{core, provider, incus, bootstrap, guard, bridgeAccount(serviceAccounts+"millwright-bridge", "millwright")}
+	return []account{
+		core,
+		provider,
+		incus,
+		bootstrap,
+		guard,
+		bridgeAccount(serviceAccounts+"millwright-bridge", "millwright"),
+	}
 }
 
-// localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace default.
+// localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace
+// default.
 func localAccounts() []account {
 	worker := workerAccount(component.WorkerIdentity)
 	worker.may = append(worker.may, "get secrets")
@@ -117,9 +191,15 @@ func testAccounts(t *testing.T, c *cluster, accounts []account) {
 // mustAllow requires that a request becomes allowed: the API server learns of new roles and bindings one by one.
 func (c *cluster) mustAllow(t *testing.T, user, request string) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		return c.allows(t, user, request), nil
-	})
+	err := wait.PollUntilContextTimeout(
+		t.Context(),
+		50*time.Millisecond,
+		10*time.Second,
+		true,
+		func(context.Context) (bool, error) {
+			return c.allows(t, user, request), nil
+		},
+	)
 	assert.NoError(t, err, "%s may not %s", user, request)
 }
 
@@ -155,6 +235,12 @@ func attributes(t *testing.T, request string) *authorizationv1.ResourceAttribute
 	object, name, _ := strings.Cut(object, "/")
 	resource, subresource, _ := strings.Cut(object, ":")
 	return &authorizationv1.ResourceAttributes{
-		Verb: verb, Group: groups[resource], Version: "*", Resource: resource, Subresource: subresource, Name: name, Namespace: in,
+		Verb:        verb,
+		Group:       groups[resource],
+		Version:     "*",
+		Resource:    resource,
+		Subresource: subresource,
+		Name:        name,
+		Namespace:   in,
 	}
 }

@@ -2,9 +2,10 @@
 
 //go:build integration
 
-// Package deploy asks whether what is shipped besides the code would be taken: are the manifests of deploy/ and examples/
-// accepted by a real API server, may the accounts do what they must and nothing more, does Compose read its file, and do
-// the command lines in all of them fit the binaries? It runs none of it: there is no kubelet and no container engine.
+// Package deploy asks whether what is shipped besides the code would be taken: are the manifests of deploy/ and
+// examples/ accepted by a real API server, may the accounts do what they must and nothing more, does Compose read its
+// file, and do the command lines in all of them fit the binaries? It runs none of it: there is no kubelet and no
+// container engine.
 package deploy
 
 import (
@@ -154,8 +155,8 @@ func (c *cluster) kubectl(t *testing.T, input []byte, arguments ...string) []byt
 	return out
 }
 
-// dryRun asks the API server whether it would take these objects. Fields that it does not know are errors, and so are its
-// warnings: of an outdated API, or of pods that break the rules of their namespace.
+// dryRun asks the API server whether it would take these objects. Fields that it does not know are errors, and so are
+// its warnings: of an outdated API, or of pods that break the rules of their namespace.
 func (c *cluster) dryRun(t *testing.T, text []byte) {
 	t.Helper()
 	out := c.kubectl(t, text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")

@@ -42,7 +42,12 @@ func addNode(t *testing.T, clients *kubernetes.Clientset, name string) {
 	}}
 	_, err := clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return readyCondition(t, clients, name).Status == corev1.ConditionTrue }, soon, between)
+	require.Eventually(
+		t,
+		func() bool { return readyCondition(t, clients, name).Status == corev1.ConditionTrue },
+		soon,
+		between,
+	)
 }
 
 func readyCondition(t *testing.T, clients *kubernetes.Clientset, name string) corev1.NodeCondition {
@@ -75,7 +80,10 @@ func budgetRefuses(t *testing.T, clients *kubernetes.Clientset) {
 	require.NoError(t, err)
 	_, err = clients.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &needed, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &needed,
+			Selector:     &metav1.LabelSelector{MatchLabels: labels},
+		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -121,8 +129,11 @@ func podLingers(t *testing.T, clients *kubernetes.Clientset) {
 	pods := clients.CoreV1().Pods("default")
 	run := func(name, delay string) {
 		_, err := pods.Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": delay}},
-			Spec:       podSpec(),
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        name,
+				Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": delay},
+			},
+			Spec: podSpec(),
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
@@ -147,7 +158,9 @@ func podLingers(t *testing.T, clients *kubernetes.Clientset) {
 func nodeFailsAndHeals(t *testing.T, clients *kubernetes.Clientset) {
 	label := func(value string) {
 		patch := `{"metadata":{"labels":{"node-not-ready.stage.kwok.x-k8s.io":` + value + `}}}`
-		_, err := clients.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := clients.CoreV1().
+			Nodes().
+			Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	for _, step := range []struct {

@@ -2,7 +2,8 @@
 
 //go:build integration
 
-// Package devstack shows that the local stack behaves as a real cluster does, that its processes can be killed one by one, and that nothing outlives it.
+// Package devstack shows that the local stack behaves as a real cluster does, that its processes can be killed one by
+// one, and that nothing outlives it.
 package devstack
 
 import (
@@ -131,9 +132,19 @@ func TestComponentIsKilledAndComesBack(t *testing.T) {
 	assert.Equal(t, stack.StateReady, stateOf(t, s, component.ControllerManager), "up starts what has died")
 
 	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return stateOf(t, s, component.ControllerManager) == stack.StatePaused }, soon, between)
+	require.Eventually(
+		t,
+		func() bool { return stateOf(t, s, component.ControllerManager) == stack.StatePaused },
+		soon,
+		between,
+	)
 	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGCONT))
-	require.Eventually(t, func() bool { return stateOf(t, s, component.ControllerManager) == stack.StateReady }, soon, between)
+	require.Eventually(
+		t,
+		func() bool { return stateOf(t, s, component.ControllerManager) == stack.StateReady },
+		soon,
+		between,
+	)
 
 	out, err := s.Kubectl(t.Context(), "get", "configmap", "before", "-o", "name")
 	require.NoError(t, err)
@@ -157,7 +168,13 @@ func TestStacksRunSideBySide(t *testing.T) {
 	one, two := start(t, component.APIServer), start(t, component.APIServer)
 	assert.NotEqual(t, one.APIServer(), two.APIServer())
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
-	_, err := client(t, one, component.Test).CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	_, err := client(
+		t,
+		one,
+		component.Test,
+	).CoreV1().
+		ConfigMaps("default").
+		Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = client(t, two, component.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
@@ -201,7 +218,16 @@ func TestAttachedStackDiesWithWhoStartedIt(t *testing.T) {
 	products, err := build.Products(t.Context(), repo, t.Output(), build.Devstack)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	owner := exec.Command(products[build.Devstack], "up", "--attached", "--free-ports", "--components", component.Etcd, "--dir", dir)
+	owner := exec.Command(
+		products[build.Devstack],
+		"up",
+		"--attached",
+		"--free-ports",
+		"--components",
+		component.Etcd,
+		"--dir",
+		dir,
+	)
 	require.NoError(t, owner.Start())
 	require.Eventually(t, func() bool {
 		s, err := stack.Open(dir)

@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package docs shows that the commands of the documents do what the documents say: it runs the blocks of each page, in their order, as a
-// reader would. test/pages says how a page is written. The stack has free ports, so the address of Temporal is in the environment,
-// and so is one for the cloud that a page starts.
+// Package docs shows that the commands of the documents do what the documents say: it runs the blocks of each page, in
+// their order, as a reader would. test/pages says how a page is written. The stack has free ports, so the address of
+// Temporal is in the environment, and so is one for the cloud that a page starts.
 package docs
 
 import (
@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// Pages that take long. They have machines of their own, and run side by side, when all others are done: one of them kills the worker.
+// Pages that take long. They have machines of their own, and run side by side, when all others are done: one of them
+// kills the worker.
 var long = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
 
 // Pages that start a worker and a bridge of their own: those of the stack are stopped for them.
@@ -50,7 +51,8 @@ func TestTheCommandsOfThePages(t *testing.T) {
 	all, err := pages.All(repo)
 	require.NoError(t, err)
 	for _, name := range all {
-		if blocks := commands(t, repo, name); len(blocks) > 0 && !slices.Contains(long, name) && !slices.Contains(ownProcesses, name) {
+		if blocks := commands(t, repo, name); len(blocks) > 0 && !slices.Contains(long, name) &&
+			!slices.Contains(ownProcesses, name) {
 			t.Run(name, func(t *testing.T) { follow(t, repo, name, blocks) })
 		}
 	}
@@ -108,8 +110,14 @@ func newShell(t *testing.T, repo string) *shell {
 	}
 	require.NoError(t, os.Symlink(r.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
 	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir() // with the script kubectl
-	s.env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+r.Stack.Kubeconfig(component.Admin),
-		"TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress(), "CLOUD_ADDRESS="+freeAddress(t))
+	s.env = append(
+		os.Environ(),
+		"PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"KUBECONFIG="+r.Stack.Kubeconfig(component.Admin),
+		"TEMPORAL_CONFIG_FILE="+os.DevNull,
+		"TEMPORAL_ADDRESS="+r.Stack.TemporalAddress(),
+		"CLOUD_ADDRESS="+freeAddress(t),
+	)
 	return s
 }
 
@@ -144,13 +152,21 @@ func (s *shell) run(t *testing.T, page string, c pages.Command) {
 	})
 }
 
-// bash runs a script and returns what it prints, complaints included. What the script leaves running ends with the page.
+// bash runs a script and returns what it prints, complaints included. What the script leaves running ends with the
+// page.
 func (s *shell) bash(t *testing.T, script string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it only ends a command that would never end
 	defer cancel()
 	// bash runs the trap at the end of the script, however that comes.
-	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "trap 'env -0 > \"$MILLWRIGHT_STATE\"' EXIT; set -a\n"+script)
+	c := exec.CommandContext(
+		ctx,
+		"bash",
+		"-euo",
+		"pipefail",
+		"-c",
+		"trap 'env -0 > \"$MILLWRIGHT_STATE\"' EXIT; set -a\n"+script,
+	)
 	c.Dir, c.Env = s.folder, slices.Concat(s.env, []string{"MILLWRIGHT_STATE=" + s.state, "PWD=" + s.folder})
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = time.Second // for what the script leaves running with our pipe

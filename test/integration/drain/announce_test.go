@@ -13,7 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The node of a machine that is being deleted says why before anything else happens: its machine failed, or there are too many.
+// The node of a machine that is being deleted says why before anything else happens: its machine failed, or there are
+// too many.
 func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "announces", 2, `{"healthTimeout":"5s"}`)
@@ -39,7 +40,13 @@ func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 		})
 	}
 	ill, surplus := machines[0], machines[1]
-	_, err := r.Stack.Kubectl(t.Context(), "label", "node", ill.Labels[v1alpha1.LabelNode], "node-not-ready.stage.kwok.x-k8s.io=true")
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"label",
+		"node",
+		ill.Labels[v1alpha1.LabelNode],
+		"node-not-ready.stage.kwok.x-k8s.io=true",
+	)
 	require.NoError(t, err)
 	says(ill, v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy)
 	p.Remove(t, surplus.Name)

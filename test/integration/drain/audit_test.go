@@ -29,7 +29,12 @@ func asked(t *testing.T, namespace string) []request {
 		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == component.WorkerIdentity &&
 			(o.Subresource == "eviction" || line.Verb == "delete")
 	}) {
-		q := request{At: line.RequestReceivedTimestamp, Verb: line.Verb, Pod: line.ObjectRef.Name, Code: line.ResponseStatus.Code}
+		q := request{
+			At:   line.RequestReceivedTimestamp,
+			Verb: line.Verb,
+			Pod:  line.ObjectRef.Name,
+			Code: line.ResponseStatus.Code,
+		}
 		if line.ObjectRef.Subresource == "eviction" {
 			q.Verb = "evict"
 		}
@@ -38,8 +43,8 @@ func asked(t *testing.T, namespace string) []request {
 	return found
 }
 
-// evictedOnce checks that no pod of a namespace was evicted again after the API server had accepted that, and returns how
-// many it accepted. The pods must be of controllers that never use a name twice.
+// evictedOnce checks that no pod of a namespace was evicted again after the API server had accepted that, and returns
+// how many it accepted. The pods must be of controllers that never use a name twice.
 func evictedOnce(t *testing.T, namespace string) int {
 	t.Helper()
 	accepted := map[string]bool{}

@@ -18,9 +18,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// No node is heard of any more while two of them are drained. For one node that means that its pods are killed after five minutes. Here
-// the kubelets are only cut off and their containers run on: no pod is killed, and evictions go on when the kubelets are back. The
-// breaker counts every node of the cluster, so this test runs alone.
+// No node is heard of any more while two of them are drained. For one node that means that its pods are killed after
+// five minutes. Here the kubelets are only cut off and their containers run on: no pod is killed, and evictions go on
+// when the kubelets are back. The breaker counts every node of the cluster, so this test runs alone.
 func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 	const size, drains = 4, 2
 	p := pool(t, "dark", size, "")
@@ -63,7 +63,9 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 	require.Len(t, nodes, size)
 	for _, n := range nodes {
 		const unknown = `{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`
-		_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), n.Name, types.StrategicMergePatchType, []byte(unknown), metav1.PatchOptions{}, "status")
+		_, err := r.Kube.CoreV1().
+			Nodes().
+			Patch(t.Context(), n.Name, types.StrategicMergePatchType, []byte(unknown), metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 	}
 	for _, n := range nodes { // not before all of them look dead: the first would be one dead node

@@ -15,7 +15,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// That the budget's status wakes the drain, so that it does not wait for its next look, TestABudgetThatYieldsWakesTheDrain of activities/drain proves.
+// That the budget's status wakes the drain, so that it does not wait for its next look,
+// TestABudgetThatYieldsWakesTheDrain of activities/drain proves.
 func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "loosens", 2, "")
@@ -27,21 +28,31 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 		c := drained(machine(t, m))
 		return c.Reason == "Blocked" && c.Status == corev1.ConditionFalse, c
 	})
-	require.Contains(t, drained(machine(t, m)).Message, "PodDisruptionBudget loosens/web allows none of its 3 healthy pods to go")
+	require.Contains(
+		t,
+		drained(machine(t, m)).Message,
+		"PodDisruptionBudget loosens/web allows none of its 3 healthy pods to go",
+	)
 	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) { // Temporal's lists follow a moment later
 		stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
 	})
 	r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
 	require.NotNil(t, machine(t, m))
-	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered") // TestOneProbePerBudgetAndMinute
+	// TestOneProbePerBudgetAndMinute
+	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
 	allowed := p.LoosenAndWatch(t, "web", 1)
 	rig.Eventually(t, "drained", func() (bool, any) {
 		now := machine(t, m)
 		return now == nil || drained(now).Status == corev1.ConditionTrue, nil
 	})
 	requests := asked(t, p.Namespace)
-	t.Logf("the budget allowed evictions from %s on; %d pods, requests: %v", allowed.Format("15:04:05"), len(here), requests)
+	t.Logf(
+		"the budget allowed evictions from %s on; %d pods, requests: %v",
+		allowed.Format("15:04:05"),
+		len(here),
+		requests,
+	)
 	first := slices.IndexFunc(requests, func(q request) bool { return q.Verb == "evict" && q.Code == 201 })
 	require.GreaterOrEqual(t, first, 0, "no eviction was accepted")
 	require.False(t, requests[first].At.Before(allowed), "the API server accepts no eviction before")
@@ -90,6 +101,7 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	}
 	after(deadline, deleted[0])
 	after(deadline, deleted[1])
-	after(deleted[0].At.Add(grace+30*time.Second-time.Second), deleted[2]) // what does not end is killed, and not taken for drained
+	// what does not end is killed, and not taken for drained
+	after(deleted[0].At.Add(grace+30*time.Second-time.Second), deleted[2])
 	require.Contains(t, deleted[2].Pod, "held-")
 }

@@ -16,8 +16,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The deadline of a drain comes while a budget blocks all its pods with volumes: the pods are deleted with their own grace period,
-// none is taken for drained, and the instance goes when they have ended and their volumes are detached, not before.
+// The deadline of a drain comes while a budget blocks all its pods with volumes: the pods are deleted with their own
+// grace period, none is taken for drained, and the instance goes when they have ended and their volumes are detached,
+// not before.
 func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 	t.Parallel()
 	const timeout = 40 * time.Second

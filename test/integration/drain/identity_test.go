@@ -16,15 +16,20 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A pod that was asked to go in vain is recreated under its name on another node. The drain of the first node, which goes on
-// for another pod, asks it no more, although it is told to ask everybody again and the budget would allow it.
+// A pod that was asked to go in vain is recreated under its name on another node. The drain of the first node, which
+// goes on for another pod, asks it no more, although it is told to ask everybody again and the budget would allow it.
 func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "namesake", 2, "")
 	template, selector := p.PodTemplate("db")
 	_, err := r.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
-		Spec:       appsv1.StatefulSetSpec{Replicas: new(int32(1)), Selector: selector, Template: template, ServiceName: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:    new(int32(1)),
+			Selector:    selector,
+			Template:    template,
+			ServiceName: "db",
+		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p.AwaitPods(t, "db", 1)

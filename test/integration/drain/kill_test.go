@@ -21,8 +21,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Whatever dies in whichever stage of a deletion: no stage that was recorded is entered again, no pod is evicted again that
-// goes already, and nothing is left behind.
+// Whatever dies in whichever stage of a deletion: no stage that was recorded is entered again, no pod is evicted again
+// that goes already, and nothing is left behind.
 func TestKillsInEachStageOfADeletion(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 		t.Run("delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
@@ -81,8 +81,8 @@ func killInEachStage(t *testing.T, victim string) {
 }
 
 // requireOrder requires that the stages of a deletion followed each other and that none was entered again. Detach is
-// among them when the drain ends before the watch of volumes is back: nobody knows then what is attached. A stage that passes
-// while the watch of this test is broken is missing.
+// among them when the drain ends before the watch of volumes is back: nobody knows then what is attached. A stage that
+// passes while the watch of this test is broken is missing.
 func requireOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	t.Helper()
 	t.Logf("stages: %v", seen)
@@ -108,7 +108,8 @@ func annotate(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	})
 }
 
-// follow notes the stages that a machine's status says, each when it changes; also while the API server is away in between.
+// follow notes the stages that a machine's status says, each when it changes; also while the API server is away in
+// between.
 func follow(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
 	var mu sync.Mutex
 	var seen []v1alpha1.MachineDeletionStage
@@ -141,7 +142,8 @@ func evictions(t *testing.T, namespace string) (evicted func() map[string][]time
 		byEviction := slices.ContainsFunc(now.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 		})
-		if !byEviction || now.DeletionTimestamp == nil || *now.DeletionGracePeriodSeconds == 0 { // 0: the kubelet confirms the end
+		if !byEviction || now.DeletionTimestamp == nil || *now.DeletionGracePeriodSeconds == 0 {
+			// 0: the kubelet confirms the end
 			return
 		}
 		if at := now.DeletionTimestamp.Time; !slices.ContainsFunc(seen[now.Name], at.Equal) {

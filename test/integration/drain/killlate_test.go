@@ -17,8 +17,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The stages that TestKillsInEachStageOfADeletion only passes: Detach lasts as long as something is attached, Node as long
-// as nobody may delete the node. Everything dies once in each of them.
+// The stages that TestKillsInEachStageOfADeletion only passes: Detach lasts as long as something is attached, Node as
+// long as nobody may delete the node. Everything dies once in each of them.
 func TestKillsInStagesThatWaitForOthers(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
 	p := pool(t, name, 2, "")
@@ -83,12 +83,13 @@ func keep(t *testing.T, node string) (allow func()) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = admission.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: name,
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-		},
-	}, metav1.CreateOptions{})
+	_, err = admission.ValidatingAdmissionPolicyBindings().
+		Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: name,
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			},
+		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "node "+node+" cannot be deleted", func() (bool, any) {
 		err := r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
@@ -96,7 +97,10 @@ func keep(t *testing.T, node string) (allow func()) {
 	})
 	return func() {
 		t.Helper()
-		require.NoError(t, admission.ValidatingAdmissionPolicyBindings().Delete(t.Context(), name.Name, metav1.DeleteOptions{}))
+		require.NoError(
+			t,
+			admission.ValidatingAdmissionPolicyBindings().Delete(t.Context(), name.Name, metav1.DeleteOptions{}),
+		)
 		require.NoError(t, admission.ValidatingAdmissionPolicies().Delete(t.Context(), name.Name, metav1.DeleteOptions{}))
 	}
 }

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package drain shows how machines go: their pods by the budgets, their volumes one after the other, and by the deadline
-// what does not go by itself.
+// Package drain shows how machines go: their pods by the budgets, their volumes one after the other, and by the
+// deadline what does not go by itself.
 package drain
 
 import (
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 
 const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 
-// pool makes a namespace with a pool of its name, whose nodes take only pods of that namespace. Template is JSON that is
-// added to the spec of its machines.
+// pool makes a namespace with a pool of its name, whose nodes take only pods of that namespace. Template is JSON that
+// is added to the spec of its machines.
 func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, name, small)

@@ -25,8 +25,9 @@ import (
 // inQueue is what a machine says that waits for its turn. How many wait may have changed since it was told.
 var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, most))
 
-// 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come although
-// no drain gets on. Further ones that are deleted wait for their turn, and creations do not wait for them either.
+// 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come
+// although no drain gets on. Further ones that are deleted wait for their turn, and creations do not wait for them
+// either.
 func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	const further, wanted = 35, 10
 	grows := pool(t, "grows", 1, "")
@@ -65,7 +66,12 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	all, saw := hanging(most, further)()
 	require.True(t, all, "no drain has got on: %v", saw)
 	perhaps := most * (1 + int(time.Since(begun)/drain.BadProbePause)) // each asks once more then
-	require.Less(t, len(asked(t, crowd.Namespace)), perhaps, "a budget that allows none is not hammered, by many drains neither")
+	require.Less(
+		t,
+		len(asked(t, crowd.Namespace)),
+		perhaps,
+		"a budget that allows none is not hammered, by many drains neither",
+	)
 
 	takesAllPlaces(t, crowd, hanging)
 
@@ -83,9 +89,9 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 // freed is how many places become free together. Fewer than wait, so that the order of the queue shows.
 const freed = 25
 
-// takesAllPlaces ends drains of the crowd together, by deleting their pods, and checks that the first of the queue take all their
-// places. The others wait. That each end of a drain wakes the next of the queue, TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of
-// k8sbridge/watch proves.
+// takesAllPlaces ends drains of the crowd together, by deleting their pods, and checks that the first of the queue take
+// all their places. The others wait. That each end of a drain wakes the next of the queue,
+// TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of k8sbridge/watch proves.
 func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
 	t.Helper()
 	var begun []string // the nodes whose drains are under way
@@ -106,7 +112,12 @@ func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued 
 	for _, pod := range crowd.Pods(t, "web") {
 		if slices.Contains(ends, pod.Spec.NodeName) {
 			deletions.Go(func() {
-				assert.NoError(t, r.Kube.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+				assert.NoError(
+					t,
+					r.Kube.CoreV1().
+						Pods(pod.Namespace).
+						Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}),
+				)
 			})
 		}
 	}

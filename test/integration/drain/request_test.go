@@ -26,7 +26,13 @@ import (
 func asUpdate(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
 	in.Actor = "ann"
 	return client.UpdateWorkflowOptions{
-		WorkflowID: rig.Installation.ID(kind, refOf(m)), UpdateName: run.MessageRequest, Args: []any{in}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: rig.Installation.ID(
+			kind,
+			refOf(m),
+		),
+		UpdateName:   run.MessageRequest,
+		Args:         []any{in},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
 }
 
@@ -60,7 +66,9 @@ func ask(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused
 func told(t *testing.T, m v1alpha1.Machine, reason, words string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+": "+words, func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + m.Name})
+		events, err := r.Kube.CoreV1().
+			Events(m.Namespace).
+			List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + m.Name})
 		require.NoError(t, err)
 		var seen []string
 		for _, e := range events.Items {
@@ -81,8 +89,8 @@ func awaitBlocked(t *testing.T, m v1alpha1.Machine) {
 	})
 }
 
-// A drain that a budget holds up hears what people want of it: what makes no sense is refused, the rest is written on the
-// Machine and acted upon, and in the end the pods are forced.
+// A drain that a budget holds up hears what people want of it: what makes no sense is refused, the rest is written on
+// the Machine and acted upon, and in the end the pods are forced.
 func TestStuckDrainTakesRequests(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "requests", 2, "")
@@ -118,18 +126,26 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	now := machine(t, m)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationExtend+`: "`+now.Annotations[v1alpha1.AnnotationExtend]+`"`, answer)
 	require.Contains(t, answer, "the backup needs longer")
-	require.WithinDuration(t, began.Add(3*time.Hour), drain.Deadlines(now, time.Now()).Next(), time.Second, "two hours, and one more")
+	require.WithinDuration(
+		t,
+		began.Add(3*time.Hour),
+		drain.Deadlines(now, time.Now()).Next(),
+		time.Second,
+		"two hours, and one more",
+	)
 	told(t, m, "RequestApplied", "ann requested extend: the backup needs longer; wrote ")
 
 	before := len(asked(t, p.Namespace))
 	answer, refused = ask(t, m, run.RequestInput{Command: "retry"})
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
-	rig.Eventually(t, "its budget is asked again", func() (bool, any) { // at once: TestRetryAsksEverybodyAgain of workflows/drain
+	rig.Eventually(t, "its budget is asked again", func() (bool, any) {
+		// at once: TestRetryAsksEverybodyAgain of workflows/drain
 		return len(asked(t, p.Namespace)) > before, asked(t, p.Namespace)
 	})
 
-	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw, and begins another.
+	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw, and
+	// begins another.
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
@@ -137,16 +153,25 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		// Whether it is called evict-pods or evict-pods-2 depends on where the cancellation met the one before.
-		return len(pending) == 1 && pending[0].GetScheduledTime().AsTime().After(patched), []any{pending, d.GetPendingWorkflowTask()}
+		another := len(pending) == 1 && pending[0].GetScheduledTime().AsTime().After(patched)
+		return another, []any{pending, d.GetPendingWorkflowTask()}
 	})
 
 	signal := func(in run.RequestInput) {
 		t.Helper()
 		in.Actor = "bob"
-		require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "", run.MessageRequest, in))
+		require.NoError(
+			t,
+			r.Temporal.SignalWorkflow(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "", run.MessageRequest, in),
+		)
 	}
 	signal(run.RequestInput{Command: "unpreserve"})
-	told(t, m, "RequestRefused", "bob requested unpreserve; refused: machine requests/"+m.Name+" is being deleted: unpreserve would change nothing")
+	told(
+		t,
+		m,
+		"RequestRefused",
+		"bob requested unpreserve; refused: machine requests/"+m.Name+" is being deleted: unpreserve would change nothing",
+	)
 	signal(run.RequestInput{Command: "hold", Reason: "looks at it first"})
 	rig.Eventually(t, "it is held", func() (bool, any) {
 		c := drained(machine(t, m))
@@ -193,14 +218,25 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	p.Budget(t, "web", 1)
 	m := p.Machines(t)[0]
 	node := m.Labels[v1alpha1.LabelNode]
-	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"label",
+		"node",
+		node,
+		v1alpha1.LabelCandidateForUpdate+"=true",
+		v1alpha1.LabelSelectedForUpdate+"=true",
+	)
 	require.NoError(t, err)
 	awaitBlocked(t, m)
 	now := machine(t, m)
 	require.NotNil(t, drain.Staying(now), "%+v", now.Status)
 	_, refused := ask(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
 	require.Contains(t, refused, "is not being deleted: its phase is Running")
-	_, refused = ask(t, m, run.RequestInput{Command: "extend", Until: now.Status.Drain.StartedAt.Add(2 * time.Hour).Format(time.RFC3339)})
+	_, refused = ask(
+		t,
+		m,
+		run.RequestInput{Command: "extend", Until: now.Status.Drain.StartedAt.Add(2 * time.Hour).Format(time.RFC3339)},
+	)
 	require.Contains(t, refused, "is not later than the present deadline")
 	answer, refused := ask(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
 	require.Empty(t, refused)
@@ -254,11 +290,17 @@ func TestCalmMachineIsPreservedByAnUpdate(t *testing.T) {
 	told(t, m, "RequestApplied", "ann requested preserve: what is in its memory?; wrote ")
 	rig.Eventually(t, "machine and node say that it is preserved", func() (bool, any) {
 		now := machine(t, m)
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), cmp.Or(now.Labels[v1alpha1.LabelNode], "none"), metav1.GetOptions{})
+		n, err := r.Kube.CoreV1().
+			Nodes().
+			Get(t.Context(), cmp.Or(now.Labels[v1alpha1.LabelNode], "none"), metav1.GetOptions{})
 		require.NoError(t, err)
 		c, end := nodeSays(n, v1alpha1.NodePreserved), now.Status.CurrentStatus.PreserveExpiryTime
 		return c.Status == corev1.ConditionTrue && end != nil && end.After(time.Now().Add(95*time.Hour)), []any{c, end}
 	})
 	_, refused = hearMachine(t, m, run.RequestInput{Command: "force", Reason: "no"})
-	require.Contains(t, refused, "is not being deleted: its phase is Running; with inAdvance, force waits for its deletion")
+	require.Contains(
+		t,
+		refused,
+		"is not being deleted: its phase is Running; with inAdvance, force waits for its deletion",
+	)
 }

@@ -14,7 +14,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Pods that a rule keeps stay, those of a higher order wait for those of a lower one, and what must complete is waited for.
+// Pods that a rule keeps stay, those of a higher order wait for those of a lower one, and what must complete is waited
+// for.
 func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "rules", 1, "")
@@ -49,7 +50,11 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	requests := asked(t, p.Namespace)
 	require.Len(t, requests, 2, "neither the pod that is kept nor the one that is waited for is asked: %v", requests)
 	require.Contains(t, requests[1].Pod, "last-")
-	require.True(t, requests[1].At.After(requests[0].At.Add(3*time.Second)), "the last one waits until the first one is gone")
+	require.True(
+		t,
+		requests[1].At.After(requests[0].At.Add(3*time.Second)),
+		"the last one waits until the first one is gone",
+	)
 }
 
 func TestRuleWithAnOrderThatMeansNothingIsRefused(t *testing.T) {

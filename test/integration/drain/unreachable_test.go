@@ -19,8 +19,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A node whose kubelet is dead confirms the end of no pod and the detachment of no volume. After five minutes its pods are
-// killed, its instance goes, and then what is attached to it is released.
+// A node whose kubelet is dead confirms the end of no pod and the detachment of no volume. After five minutes its pods
+// are killed, its instance goes, and then what is attached to it is released.
 func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "unreachable", 2, "")
@@ -51,7 +51,13 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	for _, pod := range here {
 		present = append(present, pod.Name)
 		now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err) || now.UID != pod.UID, "pod %s is gone, although no kubelet confirms it: %v", pod.Name, err)
+		require.True(
+			t,
+			apierrors.IsNotFound(err) || now.UID != pod.UID,
+			"pod %s is gone, although no kubelet confirms it: %v",
+			pod.Name,
+			err,
+		)
 	}
 	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
@@ -101,12 +107,13 @@ func silence(t *testing.T, node string) {
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 		// Controllers that were deaf may miss it while its kubelet lives. That beats each 10 s.
 		dead := time.Since(beat.Spec.RenewTime.Time) > 25*time.Second
-		return dead && n.Status.Conditions[i].Status == corev1.ConditionUnknown, []any{beat.Spec.RenewTime, n.Status.Conditions}
+		unknown := n.Status.Conditions[i].Status == corev1.ConditionUnknown
+		return dead && unknown, []any{beat.Spec.RenewTime, n.Status.Conditions}
 	})
 }
 
-// longAgo makes a silent node one that has not been ready for more than five minutes. It lists the volumes of the pods as in
-// use, as the node's kubelet would.
+// longAgo makes a silent node one that has not been ready for more than five minutes. It lists the volumes of the pods
+// as in use, as the node's kubelet would.
 func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
@@ -117,7 +124,9 @@ func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 	require.NoError(t, err)
 	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","lastTransitionTime":%q}],"volumesInUse":%s}}`,
 		time.Now().Add(-6*time.Minute).UTC().Format(time.RFC3339), inUse)
-	_, err = r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = r.Kube.CoreV1().
+		Nodes().
+		Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 }
 
@@ -125,7 +134,9 @@ func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name})
+		events, err := r.Kube.CoreV1().
+			Events(m.Namespace).
+			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name})
 		require.NoError(t, err)
 		var reasons []string
 		for _, e := range events.Items {

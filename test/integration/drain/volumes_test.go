@@ -43,7 +43,13 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	slices.SortFunc(evicted, func(x, y request) int { return x.At.Compare(y.At) })
 	for i, q := range evicted[1:] {
 		before := moved[p.Name+"-data-"+evicted[i].Pod]
-		t.Logf("%s evicted at %s; the volume of %s came to another node after %s", q.Pod, q.At.Format("15:04:05.000"), evicted[i].Pod, before.Format("15:04:05"))
+		t.Logf(
+			"%s evicted at %s; the volume of %s came to another node after %s",
+			q.Pod,
+			q.At.Format("15:04:05.000"),
+			evicted[i].Pod,
+			before.Format("15:04:05"),
+		)
 		require.True(t, q.At.After(before), "%s was evicted before the volume of %s had moved", q.Pod, evicted[i].Pod)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Temporal loses everything while some pods of a node are on their way and others are blocked. What is on record in the API
-// server is enough: the same stage goes on, with the clock that it had, and asks no pod again that goes.
+// Temporal loses everything while some pods of a node are on their way and others are blocked. What is on record in the
+// API server is enough: the same stage goes on, with the clock that it had, and asks no pod again that goes.
 func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	const name = "wiped"
 	p := pool(t, name, 2, "")
@@ -62,14 +62,22 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	after := machine(t, m).Status.Deletion
 	require.Equal(t, before.Stage, after.Stage)
 	require.True(t, before.Since.Equal(&after.Since))
-	require.True(t, before.Drain.StartedAt.Equal(&after.Drain.StartedAt), "its clock goes on: a wiped Temporal gives no second drainTimeout")
+	require.True(
+		t,
+		before.Drain.StartedAt.Equal(&after.Drain.StartedAt),
+		"its clock goes on: a wiped Temporal gives no second drainTimeout",
+	)
 	require.Equal(t, "Blocked", drained(machine(t, m)).Reason)
 
 	p.Loosen(t, "held", 1)
 	awaitGone(t, m)
 	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
 	seen := stages()
-	order := []v1alpha1.MachineDeletionStage{v1alpha1.MachineDeletionDrain, v1alpha1.MachineDeletionInstance, v1alpha1.MachineDeletionNode}
+	order := []v1alpha1.MachineDeletionStage{
+		v1alpha1.MachineDeletionDrain,
+		v1alpha1.MachineDeletionInstance,
+		v1alpha1.MachineDeletionNode,
+	}
 	require.GreaterOrEqual(t, len(seen), 2) // the last one is told only where it takes longer than a moment
 	require.Equal(t, order[:len(seen)], seen, "no stage is entered again")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)

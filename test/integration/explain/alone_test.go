@@ -23,14 +23,19 @@ import (
 func TestAHeldReplacementIsExplained(t *testing.T) {
 	r.Namespace(t, "dark", "")
 	p := r.Pool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 10 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: 10 * time.Second},
+		}
 	})
 	p.AwaitRunning(t, 5)
 	nodes := p.Nodes(t)
 	for _, n := range nodes {
 		silence(t, n.Name)
 	}
-	s := stuck{reason: "ReplacementHeld", says: []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"}}
+	s := stuck{
+		reason: "ReplacementHeld",
+		says:   []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"},
+	}
 	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
 	t.Log(blockedOf(p.Deployment(t)).Message)
 	inRunbook(t, "10: the breaker holds replacements", s.says...)
@@ -40,7 +45,8 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	p.Delete(t)
 }
 
-// A call that the cloud does not answer counts as hanging after two minutes. Until then, the command says since when it is open.
+// A call that the cloud does not answer counts as hanging after two minutes. Until then, the command says since when it
+// is open.
 func TestAnOpenCallIsNamed(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
@@ -60,7 +66,10 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 	s := stuck{
 		reason: "ProviderCall",
 		says: []string{
-			"1 of 1 machine waits for its instance", "the provider has not answered the call create-instance", "; it fails and is replaced at ", "`starter explain machine/hanging-",
+			"1 of 1 machine waits for its instance",
+			"the provider has not answered the call create-instance",
+			"; it fails and is replaced at ",
+			"`starter explain machine/hanging-",
 		},
 	}
 	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
@@ -71,7 +80,8 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 	p.Delete(t)
 }
 
-// Without worker and bridge nobody writes a status: explain and doctor say who is missing. Without Temporal they say that.
+// Without worker and bridge nobody writes a status: explain and doctor say who is missing. Without Temporal they say
+// that.
 func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	p := pool(t, "down", "", 1)
 	p.AwaitRunning(t, 1)
@@ -90,10 +100,15 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	p.Scale(t, 2)
 	rig.Eventually(t, "the missing processes are named before the sentence", func() (bool, any) {
 		said := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)
-		last := max(0, slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }))
+		last := max(
+			0,
+			slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }),
+		)
 		down := strings.Join(said[:last], "\n")
-		return strings.Contains(down, "No worker has been at work since ") && strings.Contains(down, "No bridge has been at work since ") &&
-			strings.Contains(down, "`starter doctor` checks the whole installation") && strings.Contains(down, "nobody has seen the change yet"), said
+		return strings.Contains(down, "No worker has been at work since ") &&
+			strings.Contains(down, "No bridge has been at work since ") &&
+			strings.Contains(down, "`starter doctor` checks the whole installation") &&
+			strings.Contains(down, "nobody has seen the change yet"), said
 	})
 	said, err := r.TryStarter(t, "doctor")
 	require.Error(t, err)
@@ -113,7 +128,12 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		require.Contains(t, said, part)
 		inRunbook(t, "15", part)
 	}
-	require.Less(t, strings.Index(said, "Temporal and its namespace"), strings.Index(said, "FAILED  heartbeats"), "what others need comes first")
+	require.Less(
+		t,
+		strings.Index(said, "Temporal and its namespace"),
+		strings.Index(said, "FAILED  heartbeats"),
+		"what others need comes first",
+	)
 	first := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
 	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
 	inRunbook(t, "15", "does not answer: nothing moves until it does")

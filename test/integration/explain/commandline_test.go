@@ -21,7 +21,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// What is blocked is found with two commands: names of top are arguments of explain, whose fields have the sentence of the status and its parts.
+// What is blocked is found with two commands: names of top are arguments of explain, whose fields have the sentence of
+// the status and its parts.
 func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
 	p := pool(t, "fields", "", 0)
@@ -29,7 +30,8 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	p.Scale(t, 2)
 	rig.Eventually(t, "both machines are blocked", func() (bool, any) {
 		d := p.Deployment(t)
-		return blockedOf(d) != nil && strings.HasPrefix(blockedOf(d).Message, "2 of 2 machines wait for their instances"), d.Status
+		return blockedOf(d) != nil &&
+			strings.HasPrefix(blockedOf(d).Message, "2 of 2 machines wait for their instances"), d.Status
 	})
 	names := r.Starter(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
 	require.Contains(t, names, "mcd/fields/fields")
@@ -51,7 +53,11 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	require.True(t, said.Blocked)
 	require.False(t, said.Unseen)
 	require.Equal(t, []string{"kubectl edit secret -n fields small"}, said.Commands)
-	require.Equal(t, []int{2, 2, 2, 2}, []int{said.Counts.Desired, said.Counts.Machines, said.Counts.Waiting, said.Counts.Blocked})
+	require.Equal(
+		t,
+		[]int{2, 2, 2, 2},
+		[]int{said.Counts.Desired, said.Counts.Machines, said.Counts.Waiting, said.Counts.Blocked},
+	)
 	require.Len(t, said.Machines, 2)
 	for _, m := range said.Machines {
 		require.Equal(t, []string{"waits for its instance", said.Commands[0]}, []string{m.What, m.Command})
@@ -67,7 +73,15 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 // A class whose provider has always had a worker says so.
 func TestAClassSaysThatItIsServed(t *testing.T) {
 	r.Namespace(t, "served", "")
-	_, err := r.Stack.Kubectl(t.Context(), "wait", "machineclass/small", "-n", "served", "--for=condition=Served", "--timeout=30s")
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"wait",
+		"machineclass/small",
+		"-n",
+		"served",
+		"--for=condition=Served",
+		"--timeout=30s",
+	)
 	require.NoError(t, err)
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("served").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -92,7 +106,11 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 		{[]string{"config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"}, r.Stack.APIServer()},
 	} {
 		kubectl := exec.CommandContext(t.Context(), r.Stack.KubectlPath(), row.arguments...)
-		kubectl.Env = append(os.Environ(), "PATH="+folder+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+os.DevNull)
+		kubectl.Env = append(
+			os.Environ(),
+			"PATH="+folder+string(filepath.ListSeparator)+os.Getenv("PATH"),
+			"KUBECONFIG="+os.DevNull,
+		)
 		out, err := kubectl.CombinedOutput()
 		require.NoError(t, err, "kubectl %v: %s", row.arguments, out)
 		require.Contains(t, string(out), row.says)

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package explain shows that everything that stands still is explained by one sentence in four places: the status, its printer column, the
-// page of the workflow, and the command starter explain.
+// Package explain shows that everything that stands still is explained by one sentence in four places: the status, its
+// printer column, the page of the workflow, and the command starter explain.
 package explain
 
 import (
@@ -39,9 +39,11 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 			p := s.make(t, s.namespace)
 			rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
 			kind := "machinedeployment"
-			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) { // a new attempt may say it of another machine
+			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) {
+				// a new attempt may say it of another machine
 				said := fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor)
-				explained, status := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0], r.Starter(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
+				explained := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
+				status := r.Starter(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
 			})
 			inRunbook(t, name, s.says...)
@@ -64,7 +66,8 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 	}
 }
 
-// inRunbook compares the section of a situation in the runbook with what the situation has just said. Both begin with its number.
+// inRunbook compares the section of a situation in the runbook with what the situation has just said. Both begin with
+// its number.
 func inRunbook(t *testing.T, situation string, says ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/runbook.md")
@@ -78,7 +81,8 @@ func inRunbook(t *testing.T, situation string, says ...string) {
 	}
 }
 
-// explained compares what condition, current operation, printer column and the page of the workflow say about a deployment.
+// explained compares what condition, current operation, printer column and the page of the workflow say about a
+// deployment.
 func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
 	d := p.Deployment(t)
 	blocked, operation := blockedOf(d), d.Status.CurrentOperation
@@ -112,7 +116,14 @@ func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
 	if first, _, _ := strings.Cut(page, "\n"); first != blocked.Message {
 		return false, page
 	}
-	open := r.Workflows(t, fmt.Sprintf(`Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = %q AND MachineDeployment = %q`, p.Namespace, p.Name))
+	open := r.Workflows(
+		t,
+		fmt.Sprintf(
+			`Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = %q AND MachineDeployment = %q`,
+			p.Namespace,
+			p.Name,
+		),
+	)
 	return len(open) > 0, "no open run is Stuck"
 }
 
@@ -136,7 +147,8 @@ func machineExplained(t *testing.T, p *rig.Pool, reason string) {
 			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
 			said := m.DeletionTimestamp == nil || r.Starter(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
-			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+sentence) && strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
+			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+sentence) &&
+				strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
 				return true, nil
 			}
 			saw = append(saw, sentence, page, lines[0], string(column))
@@ -177,7 +189,9 @@ func hosts(t *testing.T, namespace string, replicas int32) *rig.Pool {
 func secret(t *testing.T, namespace, token string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
-	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := r.Kube.CoreV1().
+		Secrets(namespace).
+		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -190,7 +204,8 @@ func label(t *testing.T, node, change string) {
 	require.NoError(t, err)
 }
 
-// hold makes the nodes of a pool report the volumes of the pool's pods as in use, or no longer. Kubernetes detaches none that is in use.
+// hold makes the nodes of a pool report the volumes of the pool's pods as in use, or no longer. Kubernetes detaches
+// none that is in use.
 func hold(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}
@@ -203,7 +218,9 @@ func hold(t *testing.T, p *rig.Pool, inUse bool) {
 		}
 		patch, err := json.Marshal(map[string]any{"status": map[string]any{"volumesInUse": of}})
 		require.NoError(t, err)
-		_, err = r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = r.Kube.CoreV1().
+			Nodes().
+			Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 	}
 }

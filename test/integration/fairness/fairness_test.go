@@ -23,15 +23,19 @@ import (
 
 var r *rig.Rig
 
-// At a time, eight calls of the cloud are made and two nodes are drained, and each client of the worker sends 20 requests a second: fewer than
-// by default, so that a hundred machines are many.
+// At a time, eight calls of the cloud are made and two nodes are drained, and each client of the worker sends 20
+// requests a second: fewer than by default, so that a hundred machines are many.
 func TestMain(m *testing.M) {
-	options := stack.Options{Args: map[string][]string{component.Worker: {"--max-cloud-calls=8", "--max-drains=2", "--kube-api-qps=20", "--kube-api-burst=20"}}}
+	options := stack.Options{
+		Args: map[string][]string{
+			component.Worker: {"--max-cloud-calls=8", "--max-drains=2", "--kube-api-qps=20", "--kube-api-burst=20"},
+		},
+	}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// A hundred machines wait for a cloud that takes four seconds for each. One of another deployment that is asked for after all of them is made
-// before most of them are.
+// A hundred machines wait for a cloud that takes four seconds for each. One of another deployment that is asked for
+// after all of them is made before most of them are.
 func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"4s"}`
 	const many, passed = 120, 24 // three rounds of eight: what is under way, what does not yield, and its own
@@ -55,7 +59,10 @@ func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 	lone := r.Pool(t, "lone", "lone", 1)
 	rig.Eventually(t, "it waits for the cloud, too", func() (bool, any) {
 		list := lone.Machines(t)
-		return len(list) == 1 && list[0].Status.CurrentOperation != nil && list[0].Status.CurrentOperation.Step == "create-instance", len(list)
+		return len(list) == 1 && list[0].Status.CurrentOperation != nil &&
+				list[0].Status.CurrentOperation.Step == "create-instance", len(
+				list,
+			)
 	})
 	hang(nil)
 	lone.AwaitRunning(t, 1)
@@ -69,7 +76,12 @@ func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 		}
 	}
 	t.Logf("it has waited for %d calls", before)
-	require.LessOrEqual(t, before, passed, "it waits for those before it that do not yield, a few that are under way, and for no other")
+	require.LessOrEqual(
+		t,
+		before,
+		passed,
+		"it waits for those before it that do not yield, a few that are under way, and for no other",
+	)
 	huge.Delete(t)
 	lone.Delete(t)
 	huge.AwaitGone(t)
@@ -89,7 +101,8 @@ func creations(t *testing.T, namespace string) (calls []rig.Activity) {
 	return calls
 }
 
-// Sixteen nodes wait for their turn to be drained, two at a time. One of another deployment that is deleted after all of them is the next.
+// Sixteen nodes wait for their turn to be drained, two at a time. One of another deployment that is deleted after all
+// of them is the next.
 func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	const many = 16
 	pools := map[string]*rig.Pool{}

@@ -21,8 +21,8 @@ import (
 	"millwright/worker/serve"
 )
 
-// A worker has had few calls for a while. When a set makes a batch of machines, their calls of the cloud start at once: a poll is open for each of
-// them, and a call does not wait until those before it have been fetched one by one.
+// A worker has had few calls for a while. When a set makes a batch of machines, their calls of the cloud start at once:
+// a poll is open for each of them, and a call does not wait until those before it have been fetched one by one.
 func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	const few = 16
 	var polls atomic.Int64 // open polls of the worker
@@ -35,7 +35,8 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 				defer polls.Add(-1)
 			}
 			return invoke(ctx, method, request, reply, on, opts...)
-		}))
+		},
+	))
 	remote, err := client.Dial(options)
 	require.NoError(t, err)
 	defer remote.Close()
@@ -51,7 +52,13 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer callers.Stop()
 	calls := func(n int, every time.Duration) {
-		run, err := r.Temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: "line-callers"}, "call", n, every)
+		run, err := r.Temporal.ExecuteWorkflow(
+			t.Context(),
+			client.StartWorkflowOptions{TaskQueue: "line-callers"},
+			"call",
+			n,
+			every,
+		)
 		require.NoError(t, err)
 		require.NoError(t, run.Get(t.Context(), nil))
 	}
@@ -65,7 +72,10 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 
 // call makes n calls, one each time.
 func call(ctx workflow.Context, n int, every time.Duration) error {
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: "line-cloud", StartToCloseTimeout: time.Minute})
+	ctx = workflow.WithActivityOptions(
+		ctx,
+		workflow.ActivityOptions{TaskQueue: "line-cloud", StartToCloseTimeout: time.Minute},
+	)
 	var all []workflow.Future
 	for range n {
 		all = append(all, workflow.ExecuteActivity(ctx, "call"))

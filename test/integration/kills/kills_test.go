@@ -2,9 +2,10 @@
 
 //go:build integration
 
-// Package kills shows each fault of first rank once: while machines are created, while a machine is drained and while a rollout is in
-// the middle, a process is killed with SIGKILL, and all three come to their end without a second instance, a second eviction or a broken bound. Kills
-// at all other moments are in the packages chaos, drain, sets and rollouts (tier: test-all).
+// Package kills shows each fault of first rank once: while machines are created, while a machine is drained and while a
+// rollout is in the middle, a process is killed with SIGKILL, and all three come to their end without a second
+// instance, a second eviction or a broken bound. Kills at all other moments are in the packages chaos, drain, sets and
+// rollouts (tier: test-all).
 package kills
 
 import (
@@ -99,7 +100,8 @@ func kill(t *testing.T, victim string) {
 	}
 }
 
-// prepareDrain makes a pool of two machines with pods that take some seconds to end, and returns one of the machines and its pods.
+// prepareDrain makes a pool of two machines with pods that take some seconds to end, and returns one of the machines
+// and its pods.
 func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, pods []corev1.Pod) {
 	t.Helper()
 	r.Namespace(t, name, slow)
@@ -128,7 +130,11 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	})
 	p.AwaitRunning(t, rolled)
 	ctx, cancel := context.WithCancel(t.Context())
-	watcher := checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, name, checker.Bounds{Leaving: true, Nodes: true})
+	watcher := checker.Watch(
+		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		name,
+		checker.Bounds{Leaving: true, Nodes: true},
+	)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

@@ -20,7 +20,9 @@ func bare(t *testing.T, p *rig.Pool, node string) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bare", Labels: map[string]string{"app": "bare"}},
 		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64),
+			NodeName:                      node,
+			Containers:                    []corev1.Container{{Name: "c", Image: "none"}},
+			TerminationGracePeriodSeconds: new(int64),
 		},
 	}
 	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
@@ -42,7 +44,8 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 		_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)
 		require.NoError(t, err)
 	}
-	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) { // which are set at each look
+	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) {
+		// which are set at each look
 		t.Helper()
 		rig.Eventually(t, reason+", "+string(phase), func() (bool, any) {
 			if len(labels) > 0 {
@@ -59,10 +62,16 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 			return false, n.Status.Conditions
 		})
 	}
-	// Its deployment does not update in place: it takes these labels off whenever it looks, and may do so before the machine has seen them. The
-	// condition stays.
+	// Its deployment does not update in place: it takes these labels off whenever it looks, and may do so before the
+	// machine has seen them. The condition stays.
 	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false, v1alpha1.LabelCandidateForUpdate+"=true")
-	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true, v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
+	shows(
+		v1alpha1.ReasonSelectedForUpdate,
+		v1alpha1.MachineRunning,
+		true,
+		v1alpha1.LabelCandidateForUpdate+"=true",
+		v1alpha1.LabelSelectedForUpdate+"=true",
+	)
 	rig.Eventually(t, "its budget keeps the pod", func() (bool, any) {
 		conditions := machine(t, p, before.Name).Status.Conditions
 		return slices.ContainsFunc(conditions, func(c corev1.NodeCondition) bool {

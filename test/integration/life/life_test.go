@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package life shows the life of a machine up to the moment that it must go: it joins in time or fails on time, it falls ill
-// and recovers or is replaced, and what blocks it is shown and heals by itself. It runs alone on its stack, since the breaker
-// counts every node of the cluster.
+// Package life shows the life of a machine up to the moment that it must go: it joins in time or fails on time, it
+// falls ill and recovers or is replaced, and what blocks it is shown and heals by itself. It runs alone on its stack,
+// since the breaker counts every node of the cluster.
 package life
 
 import (
@@ -82,7 +82,9 @@ func sickenAll(t *testing.T, sick bool, nodes ...string) {
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)
 }
 
@@ -111,7 +113,9 @@ func heard(t *testing.T, namespace, name, reason string) corev1.Event {
 	t.Helper()
 	var found corev1.Event
 	rig.Eventually(t, "event "+reason+" of "+name, func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		events, err := r.Kube.CoreV1().
+			Events(namespace).
+			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 		require.NoError(t, err)
 		var reasons []string
 		for _, e := range events.Items {
@@ -128,8 +132,15 @@ func heard(t *testing.T, namespace, name, reason string) corev1.Event {
 
 func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 	t.Parallel()
-	const timeout = 15 * time.Second // workflows/machine proves that a machine does not fail later: TestMachineThatNeverJoinsFailsAtItsDeadline
-	p := pool(t, "nojoin", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`, 3, `{"creationTimeout":"15s"}`)
+	// workflows/machine proves that a machine does not fail later: TestMachineThatNeverJoinsFailsAtItsDeadline
+	const timeout = 15 * time.Second
+	p := pool(
+		t,
+		"nojoin",
+		`{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`,
+		3,
+		`{"creationTimeout":"15s"}`,
+	)
 	failed := map[string]time.Duration{}
 	most := 0
 	rig.Eventually(t, "three machines have failed", func() (bool, any) {
@@ -239,8 +250,8 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	})
 }
 
-// Without a deployment no budget bounds how many machines a set replaces at once. Somebody deletes the Nodes of all its machines: the
-// breaker counts Nodes that are being deleted, and no machine fails.
+// Without a deployment no budget bounds how many machines a set replaces at once. Somebody deletes the Nodes of all its
+// machines: the breaker counts Nodes that are being deleted, and no machine fails.
 func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	const name, size = "allnodes", 4
 	r.Namespace(t, name, small)
@@ -264,7 +275,8 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 		nodes = nodes[:0]
 		for _, m := range machines() {
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
-			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && err == nil && slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
+			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && err == nil &&
+				slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
 				nodes = append(nodes, n.Name)
 			}
 		}
@@ -372,7 +384,9 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	r.Namespace(t, namespace, small)
 	token := func(value string) {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, value)
-		_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := r.Kube.CoreV1().
+			Secrets(namespace).
+			Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	token("expired-" + rig.Canary)
@@ -391,11 +405,18 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	})
 	before := names(p, t)
 	for _, m := range p.Machines(t) { // the clock of the creation stands still
-		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second))) // the illness lasts this long; both times are whole seconds
+		// the illness lasts this long; both times are whole seconds
+		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 		r.LookAgain(t, run.KindMachine, namespace, m.Name)
 	}
 	for _, m := range p.Machines(t) {
-		require.Equal(t, v1alpha1.MachineCrashLoopBackOff, m.Status.CurrentStatus.Phase, "%s", m.Status.LastOperation.Description)
+		require.Equal(
+			t,
+			v1alpha1.MachineCrashLoopBackOff,
+			m.Status.CurrentStatus.Phase,
+			"%s",
+			m.Status.LastOperation.Description,
+		)
 		require.Equal(t, "Unauthenticated", m.Status.LastOperation.ErrorCode)
 		require.Contains(t, m.Status.LastOperation.Description, "the credentials are not valid")
 	}
@@ -404,8 +425,8 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	require.Equal(t, before, names(p, t), "nobody was replaced for it")
 }
 
-// A cloud quotes the token of a request in its error, as it is and in the forms in which requests carry it. Without this
-// test, no error of the cloud would hold the canary, which is looked for in all that is written down.
+// A cloud quotes the token of a request in its error, as it is and in the forms in which requests carry it. Without
+// this test, no error of the cloud would hold the canary, which is looked for in all that is written down.
 func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	const namespace = "quoted"
@@ -416,7 +437,9 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 	}))
 	r.Namespace(t, namespace, small)
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, odd)
-	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := r.Kube.CoreV1().
+		Secrets(namespace).
+		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p := r.Pool(t, namespace, namespace, 1)
 	rig.Eventually(t, "the machine says what the cloud said, without the token", func() (bool, any) {
@@ -438,7 +461,13 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 
 func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "vanished", small, 2, `{"healthTimeout":"24h","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`)
+	p := pool(
+		t,
+		"vanished",
+		small,
+		2,
+		`{"healthTimeout":"24h","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`,
+	)
 	p.AwaitRunning(t, 2)
 	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
@@ -454,8 +483,14 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 		return n.Labels["type"] == "", n.Labels
 	})
 	// The node monitor says so after 60 s. This test does not wait for it.
-	silent := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-	_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
+	silent := fmt.Appendf(
+		nil,
+		`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
+		time.Now().UTC().Format(time.RFC3339),
+	)
+	_, err := r.Kube.CoreV1().
+		Nodes().
+		Patch(t.Context(), node, types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	rig.Eventually(t, "replaced long before the health timeout", func() (bool, any) {
 		return machine(t, p, victim.Name) == nil, names(p, t)
@@ -466,8 +501,9 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its health timeout. That each
-// of the four workflows is woken by what the one before it has written, and not by the resync, the tests TestEveryFactOf... of k8sbridge/watch prove.
+// Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its
+// health timeout. That each of the four workflows is woken by what the one before it has written, and not by the
+// resync, the tests TestEveryFactOf... of k8sbridge/watch prove.
 func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	pool(t, "beside", small, 2, "").AwaitRunning(t, 2)
@@ -476,7 +512,9 @@ func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	victim := p.Machines(t)[0]
 	node := victim.Labels[v1alpha1.LabelNode]
 	rig.Eventually(t, "the node is gone", func() (bool, any) {
-		_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, err := r.Kube.CoreV1().
+			Nodes().
+			Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		if err == nil {
 			err = r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{})
 		}
@@ -530,7 +568,13 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 
 func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "sync", small, 1, `{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`)
+	p := pool(
+		t,
+		"sync",
+		small,
+		1,
+		`{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`,
+	)
 	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
 	nodes := r.Kube.CoreV1().Nodes()
@@ -539,16 +583,29 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 		rig.Eventually(t, "label, annotation, taint, finalizer and machine name", func() (bool, any) {
 			n, err := nodes.Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
-			tainted := slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == "dedicated" && taint.Value == "x" })
-			return tainted && n.Labels["team"] == "a" && n.Annotations["note"] == "b" && n.Labels[v1alpha1.LabelMachineName] == m.Name &&
+			tainted := slices.ContainsFunc(
+				n.Spec.Taints,
+				func(taint corev1.Taint) bool { return taint.Key == "dedicated" && taint.Value == "x" },
+			)
+			return tainted && n.Labels["team"] == "a" && n.Annotations["note"] == "b" &&
+				n.Labels[v1alpha1.LabelMachineName] == m.Name &&
 				slices.Contains(n.Finalizers, v1alpha1.FinalizerNode), n
 		})
 	}
 	carries()
-	_, err := nodes.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"z","foreign":"stays"}},"spec":{"taints":null}}`), metav1.PatchOptions{})
+	_, err := nodes.Patch(
+		t.Context(),
+		m.Name,
+		types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"team":"z","foreign":"stays"}},"spec":{"taints":null}}`),
+		metav1.PatchOptions{},
+	)
 	require.NoError(t, err)
 	carries()
-	p.Patch(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}}}`)
+	p.Patch(
+		t,
+		`{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":null}},"spec":{"taints":null}}}}}}`,
+	)
 	rig.Eventually(t, "what left the template left the node", func() (bool, any) {
 		n, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -562,10 +619,13 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	const namespace = "tokens"
 	r.Namespace(t, namespace, small)
 	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
-		[]byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`), metav1.PatchOptions{})
+		[]byte(
+			`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`,
+		), metav1.PatchOptions{})
 	require.NoError(t, err)
 	ours := metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID}
-	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours) // a token is there only until its node has joined
+	// a token is there only until its node has joined
+	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours)
 	require.NoError(t, err)
 	defer seen.Stop()
 	p := r.Pool(t, namespace, namespace, 2)
@@ -597,7 +657,10 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	rig.Eventually(t, "the tokens are gone", func() (bool, any) {
 		list, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), ours)
 		require.NoError(t, err)
-		left := slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !slices.Contains(uids, s.Labels[v1alpha1.LabelMachineUID]) })
+		left := slices.DeleteFunc(
+			list.Items,
+			func(s corev1.Secret) bool { return !slices.Contains(uids, s.Labels[v1alpha1.LabelMachineUID]) },
+		)
 		return len(left) == 0, len(left)
 	})
 	p.Delete(t)

@@ -21,7 +21,9 @@ import (
 func annotate(t *testing.T, p *rig.Pool, name, value string) {
 	t.Helper()
 	patch := `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":` + value + `}}}`
-	_, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		Machines(p.Namespace).
+		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -34,13 +36,17 @@ func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.Machi
 		}
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		require.NoError(t, err)
-		tainted := slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintPreserved })
+		tainted := slices.ContainsFunc(
+			n.Spec.Taints,
+			func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintPreserved },
+		)
 		condition := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.NodePreserved && c.Status == corev1.ConditionTrue
 		})
 		failed := phase == v1alpha1.MachineFailed
-		return m.Status.CurrentStatus.Phase == phase && m.Status.CurrentStatus.PreserveExpiryTime != nil && condition && tainted == failed &&
-			n.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" && !n.Spec.Unschedulable, []any{m.Status, n.Spec.Taints, n.Status.Conditions}
+		is := m.Status.CurrentStatus.Phase == phase && m.Status.CurrentStatus.PreserveExpiryTime != nil && condition &&
+			tainted == failed && n.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" && !n.Spec.Unschedulable
+		return is, []any{m.Status, n.Spec.Taints, n.Status.Conditions}
 	})
 }
 
@@ -64,7 +70,11 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 		})
 		return told && len(p.Pods(t, "bare")) == 0, n.Status.Conditions
 	})
-	require.True(t, until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime), "failing does not move its end")
+	require.True(
+		t,
+		until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime),
+		"failing does not move its end",
+	)
 	p.LookAgain(t)
 	require.NotNil(t, machine(t, p, name), "no set takes it")
 	p.Scale(t, 1) // the other one goes first
@@ -92,7 +102,8 @@ func TestPreservationIsOverOnTime(t *testing.T) {
 	until := m.Status.CurrentStatus.PreserveExpiryTime.Time
 	late := p.AwaitDeleted(t, *m).Sub(until)
 	t.Logf("deleted %s after its preservation was over", late)
-	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over") // nor later: TestPreservationEndsOnTime of workflows/machine
+	// nor later: TestPreservationEndsOnTime of workflows/machine
+	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over")
 	p.AwaitRunning(t, 1)
 }
 
@@ -101,7 +112,9 @@ func TestSetKeepsAFailedMachineByItself(t *testing.T) {
 	r.Namespace(t, "auto", small)
 	p := r.Pool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 2 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: 2 * time.Second},
+		}
 	})
 	p.AwaitRunning(t, 2)
 	name := p.Machines(t)[0].Name

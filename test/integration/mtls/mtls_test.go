@@ -57,16 +57,25 @@ func main(m *testing.M) int {
 	text, token := base64.StdEncoding.EncodeToString(key), rand.Text()
 	keys = filepath.Join(folder, "keys")
 	apiKey := filepath.Join(folder, "api-key")
-	if err := errors.Join(os.WriteFile(keys, []byte("first "+text+"\n"), 0o600), os.WriteFile(apiKey, []byte(token), 0o600)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(keys, []byte("first "+text+"\n"), 0o600),
+		os.WriteFile(apiKey, []byte(token), 0o600),
+	); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	given := []string{"--payload-keys-path", keys, "--temporal-api-key-path", apiKey} // the stack's Temporal takes any API key
-	options := stack.Options{TemporalTLS: true, Args: map[string][]string{component.Worker: given, component.Bridge: given}}
+	// the stack's Temporal takes any API key
+	given := []string{"--payload-keys-path", keys, "--temporal-api-key-path", apiKey}
+	options := stack.Options{
+		TemporalTLS: true,
+		Args:        map[string][]string{component.Worker: given, component.Bridge: given},
+	}
 	return rig.Main(m, options, func(up *rig.Rig) {
 		r, stored = up, up.Temporal
 		r.Secrets = []string{string(key), text, token}
-		if r.Temporal, err = client.NewLazyClient(connect(append(certificates(), "--payload-keys-path", keys)...)); err != nil {
+		if r.Temporal, err = client.NewLazyClient(
+			connect(append(certificates(), "--payload-keys-path", keys)...),
+		); err != nil {
 			panic(err)
 		}
 	})
@@ -75,7 +84,14 @@ func main(m *testing.M) int {
 // certificates are the flags with which a client is let in.
 func certificates() []string {
 	l := r.Stack.Layout()
-	return []string{"--temporal-tls-cert-path", l.TemporalClient(), "--temporal-tls-key-path", l.TemporalClientKey(), "--temporal-tls-ca-path", l.TemporalAuthority()}
+	return []string{
+		"--temporal-tls-cert-path",
+		l.TemporalClient(),
+		"--temporal-tls-key-path",
+		l.TemporalClientKey(),
+		"--temporal-tls-ca-path",
+		l.TemporalAuthority(),
+	}
 }
 
 // connect returns the options of a client with these flags.
@@ -83,7 +99,9 @@ func connect(arguments ...string) client.Options {
 	var flags connection.Flags
 	set := pflag.NewFlagSet("test", pflag.PanicOnError)
 	flags.Register(set)
-	_ = set.Parse(append(arguments, "--temporal-address", r.Stack.TemporalAddress(), "--temporal-namespace", run.Namespace))
+	_ = set.Parse(
+		append(arguments, "--temporal-address", r.Stack.TemporalAddress(), "--temporal-namespace", run.Namespace),
+	)
 	options, err := flags.Options()
 	if err != nil {
 		panic(err)
@@ -110,7 +128,15 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 		}
 	})
 	t.Run("starter, by flags and by the environment", func(t *testing.T) {
-		check := []string{"provider", "check", namespace + "/small", "--cluster-name", string(rig.Installation), "--payload-keys-path", keys}
+		check := []string{
+			"provider",
+			"check",
+			namespace + "/small",
+			"--cluster-name",
+			string(rig.Installation),
+			"--payload-keys-path",
+			keys,
+		}
 		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
 		assert.Equal(t, works, r.Starter(t, append(check, certificates()...)...)[0])
 		l := r.Stack.Layout()
@@ -134,7 +160,10 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	r.Namespace(t, namespace, "")
 	p := r.Pool(t, namespace, namespace, 1)
 	p.AwaitRunning(t, 1)
-	id := rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: namespace, Name: namespace, UID: string(p.Deployment(t).UID)})
+	id := rig.Installation.ID(
+		run.KindMachineDeployment,
+		kube.Ref{Namespace: namespace, Name: namespace, UID: string(p.Deployment(t).UID)},
+	)
 
 	encodings := map[string]int{}
 	count := func(_ *proxy.VisitPayloadsContext, payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
@@ -146,15 +175,19 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	raw := *r
 	raw.Temporal = stored
 	for _, event := range raw.History(t, id, "").GetEvents() {
-		require.NoError(t, proxy.VisitPayloads(t.Context(), event, proxy.VisitPayloadsOptions{Visitor: count, SkipSearchAttributes: true}))
+		require.NoError(
+			t,
+			proxy.VisitPayloads(t.Context(), event, proxy.VisitPayloadsOptions{Visitor: count, SkipSearchAttributes: true}),
+		)
 	}
 	assert.Positive(t, encodings["binary/encrypted"])
 	assert.Len(t, encodings, 1, "all are encrypted: %v", encodings)
 
 	mark := func(c client.Client) *commonpb.Memo {
-		answer, err := c.WorkflowService().DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
-			Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.MarkID()},
-		})
+		answer, err := c.WorkflowService().
+			DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
+				Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.MarkID()},
+			})
 		require.NoError(t, err)
 		return answer.GetWorkflowExecutionInfo().GetMemo()
 	}
@@ -168,11 +201,28 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
 	other := providers.Command(kubecli.NewEnvironment())
 	other.SilenceErrors, other.SilenceUsage = true, true // as starter's
-	other.SetArgs(append(certificates(), "check", namespace+"/small", "--cluster-name", string(rig.Installation), "--payload-keys-path", another,
-		"--kubeconfig", r.Stack.Kubeconfig(component.Test), "--temporal-address", r.Stack.TemporalAddress()))
+	other.SetArgs(
+		append(
+			certificates(),
+			"check",
+			namespace+"/small",
+			"--cluster-name",
+			string(rig.Installation),
+			"--payload-keys-path",
+			another,
+			"--kubeconfig",
+			r.Stack.Kubeconfig(component.Test),
+			"--temporal-address",
+			r.Stack.TemporalAddress(),
+		),
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // an error that names no key would be one of time
 	defer cancel()
-	require.ErrorContains(t, other.ExecuteContext(ctx), `a payload is encrypted with the key "first", which is not in `+another)
+	require.ErrorContains(
+		t,
+		other.ExecuteContext(ctx),
+		`a payload is encrypted with the key "first", which is not in `+another,
+	)
 
 	p.Delete(t)
 	p.AwaitGone(t)

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// The worker starts although there are no disruption budgets to cache. A drain deletes pods where it would evict them elsewhere: with
-// their own grace period, and without those that it waits for.
+// The worker starts although there are no disruption budgets to cache. A drain deletes pods where it would evict them
+// elsewhere: with their own grace period, and without those that it waits for.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
@@ -46,7 +46,9 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	for _, name := range []string{"web-0", "web-1"} {
 		run(t, m, name, func(*corev1.Pod) {})
 	}
-	err := r.Kube.CoreV1().Pods(namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}})
+	err := r.Kube.CoreV1().
+		Pods(namespace).
+		EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}})
 	require.Error(t, err, "the API server evicts nothing")
 	t.Logf("what the API server answers to an eviction: %v", err)
 
@@ -64,7 +66,8 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	}
 	rig.Eventually(t, "they are gone, and the drain waits for the job", func() (bool, any) {
 		left, now := pods(t, namespace), p.Machines(t)
-		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 && drained(now[0]).Reason == vocabulary.ReasonBlocked, now
+		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 &&
+			drained(now[0]).Reason == vocabulary.ReasonBlocked, now
 	})
 	now := p.Machines(t)[0]
 	require.Equal(t, "DeleteInOrder", now.Status.Deletion.Drain.Means)
@@ -82,14 +85,19 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	require.Contains(t, heard(t, m, vocabulary.DrainDrained), "all pods are gone")
 }
 
-// run makes a pod on the node of a machine, past the scheduler, and returns when it runs. It ends 5 seconds after it is told to, well within
-// its grace period.
+// run makes a pod on the node of a machine, past the scheduler, and returns when it runs. It ends 5 seconds after it is
+// told to, well within its grace period.
 func run(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.Pod)) {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": "5s"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": "5s"},
+		},
 		Spec: corev1.PodSpec{
-			NodeName: m.Labels[v1alpha1.LabelNode], TerminationGracePeriodSeconds: new(int64(20)), Containers: []corev1.Container{{Name: "c", Image: "none"}},
+			NodeName:                      m.Labels[v1alpha1.LabelNode],
+			TerminationGracePeriodSeconds: new(int64(20)),
+			Containers:                    []corev1.Container{{Name: "c", Image: "none"}},
 		},
 	}
 	change(pod)
@@ -125,7 +133,9 @@ func drained(m v1alpha1.Machine) corev1.NodeCondition {
 func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events(m.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name + ",reason=" + reason})
+		events, err := r.Kube.CoreV1().
+			Events(m.Namespace).
+			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name + ",reason=" + reason})
 		require.NoError(t, err)
 		for _, e := range events.Items {
 			message = e.Message

@@ -55,7 +55,9 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 		require.NotEmpty(t, types[corev1.NodeInternalIP])
 		require.Nil(t, m.Status.CurrentOperation, "it stays as it is")
 	}
-	tokens, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID})
+	tokens, err := r.Kube.CoreV1().
+		Secrets(metav1.NamespaceSystem).
+		List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID})
 	require.NoError(t, err)
 	require.Empty(t, tokens.Items, "no target, no token")
 

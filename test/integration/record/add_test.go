@@ -22,7 +22,11 @@ func TestHistoriesAreOnlyAdded(t *testing.T) {
 	listed, err := os.ReadFile(filepath.Join(root, "v0.1.sum"))
 	require.NoError(t, err)
 
-	require.ErrorContains(t, add(root, "v0.1", "rollout/paused", []byte("three")), "v0.1/rollout/paused.json.gz is recorded already")
+	require.ErrorContains(
+		t,
+		add(root, "v0.1", "rollout/paused", []byte("three")),
+		"v0.1/rollout/paused.json.gz is recorded already",
+	)
 	after, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, before, after)

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package record stores histories of a real server for workflows/replay_test.go: of runs that have ended, and of open ones. `make record`
-// runs the tests that call it; plain test runs skip them.
+// Package record stores histories of a real server for workflows/replay_test.go: of runs that have ended, and of open
+// ones. `make record` runs the tests that call it; plain test runs skip them.
 package record
 
 import (
@@ -37,8 +37,16 @@ var (
 	writing sync.Mutex // one test at a time adds a history
 	lengths sync.Map   // numbers of events of the histories that were added, by ID of the run
 
-	folder = flag.String("record", "", "name of the folder in workflows/testdata/replay into which histories are recorded; empty means that none is")
-	only   = flag.String("record-only", "", "regular expression of the histories that are kept, such as ^rollout/; empty means all")
+	folder = flag.String(
+		"record",
+		"",
+		"name of the folder in workflows/testdata/replay into which histories are recorded; empty means that none is",
+	)
+	only = flag.String(
+		"record-only",
+		"",
+		"regular expression of the histories that are kept, such as ^rollout/; empty means all",
+	)
 )
 
 // Enabled reports whether this test run records. It parses the flags.
@@ -66,9 +74,9 @@ const Ended = ` AND ExecutionStatus != "Running"`
 // Open keeps of a query the runs that are open.
 const Open = ` AND ExecutionStatus = "Running"`
 
-// Save stores the longest history that a query finds, of the runs that have begun all the named activities. The name says kind and
-// situation, such as drain/blocked. A name that exists already fails the test, and its history stays as it is. No history gets two names: one
-// that was stored is not found again before it has grown.
+// Save stores the longest history that a query finds, of the runs that have begun all the named activities. The name
+// says kind and situation, such as drain/blocked. A name that exists already fails the test, and its history stays as
+// it is. No history gets two names: one that was stored is not found again before it has grown.
 func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*only); !wanted.MatchString(name) {
@@ -114,8 +122,8 @@ func began(h *historypb.History, activity string) bool {
 	})
 }
 
-// add writes a history into a folder of root, and its digest into the folder's list, which has the form of sha256sum. It changes no file
-// that exists but that list.
+// add writes a history into a folder of root, and its digest into the folder's list, which has the form of sha256sum.
+// It changes no file that exists but that list.
 func add(root, folder, name string, text []byte) error {
 	file := filepath.ToSlash(filepath.Join(folder, name)) + ".json.gz"
 	path := filepath.Join(root, filepath.FromSlash(file))
@@ -128,7 +136,10 @@ func add(root, folder, name string, text []byte) error {
 	}
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is recorded already, and today's workflows must replay it; record what is new into another folder: make record RECORD=NAME", file)
+		return fmt.Errorf(
+			"%s is recorded already, and today's workflows must replay it; record what is new into another folder: make record RECORD=NAME",
+			file,
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("create the history: %w", err)

@@ -41,7 +41,14 @@ func TestRecord(t *testing.T) {
 	life.AwaitRunning(t, 1)
 	save(t, "machine/awaited", Kind(run.KindMachine, "life")+Ended)
 	label := func(value string) {
-		_, err := r.Stack.Kubectl(t.Context(), "label", "node", life.Machines(t)[0].Name, "--overwrite", "node-not-ready.stage.kwok.x-k8s.io"+value)
+		_, err := r.Stack.Kubectl(
+			t.Context(),
+			"label",
+			"node",
+			life.Machines(t)[0].Name,
+			"--overwrite",
+			"node-not-ready.stage.kwok.x-k8s.io"+value,
+		)
 		require.NoError(t, err)
 	}
 	label("=true")
@@ -68,7 +75,9 @@ func TestRecord(t *testing.T) {
 	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
 	r.Namespace(t, "stuck", "")
 	r.Bare(t, "stuck")
-	_, err := r.Machines.MachineV1alpha1().MachineClasses("stuck").Create(t.Context(), rig.Class("stuck", ""), metav1.CreateOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		MachineClasses("stuck").
+		Create(t.Context(), rig.Class("stuck", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck := r.Pool(t, "stuck", "stuck", 1)
 	condition(t, stuck, v1alpha1.ReasonSecretNotFound)
@@ -79,7 +88,13 @@ func TestRecord(t *testing.T) {
 	save(t, "machine/secret-appeared", Kind(run.KindMachine, "stuck")+Ended)
 
 	r.Namespace(t, "busy", "")
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"}))
+	require.NoError(
+		t,
+		r.Cloud.AddFault(
+			t.Context(),
+			admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"},
+		),
+	)
 	busy := r.Pool(t, "busy", "busy", 1)
 	condition(t, busy, "ResourceExhausted")
 	save(t, "machine/backing-off", Kind(run.KindMachine, "busy")+Open)
@@ -93,7 +108,9 @@ func TestRecord(t *testing.T) {
 	// A node that stays ill: the machine waits, is granted its replacement, fails and goes.
 	r.Namespace(t, "ill", "")
 	ill := r.Pool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 5 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: 5 * time.Second},
+		}
 	})
 	ill.AwaitRunning(t, 2)
 	victim := ill.Machines(t)[0].Name
@@ -111,7 +128,15 @@ func TestRecord(t *testing.T) {
 	r.Namespace(t, "kept", "")
 	kept := r.Pool(t, "kept", "kept", 1)
 	kept.AwaitRunning(t, 1)
-	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "kept", kept.Machines(t)[0].Name, v1alpha1.AnnotationPreserve+"=now")
+	_, err = r.Stack.Kubectl(
+		t.Context(),
+		"annotate",
+		"machine",
+		"-n",
+		"kept",
+		kept.Machines(t)[0].Name,
+		v1alpha1.AnnotationPreserve+"=now",
+	)
 	require.NoError(t, err)
 	step(t, kept, "preserved")
 	save(t, "machine/preserved", Kind(run.KindMachine, "kept")+Open)
@@ -123,7 +148,13 @@ func TestRecord(t *testing.T) {
 		require.NoError(t, err)
 	}
 	phase(t, updated, v1alpha1.MachineInPlaceUpdating)
-	_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, v1alpha1.LabelUpdateResult+"=successful")
+	_, err = r.Stack.Kubectl(
+		t.Context(),
+		"label",
+		"node",
+		updated.Machines(t)[0].Name,
+		v1alpha1.LabelUpdateResult+"=successful",
+	)
 	require.NoError(t, err)
 	phase(t, updated, v1alpha1.MachineRunning)
 	save(t, "machine/updated-in-place", Kind(run.KindMachine, "updated")+Ended)
@@ -137,7 +168,12 @@ func TestRecord(t *testing.T) {
 	// A rollout that is paused, resumed and superseded, and one that is completed.
 	r.Namespace(t, "rolled", "")
 	rolled := r.Pool(t, "rolled", "rolled", 6)
-	r.Policy(t, "rolled", "rolled", v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}})
+	r.Policy(
+		t,
+		"rolled",
+		"rolled",
+		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}},
+	)
 	rolled.AwaitRunning(t, 6)
 	edition := func(value string) {
 		rolled.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
@@ -196,7 +232,11 @@ func TestRecord(t *testing.T) {
 		list := r.Workflows(t, Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
-	save(t, "machinedeployment/continued-as-new", Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
+	save(
+		t,
+		"machinedeployment/continued-as-new",
+		Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`,
+	)
 }
 
 // sweepTwice makes an instance in a namespace's class that no machine claims, and starts sweeps until it is gone.

@@ -22,7 +22,10 @@ import (
 
 // idOf returns the ID of the workflow of an object.
 func idOf(k run.Kind, o metav1.Object, revision ...int64) string {
-	return rig.Installation.ID(k, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}, revision...)
+	return rig.Installation.ID(
+		k,
+		kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())},
+		revision...)
 }
 
 // ask makes a request of a workflow by an update, as soon as the workflow is open.
@@ -106,7 +109,13 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	save(t, "machine/resumed", Kind(run.KindMachine, "asked")+of(cancelled.Name)+Ended)
 
 	// The cloud refuses to delete the instance, and a person gives the instance up.
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{Operation: admin.Delete, Code: "PermissionDenied", Message: "no right to delete", Class: "asked/small"}))
+	require.NoError(
+		t,
+		r.Cloud.AddFault(
+			t.Context(),
+			admin.Fault{Operation: admin.Delete, Code: "PermissionDenied", Message: "no right to delete", Class: "asked/small"},
+		),
+	)
 	given := p.Machines(t)[0]
 	p.Remove(t, given.Name)
 	condition(t, p, "PermissionDenied")
@@ -136,7 +145,12 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "steered", "")
 	p := r.Pool(t, "steered", "steered", 3)
-	r.Policy(t, "steered", "steered", v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	r.Policy(
+		t,
+		"steered",
+		"steered",
+		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
+	)
 	p.AwaitRunning(t, 3)
 	id := idOf(run.KindMachineDeployment, p.Deployment(t))
 	rolloutID := func() string {
@@ -198,7 +212,12 @@ func TestRecordInstallations(t *testing.T) {
 	save(t, "installation/open", mark+Open)
 	id := run.Installation("former").MarkID()
 	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.Queue(run.QueueMachines)}
-	former, err := r.Temporal.ExecuteWorkflow(t.Context(), options, string(run.KindInstallation), installation.Input{ControlCluster: "a-cluster"})
+	former, err := r.Temporal.ExecuteWorkflow(
+		t.Context(),
+		options,
+		string(run.KindInstallation),
+		installation.Input{ControlCluster: "a-cluster"},
+	)
 	require.NoError(t, err)
 	rig.Eventually(t, "the mark shows whose the name is", func() (bool, any) {
 		details := r.Details(t, id)

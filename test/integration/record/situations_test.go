@@ -69,11 +69,14 @@ func place(t *testing.T, p *rig.Pool, node string) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bare"},
 		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			NodeName:                      node,
+			Containers:                    []corev1.Container{{Name: "c", Image: "none"}},
+			TerminationGracePeriodSeconds: new(int64),
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}
-	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the service account of the namespace may not be there yet
+	rig.Eventually(t, "a pod on the node", func() (bool, any) {
+		// the service account of the namespace may not be there yet
 		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
@@ -88,7 +91,12 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
 	place(t, p, m.Labels[v1alpha1.LabelNode])
-	label(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
+	label(
+		t,
+		m.Labels[v1alpha1.LabelNode],
+		v1alpha1.LabelCandidateForUpdate+"=true",
+		v1alpha1.LabelSelectedForUpdate+"=true",
+	)
 	phase(t, p, v1alpha1.MachineInPlaceUpdating)
 	save(t, "machine/updating-in-place", Kind(run.KindMachine, "renewed")+Open)
 	label(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelUpdateResult+"="+v1alpha1.ValueUpdateSuccessful)
@@ -98,12 +106,22 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 
 	r.Namespace(t, "spared", "")
 	q := r.Pool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second},
+		}
 	})
 	q.AwaitRunning(t, 1)
 	spared := q.Machines(t)[0]
 	place(t, q, spared.Labels[v1alpha1.LabelNode])
-	_, err := r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "spared", spared.Name, v1alpha1.AnnotationPreserve+"=when-failed")
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"annotate",
+		"machine",
+		"-n",
+		"spared",
+		spared.Name,
+		v1alpha1.AnnotationPreserve+"=when-failed",
+	)
 	require.NoError(t, err)
 	label(t, spared.Labels[v1alpha1.LabelNode], sick)
 	phase(t, q, v1alpha1.MachineFailed)
@@ -115,7 +133,16 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	save(t, "drain/for-a-preservation", Kind(run.KindDrain, "spared")+Ended)
 	label(t, spared.Labels[v1alpha1.LabelNode], well)
 	phase(t, q, v1alpha1.MachineRunning)
-	_, err = r.Stack.Kubectl(t.Context(), "annotate", "machine", "-n", "spared", spared.Name, v1alpha1.AnnotationPreserve+"=false", "--overwrite")
+	_, err = r.Stack.Kubectl(
+		t.Context(),
+		"annotate",
+		"machine",
+		"-n",
+		"spared",
+		spared.Name,
+		v1alpha1.AnnotationPreserve+"=false",
+		"--overwrite",
+	)
 	require.NoError(t, err)
 	save(t, "machine/preserved-and-recovered", Kind(run.KindMachine, "spared")+Ended)
 }
@@ -127,7 +154,9 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 	r.Namespace(t, "chosen", "")
 	p := r.Pool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second},
+		}
 	})
 	p.AwaitRunning(t, 3)
 	machines := p.Machines(t)
@@ -137,12 +166,16 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 	})
 	save(t, "machineset/preserving", Kind(run.KindMachineSet, "chosen"), "RequestPreservation")
 	chosen := machines[1].Name + "~" + time.Now().UTC().Format(time.RFC3339)
-	p.Patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":2}}`, v1alpha1.AnnotationTriggerDeletion, chosen))
+	p.Patch(
+		t,
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":2}}`, v1alpha1.AnnotationTriggerDeletion, chosen),
+	)
 	awaitGone(t, p, machines[1].Name)
 	save(t, "machinedeployment/marking", Kind(run.KindMachineDeployment, "chosen"), "MarkMachines")
 }
 
-// An instance vanishes at the cloud, so that the machine is replaced before its health timeout; a node joins with a bootstrap token.
+// An instance vanishes at the cloud, so that the machine is replaced before its health timeout; a node joins with a
+// bootstrap token.
 func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	Begin(t)
 	t.Parallel()
@@ -156,21 +189,30 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 		require.NoError(t, err)
 		return n.Labels["type"] == "", n.Labels
 	})
-	silent := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-	_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
+	silent := fmt.Appendf(
+		nil,
+		`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
+		time.Now().UTC().Format(time.RFC3339),
+	)
+	_, err := r.Kube.CoreV1().
+		Nodes().
+		Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	awaitGone(t, p, m.Name)
 	save(t, "machine/vanished", Kind(run.KindMachine, "lost")+of(m.Name)+Ended)
 
 	r.Namespace(t, "joined", "")
-	_, err = r.Kube.CoreV1().Secrets("joined").Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>>"}}`), metav1.PatchOptions{})
+	_, err = r.Kube.CoreV1().
+		Secrets("joined").
+		Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>>"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	q := r.Pool(t, "joined", "joined", 1)
 	q.AwaitRunning(t, 1)
 	save(t, "machine/joined-with-a-token", Kind(run.KindMachine, "joined")+Ended)
 }
 
-// A set adopts a machine and lets it go, follows its template, is refused a machine by the API server, and is looked at while it waits.
+// A set adopts a machine and lets it go, follows its template, is refused a machine by the API server, and is looked at
+// while it waits.
 func TestRecordSets(t *testing.T) {
 	Begin(t)
 	t.Parallel()
@@ -206,7 +248,8 @@ func TestRecordSets(t *testing.T) {
 	rig.Eventually(t, "the machines follow the template", func() (bool, any) {
 		all := p.Machines(t)
 		return !slices.ContainsFunc(all, func(m v1alpha1.Machine) bool {
-			return m.Spec.MachineConfiguration == nil || m.Spec.MachineDrainTimeout == nil || m.Spec.MachineDrainTimeout.Hours() != 5
+			return m.Spec.MachineConfiguration == nil || m.Spec.MachineDrainTimeout == nil ||
+				m.Spec.MachineDrainTimeout.Hours() != 5
 		}), all
 	})
 	done("synced", "SyncMachines")
@@ -234,8 +277,11 @@ func TestRecordRollouts(t *testing.T) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
-				OrchestrationType:   v1alpha1.OrchestrationTypeAuto,
-				UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))},
+				OrchestrationType: v1alpha1.OrchestrationTypeAuto,
+				UpdateConfiguration: v1alpha1.UpdateConfiguration{
+					MaxSurge:       new(intstr.FromInt32(0)),
+					MaxUnavailable: new(intstr.FromInt32(1)),
+				},
 			},
 		}
 	})
@@ -263,8 +309,19 @@ func TestRecordRollouts(t *testing.T) {
 	save(t, "rollout/updated-in-place", Kind(run.KindRollout, "inplace")+Ended)
 
 	r.Namespace(t, "returned", "")
-	q := r.Pool(t, "returned", "returned", 2, func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(10)) })
-	r.Policy(t, "returned", "returned", v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
+	q := r.Pool(
+		t,
+		"returned",
+		"returned",
+		2,
+		func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(10)) },
+	)
+	r.Policy(
+		t,
+		"returned",
+		"returned",
+		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
+	)
 	q.AwaitRunning(t, 2)
 	never := rig.Class("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	never.Name = "never"
@@ -290,8 +347,8 @@ func TestRecordRollouts(t *testing.T) {
 	save(t, "rollout/recreated", Kind(run.KindRollout, "recreated"))
 }
 
-// A class that gets its finalizers, and one that waits for its machines; a check of its provider; sweeps that find nothing, are held, and
-// find no class.
+// A class that gets its finalizers, and one that waits for its machines; a check of its provider; sweeps that find
+// nothing, are held, and find no class.
 func TestRecordClasses(t *testing.T) {
 	Begin(t)
 	t.Parallel()
@@ -299,7 +356,16 @@ func TestRecordClasses(t *testing.T) {
 	p := r.Pool(t, "classes", "classes", 2)
 	p.AwaitRunning(t, 2)
 	save(t, "machineclass/guarded", Kind(run.KindMachineClass, "classes")+Ended)
-	r.Starter(t, "provider", "check", "classes/small", "--cluster-name", string(rig.Installation), "--temporal-address", r.Stack.TemporalAddress())
+	r.Starter(
+		t,
+		"provider",
+		"check",
+		"classes/small",
+		"--cluster-name",
+		string(rig.Installation),
+		"--temporal-address",
+		r.Stack.TemporalAddress(),
+	)
 	save(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+Ended)
 
 	sweeps := r.Sweeps(t, "classes", time.Second)
@@ -323,7 +389,10 @@ func TestRecordClasses(t *testing.T) {
 	}
 	sweep("held")
 
-	require.NoError(t, r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}),
+	)
 	save(t, "machineclass/awaiting-machines", Kind(run.KindMachineClass, "classes")+Open)
 	p.Scale(t, 0)
 	rig.Eventually(t, "the class is gone", func() (bool, any) {

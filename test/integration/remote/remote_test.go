@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package remote shows that a provider can be served by processes of its own, which alone call the cloud: the core worker of
-// this stack has neither the provider's queue nor the right to look at any Secret but the bootstrap tokens it makes. The
-// bridge watches the metadata of Secrets, which RBAC cannot tell from what is in them.
+// Package remote shows that a provider can be served by processes of its own, which alone call the cloud: the core
+// worker of this stack has neither the provider's queue nor the right to look at any Secret but the bootstrap tokens it
+// makes. The bridge watches the metadata of Secrets, which RBAC cannot tell from what is in them.
 package remote
 
 import (
@@ -56,8 +56,8 @@ func TestMain(m *testing.M) {
 // providersWorkers are the processes that serve the provider's queue.
 func providersWorkers() []string { return []string{component.ProviderWorker, component.SecondWorker} }
 
-// withoutSecrets takes every right on Secrets from the core worker's role, and lets the provider's worker get them: in the stack
-// it has only the role that reads no Secrets.
+// withoutSecrets takes every right on Secrets from the core worker's role, and lets the provider's worker get them: in
+// the stack it has only the role that reads no Secrets.
 func withoutSecrets(t *testing.T) {
 	t.Helper()
 	roles := r.Kube.RbacV1().ClusterRoles()
@@ -84,7 +84,13 @@ func may(t *testing.T, user, verb, resource string) bool {
 		group = v1alpha1.GroupName
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Namespace: namespace},
+		User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb:      verb,
+			Group:     group,
+			Resource:  resource,
+			Namespace: namespace,
+		},
 	}}
 	answer, err := r.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -132,8 +138,8 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-// theLimitHoldsForBothTogether makes machines with both workers. The cloud's own times show that they began no more calls than one of
-// them may. With a limit for each worker the instances would be made in half the time.
+// theLimitHoldsForBothTogether makes machines with both workers. The cloud's own times show that they began no more
+// calls than one of them may. With a limit for each worker the instances would be made in half the time.
 func theLimitHoldsForBothTogether(t *testing.T) {
 	const many, name = 64, "hurry" // more than one worker has open polls: the server answers those that are open longest
 	before := map[string]float64{}
@@ -160,7 +166,8 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	slices.SortFunc(made, time.Time.Compare)
 	took := made[many-1].Sub(made[0])
 	t.Logf("%d instances were made within %s", many, took)
-	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may be late, which makes it less.
+	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may be
+	// late, which makes it less.
 	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
 	p.AwaitGone(t)
@@ -173,14 +180,24 @@ func provider(t *testing.T, arguments ...string) (string, error) {
 	var out bytes.Buffer
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetOut(&out)
-	c.SetArgs(append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test), "--temporal-address", r.Stack.TemporalAddress(), "--cluster-name", string(rig.Installation)))
+	c.SetArgs(
+		append(
+			arguments,
+			"--kubeconfig",
+			r.Stack.Kubeconfig(component.Test),
+			"--temporal-address",
+			r.Stack.TemporalAddress(),
+			"--cluster-name",
+			string(rig.Installation),
+		),
+	)
 	err := c.ExecuteContext(t.Context())
 	t.Logf("starter provider %s\n%s%v", strings.Join(arguments, " "), &out, err)
 	return out.String(), err
 }
 
-// checksOfAClass asks the provider's worker whether it can use the class, which it can, and cannot when its credentials are refused
-// or its Secret is away.
+// checksOfAClass asks the provider's worker whether it can use the class, which it can, and cannot when its credentials
+// are refused or its Secret is away.
 func checksOfAClass(t *testing.T) {
 	t.Helper()
 	said, err := provider(t, "check", namespace+"/small")

@@ -32,8 +32,8 @@ import (
 	"millwright/devstack/stack"
 )
 
-// APIFaults are the faults of an APIProxy. Chances are from 0 to 1; each request that is no watch meets at most one of them, and only a
-// lost answer has an effect in the API server. The zero value disturbs nothing.
+// APIFaults are the faults of an APIProxy. Chances are from 0 to 1; each request that is no watch meets at most one of
+// them, and only a lost answer has an effect in the API server. The zero value disturbs nothing.
 type APIFaults struct {
 	Unavailable float64       // chance of 503, watches included
 	Busy        float64       // chance of 429 with Retry-After: 1
@@ -61,7 +61,12 @@ type APIProxy struct {
 
 // newAPIProxy returns a proxy that listens, and acts with the kubeconfig once it exists.
 func newAPIProxy(identity string) *APIProxy {
-	p := &APIProxy{identity: identity, dice: rand.New(rand.NewPCG(1, 7)), watches: map[int]context.CancelFunc{}, counts: map[string]int{}}
+	p := &APIProxy{
+		identity: identity,
+		dice:     rand.New(rand.NewPCG(1, 7)),
+		watches:  map[int]context.CancelFunc{},
+		counts:   map[string]int{},
+	}
 	p.proxy = sync.OnceValues(p.connect)
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.EnableHTTP2 = true // as the API server
@@ -94,7 +99,8 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 			}
 			return nil
 		},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the API server is away: break
+		// the API server is away: break
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil
 }
 
@@ -308,8 +314,9 @@ func (p *Proxies) CutWatches(refuse time.Duration) {
 	p.Bridge.CutWatches(refuse)
 }
 
-// AwaitWatches waits until as many watches are open as the last cut broke. Without it a test can change what nobody sees: a client waits
-// longer after each failure of a watch, up to 60 s (client-go's reflector: 30 s and as much jitter), and forgets its failures after 2 min.
+// AwaitWatches waits until as many watches are open as the last cut broke. Without it a test can change what nobody
+// sees: a client waits longer after each failure of a watch, up to 60 s (client-go's reflector: 30 s and as much
+// jitter), and forgets its failures after 2 min.
 func (p *Proxies) AwaitWatches(t *testing.T) {
 	t.Helper()
 	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {
@@ -328,7 +335,8 @@ func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*R
 		return nil, fmt.Errorf("make folder of proxies: %w", err)
 	}
 	proxies := &Proxies{
-		Worker: newAPIProxy(layout.Kubeconfig(component.WorkerIdentity)), Bridge: newAPIProxy(layout.Kubeconfig(component.BridgeIdentity)),
+		Worker: newAPIProxy(layout.Kubeconfig(component.WorkerIdentity)),
+		Bridge: newAPIProxy(layout.Kubeconfig(component.BridgeIdentity)),
 	}
 	if options.Args = maps.Clone(options.Args); options.Args == nil {
 		options.Args = map[string][]string{}

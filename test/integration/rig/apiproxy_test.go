@@ -24,8 +24,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fakeAPI is an API server that counts requests by method, and whose watches tell a line every 50 ms: how many lines it has written.
-func fakeAPI(t *testing.T) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int, written func() int) {
+// fakeAPI is an API server that counts requests by method, and whose watches tell a line every 50 ms: how many lines it
+// has written.
+func fakeAPI(
+	t *testing.T,
+) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int, written func() int) {
 	t.Helper()
 	var told atomic.Int64
 	counts := map[string]*atomic.Int64{http.MethodGet: {}, http.MethodPost: {}, http.MethodDelete: {}}
@@ -45,7 +48,9 @@ func fakeAPI(t *testing.T) (p *APIProxy, through *kubernetes.Clientset, seen fun
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"], config.Contexts["c"], config.CurrentContext = &clientcmdapi.Cluster{Server: server.URL}, &clientcmdapi.Context{Cluster: "c"}, "c"
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
+	config.CurrentContext = "c"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	p = newAPIProxy(file) // before the file exists
 	t.Cleanup(p.server.Close)

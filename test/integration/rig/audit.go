@@ -35,8 +35,9 @@ type Audited struct {
 	}
 }
 
-// Audit returns the lines of the audit log that are wanted, in order: all that the API server has answered before the call. The log is written
-// a moment after the answers, so that Audit asks something itself and waits until the log has it.
+// Audit returns the lines of the audit log that are wanted, in order: all that the API server has answered before the
+// call. The log is written a moment after the answers, so that Audit asks something itself and waits until the log has
+// it.
 func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 	t.Helper()
 	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -66,8 +67,8 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 	return found
 }
 
-// Ask sends a GET request for a path of an API server, and returns status and header of the answer: the header says which flow schema has
-// matched.
+// Ask sends a GET request for a path of an API server, and returns status and header of the answer: the header says
+// which flow schema has matched.
 func Ask(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -82,8 +83,8 @@ func Ask(t *testing.T, config *rest.Config, path string) (status int, header htt
 	return answer.StatusCode, answer.Header
 }
 
-// ReadSecrets lets only these users read the Secrets of classes: those whose processes serve a provider's queue. In the stack the worker
-// may read them, which serves all queues.
+// ReadSecrets lets only these users read the Secrets of classes: those whose processes serve a provider's queue. In the
+// stack the worker may read them, which serves all queues.
 func (r *Rig) ReadSecrets(t *testing.T, users ...string) {
 	t.Helper()
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()
@@ -91,7 +92,10 @@ func (r *Rig) ReadSecrets(t *testing.T, users ...string) {
 	require.NoError(t, err)
 	binding.Subjects = nil
 	for _, user := range users {
-		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
+		binding.Subjects = append(
+			binding.Subjects,
+			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user},
+		)
 	}
 	_, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{})
 	require.NoError(t, err)

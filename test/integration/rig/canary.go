@@ -21,8 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Leaks looks for secrets in everything that Millwright writes down: the histories of all runs, the logs and the metrics of its
-// processes, the events, and the machine objects. It returns where it found one, and how many histories it read.
+// Leaks looks for secrets in everything that Millwright writes down: the histories of all runs, the logs and the
+// metrics of its processes, the events, and the machine objects. It returns where it found one, and how many histories
+// it read.
 func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
@@ -46,7 +47,13 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 		return nil, 0, err
 	}
 	const ours = ".machine.sapcloud.io" // Cluster API has kinds of the same names
-	objects := []string{"events", "machines" + ours, "machinesets" + ours, "machinedeployments" + ours, "machineclasses" + ours}
+	objects := []string{
+		"events",
+		"machines" + ours,
+		"machinesets" + ours,
+		"machinedeployments" + ours,
+		"machineclasses" + ours,
+	}
 	for _, kind := range objects {
 		text, err := r.Stack.Kubectl(ctx, "get", kind, "--all-namespaces", "-o", "yaml")
 		if err != nil {
@@ -57,7 +64,8 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 	return places, histories, nil
 }
 
-// eachHistory calls look with what Temporal shows of each run and with each event of its history, and returns the number of runs.
+// eachHistory calls look with what Temporal shows of each run and with each event of its history, and returns the
+// number of runs.
 func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
 	runs, err := r.workflows(ctx, "")
 	if err != nil {
@@ -83,8 +91,8 @@ func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []by
 	return len(runs), nil
 }
 
-// isOurs says whether a component is a process of Millwright: worker or bridge, or one that only some stacks have, which is named after those
-// (worker-2, worker-provider).
+// isOurs says whether a component is a process of Millwright: worker or bridge, or one that only some stacks have,
+// which is named after those (worker-2, worker-provider).
 func isOurs(name string) bool {
 	kind, _, _ := strings.Cut(name, "-")
 	return kind == component.Worker || kind == component.Bridge
@@ -111,7 +119,12 @@ func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []by
 
 // metrics returns the text of the metrics of one of our processes.
 func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Stack.MetricsAddress(component)+"/metrics", http.NoBody)
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		r.Stack.MetricsAddress(component)+"/metrics",
+		http.NoBody,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read metrics of %s: %w", component, err)
 	}
@@ -149,7 +162,8 @@ func (r *Rig) eachLog(look func(where string, text []byte)) error {
 	return nil
 }
 
-// disguises returns the forms in which bytes may stand in a text: as they are, and in base64 at each of the three offsets.
+// disguises returns the forms in which bytes may stand in a text: as they are, and in base64 at each of the three
+// offsets.
 func disguises(secret string) [][]byte {
 	forms := [][]byte{[]byte(secret)}
 	for offset := range 3 {

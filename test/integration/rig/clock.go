@@ -14,7 +14,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// clockVariable is the environment variable by which the clock of a skewed binary is wrong, as a duration with its sign.
+// clockVariable is the environment variable by which the clock of a skewed binary is wrong, as a duration with its
+// sign.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
 // Clock returns the environment of a skewed binary whose clock is ahead by d, or behind if d is negative.
@@ -49,8 +50,8 @@ func readTestClock() int64 {
 `
 )
 
-// SkewedWorker builds a worker in a folder, which exists, and returns its path. Clock sets its clock. All packages are compiled anew
-// the first time, which takes minutes.
+// SkewedWorker builds a worker in a folder, which exists, and returns its path. Clock sets its clock. All packages are
+// compiled anew the first time, which takes minutes.
 func SkewedWorker(folder string) (string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -111,7 +112,11 @@ func writeOverlay(folder string) (string, error) {
 // patchNow makes time.Now tell a wrong wall clock.
 func patchNow(source string) (string, error) {
 	if n := strings.Count(source, readsClock); n != 1 {
-		return "", fmt.Errorf("time.go of this version of Go has the line %q %d times, and not once: adapt clock.go", strings.TrimSpace(readsClock), n)
+		return "", fmt.Errorf(
+			"time.go of this version of Go has the line %q %d times, and not once: adapt clock.go",
+			strings.TrimSpace(readsClock),
+			n,
+		)
 	}
 	return strings.Replace(source, readsClock, readsClock+skewsClock, 1), nil
 }

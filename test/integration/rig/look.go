@@ -19,9 +19,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// LookAgain makes Millwright decide once more about an object as it is now, and returns when it has done what it decided, and rests. A test that
-// wants to see that nothing happens calls it and looks then: what Millwright would have done, it has done. It signals the workflow as the bridge
-// does, and also that of a calm object, to which the bridge sends no signal. Of a deployment, an open rollout looks, too.
+// LookAgain makes Millwright decide once more about an object as it is now, and returns when it has done what it
+// decided, and rests. A test that wants to see that nothing happens calls it and looks then: what Millwright would have
+// done, it has done. It signals the workflow as the bridge does, and also that of a calm object, to which the bridge
+// sends no signal. Of a deployment, an open rollout looks, too.
 func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
@@ -41,12 +42,24 @@ func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	var object metav1.PartialObjectMetadata
 	require.NoError(t, json.Unmarshal(text, &object))
 	ref := kube.Ref{Namespace: namespace, Name: name, UID: string(object.UID)}
-	changed := run.Changed{UID: ref.UID, Generation: object.Generation, Versions: kube.MinVersions{of.cache: object.ResourceVersion}}
+	changed := run.Changed{
+		UID:        ref.UID,
+		Generation: object.Generation,
+		Versions:   kube.MinVersions{of.cache: object.ResourceVersion},
+	}
 
 	looks := []client.WorkflowRun{}
-	look, err := r.Temporal.SignalWithStartWorkflow(t.Context(), Installation.ID(kind, ref), run.SignalChanged, changed, client.StartWorkflowOptions{
-		TaskQueue: Installation.Queue(run.QueueMachines), TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
-	}, string(kind), run.Input{Ref: ref, Versions: changed.Versions})
+	look, err := r.Temporal.SignalWithStartWorkflow(
+		t.Context(),
+		Installation.ID(kind, ref),
+		run.SignalChanged,
+		changed,
+		client.StartWorkflowOptions{
+			TaskQueue: Installation.Queue(run.QueueMachines), TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
+		},
+		string(kind),
+		run.Input{Ref: ref, Versions: changed.Versions},
+	)
 	require.NoError(t, err)
 	looks = append(looks, look)
 	if kind == run.KindMachineDeployment || kind == run.KindClusterAPIDeployment {
@@ -66,8 +79,8 @@ func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	}
 }
 
-// awaitRest waits until a run that was signaled has ended, or waits for something else than an activity. The signal has made a workflow task
-// pending, and the run decides in it or, if an activity was under way, after that activity.
+// awaitRest waits until a run that was signaled has ended, or waits for something else than an activity. The signal has
+// made a workflow task pending, and the run decides in it or, if an activity was under way, after that activity.
 func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
 	t.Helper()
 	Eventually(t, look.GetID()+" has looked again", func() (bool, any) {
@@ -76,7 +89,8 @@ func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
 			return false, err
 		}
 		over := shown.WorkflowExecutionInfo.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-		return over || len(shown.PendingActivities) == 0 && shown.PendingWorkflowTask == nil, []any{shown.PendingActivities, shown.PendingWorkflowTask}
+		idle := len(shown.PendingActivities) == 0 && shown.PendingWorkflowTask == nil
+		return over || idle, []any{shown.PendingActivities, shown.PendingWorkflowTask}
 	})
 }
 

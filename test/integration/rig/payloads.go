@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// LargestPayloads reads the histories of all runs. It returns the size of the largest list of payloads in bytes, by kind: the type of the
-// event, and the name of the workflow, activity, signal, update or marker that it is about. Answers of queries and heartbeats are in no
-// history.
+// LargestPayloads reads the histories of all runs. It returns the size of the largest list of payloads in bytes, by
+// kind: the type of the event, and the name of the workflow, activity, signal, update or marker that it is about.
+// Answers of queries and heartbeats are in no history.
 func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	t.Helper()
 	runs, err := r.workflows(t.Context(), "")
@@ -52,7 +52,13 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 // payloadsOf is LargestPayloads of one run.
 func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
 	sizes, names := map[string]int{}, map[int64]string{} // names by the ID of the event that scheduled an activity
-	events := r.Temporal.GetWorkflowHistory(t.Context(), run.WorkflowId, run.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	events := r.Temporal.GetWorkflowHistory(
+		t.Context(),
+		run.WorkflowId,
+		run.RunId,
+		false,
+		enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT,
+	)
 	for events.HasNext() {
 		event, err := events.Next()
 		if err != nil {
@@ -70,7 +76,8 @@ func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowEx
 	return sizes, nil
 }
 
-// nameOf returns the name of the activity, signal, update or marker that an event is about; empty for an event of its workflow.
+// nameOf returns the name of the activity, signal, update or marker that an event is about; empty for an event of its
+// workflow.
 func nameOf(event *historypb.HistoryEvent, activities map[int64]string) string {
 	if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
 		activities[event.EventId] = scheduled.ActivityType.GetName()
@@ -106,7 +113,8 @@ func eachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
 		case field.IsMap() && field.MapValue().Message() != nil:
-			value.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { eachPayloads(v.Message(), visit); return true })
+			value.Map().
+				Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { eachPayloads(v.Message(), visit); return true })
 		case field.IsList() && field.Message() != nil:
 			for i := range value.List().Len() {
 				eachPayloads(value.List().Get(i).Message(), visit)

@@ -36,9 +36,12 @@ func (p *Pool) AwaitHosts(t *testing.T, n int) {
 	})
 }
 
-// PodTemplate returns a template for pods that run on the nodes of the pool and end two seconds after they are told to, at
-// the latest, and its selector.
-func (p *Pool) PodTemplate(app string, changes ...func(*corev1.PodTemplateSpec)) (corev1.PodTemplateSpec, *metav1.LabelSelector) {
+// PodTemplate returns a template for pods that run on the nodes of the pool and end two seconds after they are told to,
+// at the latest, and its selector.
+func (p *Pool) PodTemplate(
+	app string,
+	changes ...func(*corev1.PodTemplateSpec),
+) (corev1.PodTemplateSpec, *metav1.LabelSelector) {
 	labels := map[string]string{"app": app}
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{}},
@@ -88,13 +91,15 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// Budget makes a disruption budget that keeps so many pods of an app, changed before it is made, and returns when it counts them.
+// Budget makes a disruption budget that keeps so many pods of an app, changed before it is made, and returns when it
+// counts them.
 func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt32(keep)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+			MinAvailable: new(intstr.FromInt32(keep)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 		},
 	}
 	for _, change := range changes {
@@ -109,16 +114,19 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*pol
 	})
 }
 
-// Loosen changes how many pods a disruption budget keeps. Of those that are not ready it keeps none from now on: where none is needed
-// and none is ready, the API server would else let none go.
+// Loosen changes how many pods a disruption budget keeps. Of those that are not ready it keeps none from now on: where
+// none is needed and none is ready, the API server would else let none go.
 func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d,"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, keep)
-	_, err := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Patch(t.Context(), app, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := p.rig.Kube.PolicyV1().
+		PodDisruptionBudgets(p.Namespace).
+		Patch(t.Context(), app, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-// LoosenAndWatch is Loosen, and returns since when the budget allows evictions, by the clock of the controller that counts its pods.
+// LoosenAndWatch is Loosen, and returns since when the budget allows evictions, by the clock of the controller that
+// counts its pods.
 func (p *Pool) LoosenAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
@@ -166,5 +174,8 @@ func (p *Pool) Host(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
 // Remove deletes a machine of the pool and returns at once.
 func (p *Pool) Remove(t *testing.T, name string) {
 	t.Helper()
-	require.NoError(t, p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}),
+	)
 }

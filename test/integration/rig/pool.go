@@ -35,10 +35,12 @@ func Credentials(namespace string) *corev1.Secret {
 // Class returns a MachineClass of the virtual provider. An empty spec is a small machine without latencies.
 func Class(namespace, providerSpec string) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
-		ObjectMeta:   metav1.ObjectMeta{Name: "small", Namespace: namespace},
-		Provider:     "virtual",
-		ProviderSpec: runtime.RawExtension{Raw: []byte(cmp.Or(providerSpec, `{"region":"eu","zone":"eu-1","instanceType":"small"}`))},
-		SecretRef:    &corev1.SecretReference{Namespace: namespace, Name: "small"},
+		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
+		Provider:   "virtual",
+		ProviderSpec: runtime.RawExtension{
+			Raw: []byte(cmp.Or(providerSpec, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)),
+		},
+		SecretRef: &corev1.SecretReference{Namespace: namespace, Name: "small"},
 	}
 }
 
@@ -50,7 +52,12 @@ type Pool struct {
 }
 
 // Pool makes a MachineDeployment whose machines use the namespace's class, changed as asked before it is made.
-func (r *Rig) Pool(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *Pool {
+func (r *Rig) Pool(
+	t *testing.T,
+	namespace, name string,
+	replicas int32,
+	changes ...func(*v1alpha1.MachineDeployment),
+) *Pool {
 	t.Helper()
 	labels := map[string]string{"pool": name, v1alpha1.LabelName: name}
 	d := &v1alpha1.MachineDeployment{
@@ -92,20 +99,27 @@ func (p *Pool) Scale(t *testing.T, replicas int) {
 // Patch merges a patch into the MachineDeployment.
 func (p *Pool) Patch(t *testing.T, patch string) {
 	t.Helper()
-	_, err := p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Patch(context.WithoutCancel(t.Context()), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := p.rig.Machines.MachineV1alpha1().
+		MachineDeployments(p.Namespace).
+		Patch(context.WithoutCancel(t.Context()), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
 // Delete deletes the MachineDeployment and returns at once.
 func (p *Pool) Delete(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{}),
+	)
 }
 
 // Deployment reads the MachineDeployment.
 func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
 	t.Helper()
-	d, err := p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+	d, err := p.rig.Machines.MachineV1alpha1().
+		MachineDeployments(p.Namespace).
+		Get(t.Context(), p.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return d
 }
@@ -113,7 +127,9 @@ func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
 // Machines reads the pool's machines. An API server that is away gives none.
 func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
-	list, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+	list, err := p.rig.Machines.MachineV1alpha1().
+		Machines(p.Namespace).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 	if err != nil {
 		return nil
 	}
@@ -123,7 +139,9 @@ func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
 // Sets reads the pool's MachineSets.
 func (p *Pool) Sets(t *testing.T) []v1alpha1.MachineSet {
 	t.Helper()
-	list, err := p.rig.Machines.MachineV1alpha1().MachineSets(p.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+	list, err := p.rig.Machines.MachineV1alpha1().
+		MachineSets(p.Namespace).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -155,7 +173,11 @@ func (p *Pool) AwaitRunning(t *testing.T, n int) {
 			return false, phases
 		}
 		s := p.Deployment(t).Status
-		return int(s.Replicas) == n && int(s.ReadyReplicas) == n && int(s.AvailableReplicas) == n && int(s.UpdatedReplicas) == n, fmt.Sprintf("status %+v", s)
+		return int(s.Replicas) == n && int(s.ReadyReplicas) == n && int(s.AvailableReplicas) == n &&
+				int(s.UpdatedReplicas) == n, fmt.Sprintf(
+				"status %+v",
+				s,
+			)
 	})
 }
 
@@ -165,12 +187,18 @@ func (p *Pool) AwaitGone(t *testing.T) {
 	Eventually(t, "nothing left of "+p.Name, func() (bool, any) {
 		machines, sets, nodes := len(p.Machines(t)), len(p.Sets(t)), len(p.Nodes(t))
 		instances := len(p.Instances(t))
-		return machines+sets+nodes+instances == 0, fmt.Sprintf("%d machines, %d sets, %d nodes, %d instances", machines, sets, nodes, instances)
+		return machines+sets+nodes+instances == 0, fmt.Sprintf(
+			"%d machines, %d sets, %d nodes, %d instances",
+			machines,
+			sets,
+			nodes,
+			instances,
+		)
 	})
 }
 
-// AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the API
-// server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
+// AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the
+// API server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
 func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
@@ -178,15 +206,30 @@ func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitSeen waits until a machine that was read has been like this, however short, and returns it as it was then. What is says is in the failure if
-// the test gives up.
-func (p *Pool) AwaitSeen(t *testing.T, m v1alpha1.Machine, is string, condition func(*v1alpha1.Machine) bool) *v1alpha1.Machine {
+// AwaitSeen waits until a machine that was read has been like this, however short, and returns it as it was then. What
+// is says is in the failure if the test gives up.
+func (p *Pool) AwaitSeen(
+	t *testing.T,
+	m v1alpha1.Machine,
+	is string,
+	condition func(*v1alpha1.Machine) bool,
+) *v1alpha1.Machine {
 	t.Helper()
-	return p.awaitEvent(t, m, is, func(e watch.EventType, now *v1alpha1.Machine) bool { return e == watch.Modified && condition(now) })
+	return p.awaitEvent(
+		t,
+		m,
+		is,
+		func(e watch.EventType, now *v1alpha1.Machine) bool { return e == watch.Modified && condition(now) },
+	)
 }
 
 // awaitEvent waits for an event of a machine after the version that was read.
-func (p *Pool) awaitEvent(t *testing.T, m v1alpha1.Machine, is string, wanted func(watch.EventType, *v1alpha1.Machine) bool) *v1alpha1.Machine {
+func (p *Pool) awaitEvent(
+	t *testing.T,
+	m v1alpha1.Machine,
+	is string,
+	wanted func(watch.EventType, *v1alpha1.Machine) bool,
+) *v1alpha1.Machine {
 	t.Helper()
 	w, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
@@ -222,34 +265,44 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// Refuse makes the API server refuse new machines for which a CEL expression is false, with a message. It returns when the API server has
-// taken that up for a machine called m-2 of the namespace of this name.
+// Refuse makes the API server refuse new machines for which a CEL expression is false, with a message. It returns when
+// the API server has taken that up for a machine called m-2 of the namespace of this name.
 func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
-	_, err := admission.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
-				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"machines"}},
+	_, err := admission.ValidatingAdmissionPolicies().
+		Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+						RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+							Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+							Rule: admissionregistrationv1.Rule{
+								APIGroups:   []string{v1alpha1.GroupName},
+								APIVersions: []string{"*"},
+								Resources:   []string{"machines"},
+							},
+						},
+					}},
 				},
-			}}},
-			Validations: []admissionregistrationv1.Validation{{Expression: expression, Message: message}},
-		},
-	}, metav1.CreateOptions{})
+				Validations: []admissionregistrationv1.Validation{{Expression: expression, Message: message}},
+			},
+		}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = admission.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: namespace, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}, metav1.CreateOptions{})
+	_, err = admission.ValidatingAdmissionPolicyBindings().
+		Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: namespace, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			},
+		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	Eventually(t, "the API server has taken up the policy", func() (bool, any) {
 		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: Spec()}
-		_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := r.Machines.MachineV1alpha1().
+			Machines(namespace).
+			Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), message), err
 	})
 }
@@ -258,6 +311,12 @@ func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 func (r *Rig) Permit(t *testing.T, namespace string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
-	require.NoError(t, admission.ValidatingAdmissionPolicyBindings().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
-	require.NoError(t, admission.ValidatingAdmissionPolicies().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		admission.ValidatingAdmissionPolicyBindings().Delete(context.Background(), namespace, metav1.DeleteOptions{}),
+	)
+	require.NoError(
+		t,
+		admission.ValidatingAdmissionPolicies().Delete(context.Background(), namespace, metav1.DeleteOptions{}),
+	)
 }

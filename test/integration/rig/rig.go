@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package rig answers how an integration test gets at the local stack: clients for everything in it, one pool of machines
-// in a namespace of its own, and waiting that says what it saw. Tests of test/integration use it; it asserts nothing about
-// machines by itself.
+// Package rig answers how an integration test gets at the local stack: clients for everything in it, one pool of
+// machines in a namespace of its own, and waiting that says what it saw. Tests of test/integration use it; it asserts
+// nothing about machines by itself.
 package rig
 
 import (
@@ -97,7 +97,12 @@ func MainBehindProxies(m *testing.M, options stack.Options, use func(*Rig)) int 
 }
 
 // onStack is Main with a function that starts the stack.
-func onStack(m *testing.M, options stack.Options, up func(context.Context, string, stack.Options) (*Rig, error), use func(*Rig)) int {
+func onStack(
+	m *testing.M,
+	options stack.Options,
+	up func(context.Context, string, stack.Options) (*Rig, error),
+	use func(*Rig),
+) int {
 	dir, err := os.MkdirTemp("", "millwright-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -146,19 +151,25 @@ func (r *Rig) checkCanary() int {
 		fmt.Fprintln(os.Stderr, "look for the canary:", err)
 		return 1
 	}
-	fmt.Fprintf(os.Stderr, "looked for the canary in %d histories, the logs, the metrics and the objects: found %d times\n", histories, len(places))
+	fmt.Fprintf(
+		os.Stderr,
+		"looked for the canary in %d histories, the logs, the metrics and the objects: found %d times\n",
+		histories,
+		len(places),
+	)
 	for _, place := range places {
 		fmt.Fprintln(os.Stderr, "SECRET LEAKED into", place)
 	}
 	return min(len(places), 1)
 }
 
-// giveUp is how long a test waits for something that must happen. It only ends a test that would wait for ever, and is no measure of the product:
-// the longest wait of all tests takes two minutes on a machine with two idle processors.
+// giveUp is how long a test waits for something that must happen. It only ends a test that would wait for ever, and is
+// no measure of the product: the longest wait of all tests takes two minutes on a machine with two idle processors.
 const giveUp = 10 * time.Minute
 
-// Eventually waits until the condition holds, looking ten times a second. The condition returns what it saw, which is in the failure if the test
-// gives up. To test a promise of time, compare the times that the API server, Temporal and Millwright have written.
+// Eventually waits until the condition holds, looking ten times a second. The condition returns what it saw, which is
+// in the failure if the test gives up. To test a promise of time, compare the times that the API server, Temporal and
+// Millwright have written.
 func Eventually(t *testing.T, what string, condition func() (done bool, saw any)) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -189,16 +200,20 @@ func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	return sum
 }
 
-// Namespace makes a namespace with a Secret of cloud credentials and a MachineClass for the virtual provider, both named
-// "small". The canary stands in the Secret.
+// Namespace makes a namespace with a Secret of cloud credentials and a MachineClass for the virtual provider, both
+// named "small". The canary stands in the Secret.
 func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	t.Helper()
 	ctx := t.Context()
-	_, err := r.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := r.Kube.CoreV1().
+		Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = r.Kube.CoreV1().Secrets(name).Create(ctx, Credentials(name), metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Machines.MachineV1alpha1().MachineClasses(name).Create(ctx, Class(name, providerSpec), metav1.CreateOptions{})
+	_, err = r.Machines.MachineV1alpha1().
+		MachineClasses(name).
+		Create(ctx, Class(name, providerSpec), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -215,8 +230,8 @@ func (r *Rig) Bare(t *testing.T, namespace string) {
 	})
 }
 
-// Starter runs the command starter, which has to succeed, and returns the lines that it prints. It builds starter, unless the stack has
-// just done that.
+// Starter runs the command starter, which has to succeed, and returns the lines that it prints. It builds starter,
+// unless the stack has just done that.
 func (r *Rig) Starter(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	out, err := r.TryStarter(t, arguments...)
@@ -231,7 +246,10 @@ func (r *Rig) TryStarter(t *testing.T, arguments ...string) (string, error) {
 	require.NoError(t, err)
 	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
 	require.NoError(t, err)
-	command := exec.CommandContext(t.Context(), paths[build.Starter], append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test))...)
+	command := exec.CommandContext(
+		t.Context(),
+		paths[build.Starter],
+		append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test))...)
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
 	var out, failure bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failure

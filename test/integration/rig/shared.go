@@ -26,11 +26,17 @@ import (
 // sharedFolder is the environment variable with the folder of the shared stack.
 const sharedFolder = "MILLWRIGHT_TEST_STACK"
 
-// common are the options of the shared stack: fewer drains at a time than by default, so that a test sees a queue of them, at most 20 s between
-// two calls after a quota error, so that a test need not wait for long, and more time for volumes, so that a slow test ends their wait itself.
+// common are the options of the shared stack: fewer drains at a time than by default, so that a test sees a queue of
+// them, at most 20 s between two calls after a quota error, so that a test need not wait for long, and more time for
+// volumes, so that a slow test ends their wait itself.
 func common() stack.Options {
 	return stack.Options{Args: map[string][]string{component.Worker: {
-		fmt.Sprintf("--max-drains=%d", MaxDrains), "--resource-exhausted-retry=20s", "--pv-detach-timeout=" + DetachTimeout.String(),
+		fmt.Sprintf(
+			"--max-drains=%d",
+			MaxDrains,
+		),
+		"--resource-exhausted-retry=20s",
+		"--pv-detach-timeout=" + DetachTimeout.String(),
 	}}}
 }
 
@@ -40,8 +46,8 @@ const DetachTimeout = 30 * time.Minute
 // MaxDrains is how many nodes are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainShared is Main on the stack that the environment names: packages use it one after the other, and each leaves it without machines. If the
-// environment names none, the package starts one with the same options.
+// MainShared is Main on the stack that the environment names: packages use it one after the other, and each leaves it
+// without machines. If the environment names none, the package starts one with the same options.
 func MainShared(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolder)
 	if dir == "" {
@@ -91,7 +97,8 @@ func Share(ctx context.Context) (*Shared, error) {
 // Environment is the variable that names the stack to MainShared.
 func (s *Shared) Environment() string { return sharedFolder + "=" + s.dir }
 
-// End takes the stack down. Unless ctx has ended, its error also says what the processes have written and must not have written.
+// End takes the stack down. Unless ctx has ended, its error also says what the processes have written and must not have
+// written.
 func (s *Shared) End(ctx context.Context) error {
 	var err error
 	if ctx.Err() == nil && s.rig.checkWritten(ctx) != 0 {
@@ -100,8 +107,9 @@ func (s *Shared) End(ctx context.Context) error {
 	return errors.Join(err, s.rig.Stack.Down(context.WithoutCancel(ctx)), os.RemoveAll(s.dir))
 }
 
-// clear removes what a package has left: it starts what was killed, ends the faults of the cloud, and deletes all namespaces of tests. Machines that a
-// test holds on purpose (by a hook, as preserved ones) are released after half a minute.
+// clear removes what a package has left: it starts what was killed, ends the faults of the cloud, and deletes all
+// namespaces of tests. Machines that a test holds on purpose (by a hook, as preserved ones) are released after half a
+// minute.
 func (r *Rig) clear(ctx context.Context) error {
 	for _, name := range component.Names() {
 		if err := r.Stack.Start(ctx, name); err != nil {
@@ -111,7 +119,13 @@ func (r *Rig) clear(ctx context.Context) error {
 	if err := errors.Join(r.Cloud.ClearFaults(ctx), r.Cloud.SetBehaviour(ctx, admin.DefaultBehaviour())); err != nil {
 		return err
 	}
-	own := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, "millwright"}
+	own := []string{
+		metav1.NamespaceDefault,
+		metav1.NamespaceSystem,
+		metav1.NamespacePublic,
+		corev1.NamespaceNodeLease,
+		"millwright",
+	}
 	began := time.Now()
 	var left []string
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, giveUp, true, func(ctx context.Context) (bool, error) {
@@ -134,11 +148,14 @@ func (r *Rig) clear(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("delete the namespaces %s: %w", strings.Join(left, ", "), err)
 	}
-	return errors.Join(r.Cloud.Reset(ctx), r.Kube.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	return errors.Join(
+		r.Cloud.Reset(ctx),
+		r.Kube.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+	)
 }
 
-// empty deletes a namespace, and the pods that keep it: their finalizers and grace periods are those of tests. Released machines are not drained, and
-// their instances stay.
+// empty deletes a namespace, and the pods that keep it: their finalizers and grace periods are those of tests. Released
+// machines are not drained, and their instances stay.
 func (r *Rig) empty(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})
@@ -149,8 +166,12 @@ func (r *Rig) empty(ctx context.Context, namespace corev1.Namespace, release boo
 		return err
 	}
 	for _, p := range pods.Items {
-		_, patched := r.Kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
-		deleted := r.Kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		_, patched := r.Kube.CoreV1().
+			Pods(p.Namespace).
+			Patch(ctx, p.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
+		deleted := r.Kube.CoreV1().
+			Pods(p.Namespace).
+			Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		for _, err := range []error{patched, deleted} {
 			if err != nil && !apierrors.IsNotFound(err) {
 				return err
@@ -165,7 +186,9 @@ func (r *Rig) empty(ctx context.Context, namespace corev1.Namespace, release boo
 		return err
 	}
 	for _, m := range machines.Items {
-		_, err := r.Machines.MachineV1alpha1().Machines(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
+		_, err := r.Machines.MachineV1alpha1().
+			Machines(m.Namespace).
+			Patch(ctx, m.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Plant makes an instance in a namespace's class for a machine that never was. Some other instance must be there, which tells
-// the cluster's name.
+// Plant makes an instance in a namespace's class for a machine that never was. Some other instance must be there, which
+// tells the cluster's name.
 func (r *Rig) Plant(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
 	return r.PlantTagged(t, namespace, name, "uid-of-"+name)
@@ -42,8 +42,9 @@ func (r *Rig) PlantTagged(t *testing.T, namespace, name, uid string) virtual.Ins
 	return planted
 }
 
-// Sweeps makes a schedule of sweeps over a namespace's class, beside the one that the bridge keeps. They run when the test triggers
-// them, and an orphan has to be without its machine for no longer than confirm. The schedule goes with the test.
+// Sweeps makes a schedule of sweeps over a namespace's class, beside the one that the bridge keeps. They run when the
+// test triggers them, and an orphan has to be without its machine for no longer than confirm. The schedule goes with
+// the test.
 func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})

@@ -24,7 +24,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkSteps returns 1 when a run has shown a step that docs/reference/words.md lacks. Dashboards and alerts select steps by these words.
+// checkSteps returns 1 when a run has shown a step that docs/reference/words.md lacks. Dashboards and alerts select
+// steps by these words.
 func (r *Rig) checkSteps(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
@@ -54,7 +55,8 @@ func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	unknown := map[string]string{}
 	for _, w := range runs {
 		var step string
-		if err := converter.GetDefaultDataConverter().FromPayload(w.SearchAttributes.IndexedFields["Step"], &step); err != nil {
+		if err := converter.GetDefaultDataConverter().
+			FromPayload(w.SearchAttributes.IndexedFields["Step"], &step); err != nil {
 			return nil, fmt.Errorf("read the step of %s: %w", w.Execution.WorkflowId, err)
 		}
 		if step != "" && !bytes.Contains(words, []byte("| `"+step+"` |")) {
@@ -75,7 +77,10 @@ func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecut
 func (r *Rig) workflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
-		answer, err := r.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 500, NextPageToken: page})
+		answer, err := r.Temporal.ListWorkflow(
+			ctx,
+			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 500, NextPageToken: page},
+		)
 		if err != nil {
 			return nil, fmt.Errorf("list workflows: %w", err)
 		}
@@ -130,7 +135,8 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 	return histories
 }
 
-// AwaitFollowed waits until a run of a deployment's workflow has told a rollout, which another run has started, that it follows it.
+// AwaitFollowed waits until a run of a deployment's workflow has told a rollout, which another run has started, that it
+// follows it.
 func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {

@@ -48,7 +48,11 @@ func (p *Pool) Store(t *testing.T, app string, replicas int) {
 	_, err = p.rig.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: new(int32(replicas)), Selector: selector, Template: template, ServiceName: app, PodManagementPolicy: appsv1.ParallelPodManagement,
+			Replicas:            new(int32(replicas)),
+			Selector:            selector,
+			Template:            template,
+			ServiceName:         app,
+			PodManagementPolicy: appsv1.ParallelPodManagement,
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
 				ObjectMeta: metav1.ObjectMeta{Name: "data"},
 				Spec: corev1.PersistentVolumeClaimSpec{
@@ -74,21 +78,26 @@ func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
 	on := map[string]storagev1.VolumeAttachment{}
 	for _, a := range list.Items {
 		volume := *a.Spec.Source.PersistentVolumeName
-		if a.Status.Attached && a.DeletionTimestamp == nil && len(volume) > len(p.Name) && volume[:len(p.Name)+1] == p.Name+"-" {
+		if a.Status.Attached && a.DeletionTimestamp == nil && len(volume) > len(p.Name) &&
+			volume[:len(p.Name)+1] == p.Name+"-" {
 			on[volume] = a
 		}
 	}
 	return on
 }
 
-// Attach makes a VolumeAttachment of a volume that the cluster does not know, and returns when it is attached. Nobody but a
-// test or a machine's deletion releases it.
+// Attach makes a VolumeAttachment of a volume that the cluster does not know, and returns when it is attached. Nobody
+// but a test or a machine's deletion releases it.
 func (r *Rig) Attach(t *testing.T, volume, node string) {
 	t.Helper()
 	attachments := r.Kube.StorageV1().VolumeAttachments()
 	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: CSI, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: CSI,
+			NodeName: node,
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	Eventually(t, "volume "+volume+" is attached", func() (bool, any) {

@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package rights shows that the roles that Millwright ships with are as small as can be: what the processes ask of the API server while
-// machines live, move, fail and go is all allowed by their roles, and a right that nobody used has a reason here. As in an installation,
-// the provider's queue is served by a process of its own.
+// Package rights shows that the roles that Millwright ships with are as small as can be: what the processes ask of the
+// API server while machines live, move, fail and go is all allowed by their roles, and a right that nobody used has a
+// reason here. As in an installation, the provider's queue is served by a process of its own.
 package rights
 
 import (
@@ -94,9 +94,17 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 
 	roles := map[string][]role{
 		component.WorkerIdentity: {
-			clusterRole(t, "millwright-worker"), namespacedRole(t, metav1.NamespaceDefault, "millwright-worker"), namespacedRole(t, metav1.NamespaceSystem, "millwright-worker"),
+			clusterRole(
+				t,
+				"millwright-worker",
+			),
+			namespacedRole(t, metav1.NamespaceDefault, "millwright-worker"),
+			namespacedRole(t, metav1.NamespaceSystem, "millwright-worker"),
 		},
-		component.BridgeIdentity:   {clusterRole(t, "millwright-bridge"), namespacedRole(t, metav1.NamespaceDefault, "millwright-bridge")},
+		component.BridgeIdentity: {
+			clusterRole(t, "millwright-bridge"),
+			namespacedRole(t, metav1.NamespaceDefault, "millwright-bridge"),
+		},
 		component.ProviderIdentity: {clusterRole(t, "millwright-provider"), clusterRole(t, component.SecretsRole)},
 	}
 	granted := map[right]bool{} // true: used
@@ -127,7 +135,12 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	})
 	assert.Empty(t, beyond, "requests that no role allows, and how many")
 	for name := range unused {
-		assert.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(granted)), func(r right) bool { return r.String() == name }), "nobody has the right %q any more", name)
+		assert.True(
+			t,
+			slices.ContainsFunc(slices.Collect(maps.Keys(granted)), func(r right) bool { return r.String() == name }),
+			"nobody has the right %q any more",
+			name,
+		)
 	}
 	used := 0
 	for right, is := range granted {
@@ -195,7 +208,8 @@ func (r role) allowing(line rig.Audited) (all []right) {
 	resource := strings.TrimSuffix(o.Resource+"/"+o.Subresource, "/")
 	for _, rule := range r.rules {
 		named := len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, o.Name)
-		if named && slices.Contains(rule.APIGroups, o.APIGroup) && slices.Contains(rule.Resources, resource) && slices.Contains(rule.Verbs, line.Verb) {
+		if named && slices.Contains(rule.APIGroups, o.APIGroup) && slices.Contains(rule.Resources, resource) &&
+			slices.Contains(rule.Verbs, line.Verb) {
 			all = append(all, right{r.name, line.Verb, o.APIGroup + "/" + resource})
 		}
 	}

@@ -62,15 +62,20 @@ func rollout(t *testing.T) {
 	remove(t, p)
 }
 
-// A drain with a rule about namespaces: pods without a budget are evicted, one with a volume is kept by its budget and deleted at the
-// deadline. A volume that nobody detaches is left at the node of an instance that is gone.
+// A drain with a rule about namespaces: pods without a budget are evicted, one with a volume is kept by its budget and
+// deleted at the deadline. A volume that nobody detaches is left at the node of an instance that is gone.
 func drain(t *testing.T) {
 	p := pool(t, "drain", 2, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 8 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineDrainTimeout: &metav1.Duration{Duration: 8 * time.Second},
+		}
 	})
 	p.AwaitHosts(t, 2)
 	rule := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "order"}}
-	rule.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: v1alpha1.MachineDrainRuleBehaviorDrain, Order: new(int32(10))}
+	rule.Spec.Drain = v1alpha1.MachineDrainRuleDrain{
+		Behavior: v1alpha1.MachineDrainRuleBehaviorDrain,
+		Order:    new(int32(10)),
+	}
 	rule.Spec.Pods = []v1alpha1.MachineDrainRulePods{{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 	}}
@@ -89,7 +94,9 @@ func drain(t *testing.T) {
 	m, _ = p.Host(t, "db")
 	r.Attach(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.LabelForceDeletion)
-	_, err = r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = r.Machines.MachineV1alpha1().
+		Machines(p.Namespace).
+		Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.Remove(t, m.Name)
 	p.AwaitDeleted(t, m)
@@ -103,7 +110,13 @@ func preserved(t *testing.T) {
 	p := pool(t, "preserved", 1)
 	m := p.Machines(t)[0]
 	machines := r.Machines.MachineV1alpha1().Machines(p.Namespace)
-	_, err := machines.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":"now"}}}`), metav1.PatchOptions{})
+	_, err := machines.Patch(
+		t.Context(),
+		m.Name,
+		types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":"now"}}}`),
+		metav1.PatchOptions{},
+	)
 	require.NoError(t, err)
 	hasCondition := func(kind corev1.NodeConditionType) {
 		rig.Eventually(t, "the node tells "+string(kind), func() (bool, any) {
@@ -118,10 +131,23 @@ func preserved(t *testing.T) {
 		})
 	}
 	hasCondition(v1alpha1.NodePreserved)
-	_, err = r.Stack.Kubectl(t.Context(), "label", "node", m.Labels[v1alpha1.LabelNode], v1alpha1.LabelCandidateForUpdate+"=true", v1alpha1.LabelSelectedForUpdate+"=true")
+	_, err = r.Stack.Kubectl(
+		t.Context(),
+		"label",
+		"node",
+		m.Labels[v1alpha1.LabelNode],
+		v1alpha1.LabelCandidateForUpdate+"=true",
+		v1alpha1.LabelSelectedForUpdate+"=true",
+	)
 	require.NoError(t, err)
 	hasCondition(v1alpha1.NodeInPlaceUpdate)
-	_, err = machines.Patch(t.Context(), m.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":"false"}}}`), metav1.PatchOptions{})
+	_, err = machines.Patch(
+		t.Context(),
+		m.Name,
+		types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":"false"}}}`),
+		metav1.PatchOptions{},
+	)
 	require.NoError(t, err)
 	remove(t, p)
 }

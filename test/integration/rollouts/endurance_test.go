@@ -22,7 +22,11 @@ const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLaten
 // reaches waits until so many machines have a template.
 func (f fleet) reaches(t *testing.T, edition string, n int) {
 	t.Helper()
-	rig.Eventually(t, "machines of edition "+edition, func() (bool, any) { have := f.updated(t, edition); return have >= n, have })
+	rig.Eventually(
+		t,
+		"machines of edition "+edition,
+		func() (bool, any) { have := f.updated(t, edition); return have >= n, have },
+	)
 }
 
 // A hundred machines, whose deployment is made larger and smaller, gets two more templates, and is paused. The next
@@ -47,7 +51,11 @@ func TestEndurance_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	said("50 of edition 3; paused")
 	f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"})
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
-	rig.Eventually(t, "what was under way is over", func() (bool, any) { open := r.OpenWorkflows(t, f.Namespace); return open["Machine"] == 0, open })
+	rig.Eventually(
+		t,
+		"what was under way is over",
+		func() (bool, any) { open := r.OpenWorkflows(t, f.Namespace); return open["Machine"] == 0, open },
+	)
 	held := f.names(t)
 	f.LookAgain(t)
 	require.Equal(t, held, f.names(t), "no machine is replaced while it is paused")
@@ -63,7 +71,13 @@ func TestEndurance_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	f.awaitEdition(t, "3", 80)
 	said("80 of edition 3, and no other")
 	watch.verdict(t)
-	f.awaitOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
+	f.awaitOutcomes(
+		t,
+		deployment.OutcomeSuperseded,
+		deployment.OutcomeCompleted,
+		deployment.OutcomeRolledBack,
+		deployment.OutcomeCompleted,
+	)
 	require.Len(t, f.Instances(t), 80, "no orphan")
 	f.Delete(t)
 	f.AwaitGone(t)

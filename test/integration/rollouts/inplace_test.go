@@ -24,8 +24,11 @@ func inPlace(who v1alpha1.OrchestrationType, unavailable int32) func(*v1alpha1.M
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
-				OrchestrationType:   who,
-				UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(unavailable))},
+				OrchestrationType: who,
+				UpdateConfiguration: v1alpha1.UpdateConfiguration{
+					MaxSurge:       new(intstr.FromInt32(0)),
+					MaxUnavailable: new(intstr.FromInt32(unavailable)),
+				},
 			},
 		}
 	}
@@ -114,8 +117,8 @@ func (f fleet) awaitServing(t *testing.T) {
 	})
 }
 
-// In place: nodes are selected a few at a time, an agent updates them, machines keep their names and change their set. Undone in the
-// same way, the former set makes machines again.
+// In place: nodes are selected a few at a time, an agent updates them, machines keep their names and change their set.
+// Undone in the same way, the former set makes machines again.
 func TestInPlaceUpdateAndBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "kept", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 2))
@@ -145,8 +148,8 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and smaller, which takes
-// one of the old. Both times the update continues.
+// While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and
+// smaller, which takes one of the old. Both times the update continues.
 func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "resized", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
@@ -172,8 +175,8 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits for its agent
-// holds up nobody where the bounds leave room for one more.
+// Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits
+// for its agent holds up nobody where the bounds leave room for one more.
 func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "switched", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
@@ -183,7 +186,10 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	f.awaitUpdated(t, 1)
 	f.awaitReady(t, 1)
 	require.Equal(t, 1, f.updated(t, "2"), "in the middle of it")
-	f.Patch(t, `{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`)
+	f.Patch(
+		t,
+		`{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`,
+	)
 	f.awaitEdition(t, "2", 4)
 	watch.verdict(t)
 	require.Len(t, f.kept(t, former), 1, "the machine that was updated in place")
@@ -192,7 +198,8 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// Manual: all old nodes are candidates, and only those are updated that a person selects, as many at a time as the person wants.
+// Manual: all old nodes are candidates, and only those are updated that a person selects, as many at a time as the
+// person wants.
 func TestInPlaceUpdateByHand(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "byhand", 3, inPlace(v1alpha1.OrchestrationTypeManual, 1))

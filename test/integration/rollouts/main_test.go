@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package rollouts shows that a MachineDeployment comes to its newest template within its bounds, whatever people and chance do
-// meanwhile.
+// Package rollouts shows that a MachineDeployment comes to its newest template within its bounds, whatever people and
+// chance do meanwhile.
 package rollouts
 
 import (
@@ -53,7 +53,12 @@ func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alph
 }
 
 // newFleetOf is newFleet with instances of these latencies.
-func newFleetOf(t *testing.T, name, latencies string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
+func newFleetOf(
+	t *testing.T,
+	name, latencies string,
+	replicas int32,
+	changes ...func(*v1alpha1.MachineDeployment),
+) fleet {
 	t.Helper()
 	r.Namespace(t, name, latencies)
 	f := fleet{r.Pool(t, name, name, replicas, changes...)}
@@ -82,7 +87,10 @@ func (f fleet) awaitEdition(t *testing.T, value string, n int) {
 	})
 }
 
-func (f fleet) condition(t *testing.T, kind v1alpha1.MachineDeploymentConditionType) v1alpha1.MachineDeploymentCondition {
+func (f fleet) condition(
+	t *testing.T,
+	kind v1alpha1.MachineDeploymentConditionType,
+) v1alpha1.MachineDeploymentCondition {
 	t.Helper()
 	d, err := r.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Get(t.Context(), f.Name, metav1.GetOptions{})
 	if err != nil { // the API server may be away
@@ -108,14 +116,21 @@ func (f fleet) updated(t *testing.T, value string) int {
 	return n
 }
 
-// keep makes the machines of the fleet stay until release, also when they are being deleted: a hook holds their instances.
+// keep makes the machines of the fleet stay until release, also when they are being deleted: a hook holds their
+// instances.
 func (f fleet) keep(t *testing.T) (release func()) {
 	t.Helper()
 	const hook = v1alpha1.AnnotationPreTerminateHook + "/test"
 	names := f.names(t)
 	annotate := func(change string) {
 		t.Helper()
-		_, err := r.Stack.Kubectl(t.Context(), slices.Concat([]string{"annotate", "machines.machine.sapcloud.io", "--namespace", f.Namespace}, names, []string{change})...)
+		_, err := r.Stack.Kubectl(
+			t.Context(),
+			slices.Concat(
+				[]string{"annotate", "machines.machine.sapcloud.io", "--namespace", f.Namespace},
+				names,
+				[]string{change},
+			)...)
 		require.NoError(t, err)
 	}
 	annotate(hook + "=")
@@ -137,11 +152,21 @@ func (f fleet) names(t *testing.T) []string {
 func (f fleet) outcomes(t *testing.T) []deployment.RolloutResult {
 	t.Helper()
 	var list []deployment.RolloutResult
-	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'", run.KindRollout, f.Namespace))
+	runs := r.Workflows(
+		t,
+		fmt.Sprintf(
+			"WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'",
+			run.KindRollout,
+			f.Namespace,
+		),
+	)
 	slices.Reverse(runs)
 	for _, w := range runs {
 		var result deployment.RolloutResult
-		require.NoError(t, r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId).Get(t.Context(), &result))
+		require.NoError(
+			t,
+			r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId).Get(t.Context(), &result),
+		)
 		list = append(list, result)
 	}
 	return list
@@ -159,7 +184,11 @@ func (f fleet) awaitReason(t *testing.T, reason string) {
 // awaitOutcomes waits until the rollouts of the fleet have ended like this, in this order.
 func (f fleet) awaitOutcomes(t *testing.T, want ...string) {
 	t.Helper()
-	rig.Eventually(t, "the rollouts have their results", func() (bool, any) { n := len(f.outcomes(t)); return n == len(want), n })
+	rig.Eventually(
+		t,
+		"the rollouts have their results",
+		func() (bool, any) { n := len(f.outcomes(t)); return n == len(want), n },
+	)
 	var got []string
 	for _, o := range f.outcomes(t) {
 		got = append(got, o.Outcome)

@@ -16,7 +16,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// fieldsOfMCM are the fields of a MachineDeployment's spec that MCM's types have. A client with these types drops all others.
+// fieldsOfMCM are the fields of a MachineDeployment's spec that MCM's types have. A client with these types drops all
+// others.
 var fieldsOfMCM = []string{
 	"replicas", "selector", "template", "strategy", "minReadySeconds", "revisionHistoryLimit", "paused", "rollbackTo",
 	"progressDeadlineSeconds", "autoPreserveFailedMachineMax",
@@ -37,32 +38,51 @@ func putAsMCM(t *testing.T, f fleet, replicas int) {
 	require.NoError(t, err)
 	var known v1alpha1.MachineDeployment
 	require.NoError(t, json.Unmarshal(text, &known))
-	_, err = r.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Update(t.Context(), &known, metav1.UpdateOptions{})
+	_, err = r.Machines.MachineV1alpha1().
+		MachineDeployments(f.Namespace).
+		Update(t.Context(), &known, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }
 
-// The autoscaler writes with MCM's types in the middle of a rollout that waits for approval: the rollout goes on waiting, and goes
-// on doing so when the policy is deleted.
+// The autoscaler writes with MCM's types in the middle of a rollout that waits for approval: the rollout goes on
+// waiting, and goes on doing so when the policy is deleted.
 func TestAGatedRolloutSurvivesAClientWithMCMsTypes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "put", 4, rolling(1, 0))
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	r.Policy(
+		t,
+		f.Namespace,
+		f.Name,
+		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
+	)
 	f.change(t, "2")
 	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
 	for _, size := range []int{6, 5} {
 		putAsMCM(t, f, size)
 		rig.Eventually(t, "the pool has its size", func() (bool, any) {
 			d := f.Deployment(t)
-			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size && d.Status.ObservedGeneration == d.Generation, d.Status
+			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size &&
+				d.Status.ObservedGeneration == d.Generation, d.Status
 		})
 		f.LookAgain(t)
 		require.Equal(t, 1, f.updated(t, "2"), "machines of the new template, approved by nobody")
 		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.condition(t, v1alpha1.MachineDeploymentProgressing).Reason)
 		if size == 6 {
-			require.NoError(t, r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}))
+			require.NoError(
+				t,
+				r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}),
+			)
 		}
 	}
-	_, err := r.Stack.Kubectl(t.Context(), "-n", f.Namespace, "annotate", "machinedeployment", f.Name, v1alpha1.AnnotationRolloutApprove+"=2/1 ann: looks well")
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"-n",
+		f.Namespace,
+		"annotate",
+		"machinedeployment",
+		f.Name,
+		v1alpha1.AnnotationRolloutApprove+"=2/1 ann: looks well",
+	)
 	require.NoError(t, err)
 	f.awaitEdition(t, "2", 5)
 	f.Delete(t)

@@ -29,8 +29,11 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	for _, m := range f.Machines(t) {
 		names[m.Name] = true
 	}
-	f.Patch(t, `{"metadata":{"annotations":{"machine.sapcloud.io/last-deployment-replica-change-by-scaler-time":"2026-01-01T00:00:00Z"}},
-		"spec":{"minReadySeconds":1,"template":{"spec":{"drainTimeout":"7m","nodeTemplate":{"metadata":{"labels":{"tier":"gold"}}}}}}}`)
+	f.Patch(
+		t,
+		`{"metadata":{"annotations":{"machine.sapcloud.io/last-deployment-replica-change-by-scaler-time":"2026-01-01T00:00:00Z"}},
+		"spec":{"minReadySeconds":1,"template":{"spec":{"drainTimeout":"7m","nodeTemplate":{"metadata":{"labels":{"tier":"gold"}}}}}}}`,
+	)
 	rig.Eventually(t, "nodes have the label, machines the timeout", func() (bool, any) {
 		gold := 0
 		for _, n := range f.Nodes(t) {
@@ -39,7 +42,8 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 			}
 		}
 		for _, m := range f.Machines(t) {
-			if m.Spec.MachineConfiguration == nil || m.Spec.MachineDrainTimeout == nil || m.Spec.MachineDrainTimeout.Duration != 7*time.Minute {
+			if m.Spec.MachineConfiguration == nil || m.Spec.MachineDrainTimeout == nil ||
+				m.Spec.MachineDrainTimeout.Duration != 7*time.Minute {
 				return false, m.Name
 			}
 		}
@@ -56,12 +60,17 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// In the middle of a rollout, new pods are kept off old nodes, and the cluster autoscaler off all. What a person told the autoscaler
-// stays, also afterwards.
+// In the middle of a rollout, new pods are kept off old nodes, and the cluster autoscaler off all. What a person told
+// the autoscaler stays, also afterwards.
 func TestNodesDuringARollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "marked", 5, rolling(1, 0))
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}})
+	r.Policy(
+		t,
+		f.Namespace,
+		f.Name,
+		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
+	)
 	former := f.names(t)
 	told := map[string]string{} // by node: what a person told the autoscaler
 	for i, n := range f.Nodes(t) {
@@ -117,7 +126,8 @@ func (f fleet) marks(t *testing.T) map[string]marks {
 	for _, n := range f.Nodes(t) {
 		all[n.Name] = marks{
 			tainted: slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool {
-				return taint.Key == v1alpha1.TaintPreferNoSchedule && taint.Value == v1alpha1.ValueTrue && taint.Effect == corev1.TaintEffectPreferNoSchedule
+				return taint.Key == v1alpha1.TaintPreferNoSchedule && taint.Value == v1alpha1.ValueTrue &&
+					taint.Effect == corev1.TaintEffectPreferNoSchedule
 			}),
 			guard: n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
 			ours:  n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
@@ -135,7 +145,12 @@ func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) marks) {
 		for _, m := range f.Machines(t) {
 			should[m.Labels[v1alpha1.LabelNode]] = want(m)
 		}
-		return len(should) == int(f.Deployment(t).Spec.Replicas) && maps.Equal(should, have), fmt.Sprintf("%+v; wanted: %+v", have, should)
+		return len(should) == int(f.Deployment(t).Spec.Replicas) &&
+				maps.Equal(should, have), fmt.Sprintf(
+				"%+v; wanted: %+v",
+				have,
+				should,
+			)
 	})
 }
 

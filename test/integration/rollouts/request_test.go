@@ -23,7 +23,10 @@ import (
 func (f fleet) request(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	d := f.Deployment(t)
-	id := rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
+	id := rig.Installation.ID(
+		run.KindMachineDeployment,
+		kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)},
+	)
 	in.Actor = "ann"
 	handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
 		WorkflowID: id, UpdateName: run.MessageRequest, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
@@ -69,7 +72,8 @@ func TestPausedAndResumed(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and forward again.
+// A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and
+// forward again.
 func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rolling(2, 0))
 	watch := f.watch(t)
@@ -102,13 +106,15 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
 		results := f.outcomes(t)
 		n := len(results)
-		return n > 1 && results[n-2].Outcome == deployment.OutcomeRolledBack && results[n-1].Outcome == deployment.OutcomeCompleted, results
+		return n > 1 && results[n-2].Outcome == deployment.OutcomeRolledBack &&
+			results[n-1].Outcome == deployment.OutcomeCompleted, results
 	})
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// A signal to the rollout itself does what an update of the deployment's workflow does. Nobody hears an answer: an event tells it.
+// A signal to the rollout itself does what an update of the deployment's workflow does. Nobody hears an answer: an
+// event tells it.
 func TestRequestedBySignal(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "signalled", 4, rolling(1, 0))
@@ -122,7 +128,11 @@ func TestRequestedBySignal(t *testing.T) {
 		return r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in)
 	}
 	// The new set has its size when it is made: its machines may be there before the workflow that hears the signal.
-	rig.Eventually(t, "the rollout is there", func() (bool, any) { err := signal("pause", "lunch"); return err == nil, err })
+	rig.Eventually(
+		t,
+		"the rollout is there",
+		func() (bool, any) { err := signal("pause", "lunch"); return err == nil, err },
+	)
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
 	d = f.Deployment(t)
 	require.True(t, d.Spec.Paused)
@@ -145,7 +155,9 @@ func (f fleet) awaitEvent(t *testing.T, text string) {
 	t.Helper()
 	rig.Eventually(t, "an event: "+text, func() (bool, any) {
 		var seen []string
-		list, err := r.Kube.CoreV1().Events(f.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineDeployment"})
+		list, err := r.Kube.CoreV1().
+			Events(f.Namespace).
+			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineDeployment"})
 		require.NoError(t, err)
 		for _, e := range list.Items {
 			seen = append(seen, e.Message)

@@ -40,8 +40,8 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last time back to what
-// it was.
+// In the middle of a rollout the deployment is made larger, then smaller, and its template changes twice more, the last
+// time back to what it was.
 func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "restless", 20, rolling(4, 0))
@@ -62,7 +62,11 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	for _, o := range f.outcomes(t) {
 		outcomes = append(outcomes, o.Outcome)
 	}
-	require.Equal(t, []string{deployment.OutcomeSuperseded, deployment.OutcomeSuperseded, deployment.OutcomeCompleted}, outcomes)
+	require.Equal(
+		t,
+		[]string{deployment.OutcomeSuperseded, deployment.OutcomeSuperseded, deployment.OutcomeCompleted},
+		outcomes,
+	)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
@@ -90,12 +94,18 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// A machine whose deletion has begun holds no place any more, where that is wanted: its successor does not wait for its instance.
+// A machine whose deletion has begun holds no place any more, where that is wanted: its successor does not wait for its
+// instance.
 func TestTerminationStartedFreesThePlace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "early", 4, rolling(1, 0))
 	release := f.keep(t)
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted})
+	r.Policy(
+		t,
+		f.Namespace,
+		f.Name,
+		v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted},
+	)
 	watch := f.watchBy(t, checker.Bounds{Nodes: true})
 	f.change(t, "2")
 	rig.Eventually(t, "all are replaced, and no old one is gone", func() (bool, any) {

@@ -13,8 +13,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// sampler watches a fleet from outside: how many machines exist, and how many of their nodes take pods, by the cloud and the
-// nodes themselves. What is promised is in the spec of the deployment. While the API server is away nothing is seen.
+// sampler watches a fleet from outside: how many machines exist, and how many of their nodes take pods, by the cloud
+// and the nodes themselves. What is promised is in the spec of the deployment. While the API server is away nothing is
+// seen.
 type sampler struct {
 	*checker.Watcher
 	fleet  fleet

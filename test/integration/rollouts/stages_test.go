@@ -25,18 +25,28 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	})
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
 		Steps: []v1alpha1.RolloutStep{
-			{Replicas: intstr.FromString("10%"), Approve: true}, {Replicas: intstr.FromInt32(5), Wait: &metav1.Duration{Duration: 3 * time.Second}},
+			{
+				Replicas: intstr.FromString("10%"),
+				Approve:  true,
+			},
+			{Replicas: intstr.FromInt32(5), Wait: &metav1.Duration{Duration: 3 * time.Second}},
 		},
 		AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32)},
 	})
 	f.change(t, "2")
 	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
-	rig.Eventually(t, "one machine in all is of the new template", func() (bool, any) { n := f.updated(t, "2"); return n == 1, n })
+	rig.Eventually(
+		t,
+		"one machine in all is of the new template",
+		func() (bool, any) { n := f.updated(t, "2"); return n == 1, n },
+	)
 	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
 	f.awaitEdition(t, "2", 10)
 	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
 
-	_, err := r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Patch(t.Context(), f.Name, types.MergePatchType, []byte(`{"spec":{"steps":null}}`), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		RolloutPolicies(f.Namespace).
+		Patch(t.Context(), f.Name, types.MergePatchType, []byte(`{"spec":{"steps":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}}}}`)
 	f.neverBoots(t)
@@ -57,7 +67,12 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	f := newFleet(t, "late", 3, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 	})
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}})
+	r.Policy(
+		t,
+		f.Namespace,
+		f.Name,
+		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
+	)
 	f.neverBoots(t)
 	former := f.names(t)
 	watch := f.watch(t)

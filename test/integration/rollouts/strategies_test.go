@@ -51,7 +51,10 @@ func TestOnDelete(t *testing.T) {
 		require.Equal(t, n, f.updated(t, "2"))
 		for _, m := range f.Machines(t) {
 			if m.Labels["edition"] == "" {
-				require.NoError(t, r.Machines.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
+				require.NoError(
+					t,
+					r.Machines.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+				)
 				break
 			}
 		}

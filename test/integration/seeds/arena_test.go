@@ -32,8 +32,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// calmWithin is how long after the last load and the last fault something may still move, and how long after the deletion of everything
-// something may be left.
+// calmWithin is how long after the last load and the last fault something may still move, and how long after the
+// deletion of everything something may be left.
 const calmWithin = 2 * time.Minute
 
 // auditDelay is how late the API server's audit log may be: its batches wait for 30 s at the most.
@@ -82,14 +82,19 @@ func runSeed(t *testing.T, p plan) {
 func (a *arena) run() (violations []checker.Violation) {
 	ctx, t := a.t.Context(), a.t
 	b := admin.DefaultBehaviour()
-	b.ClientTokens, b.Staleness, b.AcceptLatency = a.plan.tokens, virtual.Duration(a.plan.staleness), virtual.Duration(a.plan.accept)
+	b.ClientTokens = a.plan.tokens
+	b.Staleness = virtual.Duration(a.plan.staleness)
+	b.AcceptLatency = virtual.Duration(a.plan.accept)
 	if b.Tokens = []string{rig.Canary}; a.plan.unkind {
 		rig.Unkind(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
 	r.Namespace(t, a.namespace, slowly)
-	a.watcher = checker.Watch(checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}, a.namespace,
-		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes(), Forced: a.plan.forced})
+	a.watcher = checker.Watch(
+		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		a.namespace,
+		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes(), Forced: a.plan.forced},
+	)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go a.watcher.Run(watching)
@@ -127,23 +132,33 @@ func (a *arena) run() (violations []checker.Violation) {
 // makePools makes the deployments of the plan, and pods with a disruption budget on the first one.
 func (a *arena) makePools() {
 	for i, wanted := range a.plan.pools {
-		a.pools = append(a.pools, r.Pool(a.t, a.namespace, fmt.Sprintf("%s-%c", a.namespace, 'a'+i), wanted.replicas, func(d *v1alpha1.MachineDeployment) {
-			rig.Hosting(d)
-			configuration := &v1alpha1.MachineConfiguration{}
-			if a.plan.hasty {
-				configuration.MachineCreationTimeout, configuration.MachineHealthTimeout = &metav1.Duration{Duration: 30 * time.Second}, &metav1.Duration{Duration: 15 * time.Second}
-			}
-			if a.plan.forced {
-				configuration.MachineDrainTimeout = &metav1.Duration{Duration: 15 * time.Second}
-			}
-			d.Spec.Template.Spec.MachineConfiguration = configuration
-			d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
-				Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
-				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-					MaxSurge: new(intstr.FromInt32(wanted.surge)), MaxUnavailable: new(intstr.FromInt32(wanted.unavailable)),
-				}},
-			}
-		}))
+		a.pools = append(
+			a.pools,
+			r.Pool(
+				a.t,
+				a.namespace,
+				fmt.Sprintf("%s-%c", a.namespace, 'a'+i),
+				wanted.replicas,
+				func(d *v1alpha1.MachineDeployment) {
+					rig.Hosting(d)
+					configuration := &v1alpha1.MachineConfiguration{}
+					if a.plan.hasty {
+						configuration.MachineCreationTimeout = &metav1.Duration{Duration: 30 * time.Second}
+						configuration.MachineHealthTimeout = &metav1.Duration{Duration: 15 * time.Second}
+					}
+					if a.plan.forced {
+						configuration.MachineDrainTimeout = &metav1.Duration{Duration: 15 * time.Second}
+					}
+					d.Spec.Template.Spec.MachineConfiguration = configuration
+					d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+						Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
+						RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+							MaxSurge: new(intstr.FromInt32(wanted.surge)), MaxUnavailable: new(intstr.FromInt32(wanted.unavailable)),
+						}},
+					}
+				},
+			),
+		)
 	}
 	if a.plan.pods != "" {
 		const pods = 4
@@ -202,18 +217,29 @@ func (a *arena) steps(ctx context.Context) {
 func (a *arena) deleteAll(ctx context.Context) error {
 	policy := metav1.DeleteOptions{}
 	if !a.plan.byNamespace {
-		if err := r.Kube.PolicyV1().PodDisruptionBudgets(a.namespace).DeleteCollection(ctx, policy, metav1.ListOptions{}); err != nil {
+		if err := r.Kube.PolicyV1().
+			PodDisruptionBudgets(a.namespace).
+			DeleteCollection(ctx, policy, metav1.ListOptions{}); err != nil {
 			return err // else the last drain waits for it for ever
 		}
 		for _, p := range a.pools {
-			if err := r.Machines.MachineV1alpha1().MachineDeployments(a.namespace).Delete(ctx, p.Name, policy); err != nil && !apierrors.IsNotFound(err) {
+			if err := r.Machines.MachineV1alpha1().
+				MachineDeployments(a.namespace).
+				Delete(ctx, p.Name, policy); err != nil &&
+				!apierrors.IsNotFound(err) {
 				return err
 			}
 		}
-		if err := r.Machines.MachineV1alpha1().MachineClasses(a.namespace).Delete(ctx, "small", policy); err != nil && !apierrors.IsNotFound(err) {
+		if err := r.Machines.MachineV1alpha1().
+			MachineClasses(a.namespace).
+			Delete(ctx, "small", policy); err != nil &&
+			!apierrors.IsNotFound(err) {
 			return err
 		}
-		if err := r.Kube.CoreV1().Secrets(a.namespace).Delete(ctx, "small", policy); err != nil && !apierrors.IsNotFound(err) {
+		if err := r.Kube.CoreV1().
+			Secrets(a.namespace).
+			Delete(ctx, "small", policy); err != nil &&
+			!apierrors.IsNotFound(err) {
 			return err
 		}
 		return nil
@@ -230,19 +256,25 @@ func (a *arena) collectOrphans() []checker.Violation {
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"25 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	a.persist("let sweeps collect many orphans", func(ctx context.Context) error {
-		_, err := r.Machines.MachineV1alpha1().MachineClasses(a.namespace).Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
+		_, err := r.Machines.MachineV1alpha1().
+			MachineClasses(a.namespace).
+			Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
 		return err
 	})
 	sweeps := r.Sweeps(a.t, a.namespace, time.Second)
 	last := time.Time{}
-	left, err := a.watcher.Await(a.t.Context(), time.Minute, func(s checker.Snapshot, _ checker.Durable) []checker.Finding {
-		found := checker.Orphans(s, nil)
-		if len(found) > 0 && time.Since(last) > 5*time.Second {
-			last = time.Now()
-			_ = sweeps.Trigger(a.t.Context(), client.ScheduleTriggerOptions{})
-		}
-		return found
-	})
+	left, err := a.watcher.Await(
+		a.t.Context(),
+		time.Minute,
+		func(s checker.Snapshot, _ checker.Durable) []checker.Finding {
+			found := checker.Orphans(s, nil)
+			if len(found) > 0 && time.Since(last) > 5*time.Second {
+				last = time.Now()
+				_ = sweeps.Trigger(a.t.Context(), client.ScheduleTriggerOptions{})
+			}
+			return found
+		},
+	)
 	require.NoError(a.t, err)
 	return left
 }
@@ -319,7 +351,13 @@ func keepAlive(t *testing.T) {
 			for _, s := range status {
 				ended := s.State == stack.StateExited || s.State == stack.StateFailed
 				if mutex := hold(s.Name); ended && slices.Contains(ours, s.Name) && mutex.TryLock() {
-					fmt.Fprintf(os.Stderr, "%s %s has ended by itself (%s), and is started\n", time.Now().Format(time.TimeOnly), s.Name, s.Error)
+					fmt.Fprintf(
+						os.Stderr,
+						"%s %s has ended by itself (%s), and is started\n",
+						time.Now().Format(time.TimeOnly),
+						s.Name,
+						s.Error,
+					)
 					_ = r.Stack.Start(ctx, s.Name)
 					mutex.Unlock()
 				}

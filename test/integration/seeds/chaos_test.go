@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Seeds from CHAOS_SEED on (default: the time), as many as CHAOS_SEEDS says (default: 1, or no end with CHAOS_TIME), or until
-// CHAOS_TIME is over. CHAOS_SHORT=1 takes the short form.
+// Seeds from CHAOS_SEED on (default: the time), as many as CHAOS_SEEDS says (default: 1, or no end with CHAOS_TIME), or
+// until CHAOS_TIME is over. CHAOS_SHORT=1 takes the short form.
 func TestSeeds(t *testing.T) {
 	keepAlive(t)
 	begun := time.Now()

@@ -116,7 +116,8 @@ func (a *arena) takeRole(s step) {
 	})
 }
 
-// refuse makes a policy of the API server refuse each write of the worker to one resource of the namespace, or to nodes.
+// refuse makes a policy of the API server refuse each write of the worker to one resource of the namespace, or to
+// nodes.
 func (a *arena) refuse(s step) {
 	name := a.namespace + "-" + strings.ReplaceAll(s.On, "/", "-")
 	groups := []string{v1alpha1.SchemeGroupVersion.Group}
@@ -127,14 +128,17 @@ func (a *arena) refuse(s step) {
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update, admissionv1.Delete},
 		Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{s.On}},
 	}}
-	policies, bindings := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies(), r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	policies := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	bindings := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	a.persist("make a policy", func(ctx context.Context) error {
 		_, err := policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicySpec{
 				MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{rule}},
-				MatchConditions:  []admissionv1.MatchCondition{{Name: "worker", Expression: fmt.Sprintf("request.userInfo.username == %q", component.WorkerIdentity)}},
-				Validations:      []admissionv1.Validation{{Expression: "false", Message: "a fault of the seed"}},
+				MatchConditions: []admissionv1.MatchCondition{
+					{Name: "worker", Expression: fmt.Sprintf("request.userInfo.username == %q", component.WorkerIdentity)},
+				},
+				Validations: []admissionv1.Validation{{Expression: "false", Message: "a fault of the seed"}},
 			},
 		}, metav1.CreateOptions{})
 		return made(err)
@@ -142,7 +146,10 @@ func (a *arena) refuse(s step) {
 	a.persist("bind the policy", func(ctx context.Context) error {
 		_, err := bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName:        name,
+				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			},
 		}, metav1.CreateOptions{})
 		return made(err)
 	})
@@ -160,7 +167,11 @@ func (a *arena) exhaust(s step) {
 	quotas := r.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
 	a.persist("make a quota", func(ctx context.Context) error {
-		quota, err := quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: corev1.ResourceQuotaSpec{Hard: full}}, metav1.CreateOptions{})
+		quota, err := quotas.Create(
+			ctx,
+			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: corev1.ResourceQuotaSpec{Hard: full}},
+			metav1.CreateOptions{},
+		)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -172,7 +183,10 @@ func (a *arena) exhaust(s step) {
 		return err
 	})
 	time.Sleep(s.For)
-	a.persist("end the quota", func(ctx context.Context) error { return known(quotas.Delete(ctx, "full", metav1.DeleteOptions{})) })
+	a.persist(
+		"end the quota",
+		func(ctx context.Context) error { return known(quotas.Delete(ctx, "full", metav1.DeleteOptions{})) },
+	)
 }
 
 // made makes nothing of an object that is there already.
@@ -208,7 +222,12 @@ func (a *arena) disturbCloud(s step) {
 	case faultRate:
 		limit := admin.RateLimit{PerSecond: 1, Burst: 1}
 		change(func(b *admin.Behaviour) {
-			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.Create: limit, admin.Delete: limit, admin.Status: limit, admin.List: limit}
+			b.RateLimits = map[admin.Operation]admin.RateLimit{
+				admin.Create: limit,
+				admin.Delete: limit,
+				admin.Status: limit,
+				admin.List:   limit,
+			}
 		})
 		time.Sleep(s.For)
 		change(func(b *admin.Behaviour) { b.RateLimits = nil })
@@ -225,8 +244,8 @@ func (a *arena) disturbCloud(s step) {
 	}
 }
 
-// writeToken writes the credentials into the Secret. A Secret that is absent, because of a load, is left alone: whoever restores it
-// writes the right ones.
+// writeToken writes the credentials into the Secret. A Secret that is absent, because of a load, is left alone: whoever
+// restores it writes the right ones.
 func (a *arena) writeToken(token string) {
 	a.persist("write credentials", func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
@@ -235,8 +254,8 @@ func (a *arena) writeToken(token string) {
 	})
 }
 
-// restore takes a copy of the API server's store and puts it back after a while. It excuses the instances whose Machine does not exist
-// any more then.
+// restore takes a copy of the API server's store and puts it back after a while. It excuses the instances whose Machine
+// does not exist any more then.
 func (a *arena) restore(s step) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())

@@ -45,11 +45,14 @@ func (a *arena) load(s step) {
 			if err != nil {
 				return err
 			}
-			// Before it has our finalizer, its end looks like a node that has yet to join: the creation timeout ends that, after 20 minutes.
+			// Before it has our finalizer, its end looks like a node that has yet to join: the creation timeout ends that, after
+			// 20 minutes.
 			if !slices.Contains(node.Finalizers, v1alpha1.FinalizerNode) {
 				return errors.New("its machine does not know its node yet")
 			}
-			return r.Kube.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
+			return r.Kube.CoreV1().
+				Nodes().
+				Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
 		})
 	case loadOwner:
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
@@ -61,7 +64,11 @@ func (a *arena) load(s step) {
 				return nil
 			}
 			// With the version that was read: a machine that is deleted in the meantime would lose its instance.
-			return a.patchMachine(ctx, m.Name, fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"finalizers":null}}`, m.ResourceVersion))
+			return a.patchMachine(
+				ctx,
+				m.Name,
+				fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"finalizers":null}}`, m.ResourceVersion),
+			)
 		})
 	case loadLabel:
 		name := ""
@@ -83,12 +90,18 @@ func (a *arena) load(s step) {
 		name := ""
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			name = m.Name
-			return a.patchMachine(ctx, m.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
+			return a.patchMachine(
+				ctx,
+				m.Name,
+				fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			)
 		})
 		time.Sleep(s.For)
 		if name != "" {
 			a.persist("end the preservation", func(ctx context.Context) error {
-				return known(a.patchMachine(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationPreserve)))
+				return known(
+					a.patchMachine(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationPreserve)),
+				)
 			})
 		}
 	case loadVanish:
@@ -105,7 +118,13 @@ func (a *arena) load(s step) {
 			if err := known(secrets.Delete(ctx, "small", metav1.DeleteOptions{})); err != nil {
 				return err
 			}
-			_, err := secrets.Patch(ctx, "small", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			_, err := secrets.Patch(
+				ctx,
+				"small",
+				types.MergePatchType,
+				[]byte(`{"metadata":{"finalizers":null}}`),
+				metav1.PatchOptions{},
+			)
 			return known(err)
 		})
 		time.Sleep(s.For)
@@ -117,12 +136,16 @@ func (a *arena) load(s step) {
 		a.handOver(p)
 	case loadOwnerOfSet:
 		a.persist("take the owner of a set", func(ctx context.Context) error {
-			sets, err := r.Machines.MachineV1alpha1().MachineSets(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.Name})
+			sets, err := r.Machines.MachineV1alpha1().
+				MachineSets(a.namespace).
+				List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 			if err != nil || len(sets.Items) == 0 {
 				return err
 			}
-			_, err = r.Machines.MachineV1alpha1().MachineSets(a.namespace).Patch(ctx, sets.Items[s.N%len(sets.Items)].Name, types.MergePatchType,
-				[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
+			_, err = r.Machines.MachineV1alpha1().
+				MachineSets(a.namespace).
+				Patch(ctx, sets.Items[s.N%len(sets.Items)].Name, types.MergePatchType,
+					[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
 			return known(err)
 		})
 	case loadGate:
@@ -171,24 +194,33 @@ func (a *arena) patchPool(p *rig.Pool, patch string) {
 	a.changing.Lock()
 	defer a.changing.Unlock()
 	a.persist("change "+p.Name, func(ctx context.Context) error {
-		_, err := r.Machines.MachineV1alpha1().MachineDeployments(a.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := r.Machines.MachineV1alpha1().
+			MachineDeployments(a.namespace).
+			Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	})
 }
 
 func (a *arena) patchMachine(ctx context.Context, name, patch string) error {
-	_, err := r.Machines.MachineV1alpha1().Machines(a.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		Machines(a.namespace).
+		Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
 // onMachine does something to one machine of a pool; nothing if there is none.
 func (a *arena) onMachine(s step, do func(context.Context, v1alpha1.Machine) error) {
 	a.persist(s.What, func(ctx context.Context) error {
-		list, err := r.Machines.MachineV1alpha1().Machines(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.Pool].Name})
+		list, err := r.Machines.MachineV1alpha1().
+			Machines(a.namespace).
+			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.Pool].Name})
 		if err != nil || len(list.Items) == 0 {
 			return err
 		}
-		slices.SortFunc(list.Items, func(x, y v1alpha1.Machine) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+		slices.SortFunc(
+			list.Items,
+			func(x, y v1alpha1.Machine) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) },
+		)
 		return known(do(ctx, list.Items[s.N%len(list.Items)]))
 	})
 }

@@ -1,7 +1,7 @@
 // Tier: test-all. Loads and faults are random.
 
-// Package seeds runs random loads and faults against one stack and has everything checked from outside. A seed gives the whole plan,
-// so that each run can be repeated.
+// Package seeds runs random loads and faults against one stack and has everything checked from outside. A seed gives
+// the whole plan, so that each run can be repeated.
 package seeds
 
 import (
@@ -32,7 +32,8 @@ const (
 	loadVanish        = "vanish"         // an instance is gone without a call; its node is, too, if the number is odd
 	loadHandOver      = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
 	loadOwnerOfSet    = "take-set-owner" // the deployment takes the set back
-	loadGate          = "gate"           // a policy holds each rollout at half until it is approved, so long after it got there
+	// a policy holds each rollout at half until it is approved, so long after it got there
+	loadGate = "gate"
 )
 
 // Faults: what breaks.
@@ -97,9 +98,10 @@ type plan struct {
 
 	byNamespace bool          // at the end the namespace is deleted, otherwise each object
 	early       time.Duration // when the namespace is deleted, in the middle of the work; zero: not before all is calm
-	pods        string        // the disruption budget of pods on the first pool, one of budgets(); empty: there are no pods
-	hasty       bool          // short timeouts of creation and health, so that machines fail
-	forced      bool          // the budget lets no pod go, and each drain reaches its deadline, which is near
+	// the disruption budget of pods on the first pool, one of budgets(); empty: there are no pods
+	pods   string
+	hasty  bool // short timeouts of creation and health, so that machines fail
+	forced bool // the budget lets no pod go, and each drain reaches its deadline, which is near
 }
 
 // budgets are disruption budgets that let one of four pods go: the field of the budget and its value.
@@ -131,10 +133,16 @@ func newPlan(seed uint64, l lengths) plan {
 		p.early = m.seconds(5, max(5, int(l.time.Seconds())))
 	}
 	for range m.between(1, 2) {
-		p.pools = append(p.pools, pool{replicas: int32(m.between(2, 5)), surge: int32(m.between(1, 2)), unavailable: int32(m.between(0, 1))})
+		p.pools = append(
+			p.pools,
+			pool{replicas: int32(m.between(2, 5)), surge: int32(m.between(1, 2)), unavailable: int32(m.between(0, 1))},
+		)
 	}
 	if l.long && p.early == 0 && m.oneOf(10) {
-		p.faults = append(p.faults, step{At: m.moment() / 2, For: m.seconds(125, 140), What: faultRestore, On: component.Etcd})
+		p.faults = append(
+			p.faults,
+			step{At: m.moment() / 2, For: m.seconds(125, 140), What: faultRestore, On: component.Etcd},
+		)
 		p.hasty = true // a machine may come back that waits for the node of an instance that is gone
 	}
 	m.addLoads()
@@ -148,7 +156,8 @@ func newPlan(seed uint64, l lengths) plan {
 	for _, steps := range [][]step{p.loads, p.faults} {
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	}
-	p.unkind = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0 // dice of its own: the rest of the plan is that of earlier versions
+	// dice of its own: the rest of the plan is that of earlier versions
+	p.unkind = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	return *p
 }
 
@@ -165,7 +174,8 @@ func (m *maker) possible(kinds ...string) []string {
 	return slices.DeleteFunc(kinds, func(kind string) bool {
 		switch kind {
 		case loadOrphan, loadFinalizer:
-			return m.p.early > 0 || m.p.restores() // the class is gone before the orphan is found; a restored machine is no orphan
+			// the class is gone before the orphan is found; a restored machine is no orphan
+			return m.p.early > 0 || m.p.restores()
 		case loadSecret, faultCredentials:
 			return m.p.early > 0 || m.p.restores() // without credentials nothing can be deleted
 		case loadLabel, loadPause, loadGate, loadPreserve, faultRole, faultPolicy, faultQuota:
@@ -183,8 +193,19 @@ func (m *maker) addLoads() {
 		{loadRoll, loadRoll, loadGate, loadHandOver},
 		{loadScale, loadFlap, loadRoll, loadPause, loadGate, loadHandOver, loadOwnerOfSet},
 		{
-			loadScale, loadRoll, loadDeleteMachine, loadDeleteNode, loadLabel, loadOwner, loadFinalizer, loadSecret, loadOrphan, loadVanish,
-			loadHandOver, loadOwnerOfSet, loadPreserve,
+			loadScale,
+			loadRoll,
+			loadDeleteMachine,
+			loadDeleteNode,
+			loadLabel,
+			loadOwner,
+			loadFinalizer,
+			loadSecret,
+			loadOrphan,
+			loadVanish,
+			loadHandOver,
+			loadOwnerOfSet,
+			loadPreserve,
 		},
 	}
 	theme := m.possible(themes[m.dice.IntN(len(themes))]...)
@@ -199,8 +220,26 @@ func (m *maker) addLoads() {
 
 func (m *maker) addFaults() {
 	kinds := m.possible(
-		faultKill, faultKill, faultKill, faultPause, faultPause, faultRole, faultErrors, faultLate, faultLatency, faultHang, faultRate, faultWipe,
-		faultPolicy, faultQuota, faultFull, faultNoBoot, faultCredentials, faultAway, faultStorm, faultSlow,
+		faultKill,
+		faultKill,
+		faultKill,
+		faultPause,
+		faultPause,
+		faultRole,
+		faultErrors,
+		faultLate,
+		faultLatency,
+		faultHang,
+		faultRate,
+		faultWipe,
+		faultPolicy,
+		faultQuota,
+		faultFull,
+		faultNoBoot,
+		faultCredentials,
+		faultAway,
+		faultStorm,
+		faultSlow,
 	)
 	for range m.between(1, m.l.faults) {
 		s := step{At: m.moment(), What: m.pick(kinds)}
@@ -220,7 +259,8 @@ func (m *maker) fill(s *step) {
 			s.For = m.seconds(60, 70)
 		}
 	case faultRole:
-		s.On, s.For = m.pick([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity}), m.seconds(10, 30)
+		s.On = m.pick([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity})
+		s.For = m.seconds(10, 30)
 		if m.oneOf(3) && m.l.long {
 			s.For = time.Minute
 		}
@@ -229,7 +269,9 @@ func (m *maker) fill(s *step) {
 	case faultHang:
 		s.On, s.For = m.pick([]string{"create", "delete", "status"}), m.seconds(5, 15)
 	case faultPolicy:
-		s.On = m.pick([]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"})
+		s.On = m.pick(
+			[]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"},
+		)
 		s.For = m.seconds(5, 30)
 	case faultLatency, faultRate, faultQuota, faultFull, faultCredentials:
 		s.For = m.seconds(5, 20)
@@ -243,7 +285,12 @@ func (m *maker) fill(s *step) {
 // victim chooses a component to be killed or stopped.
 func (m *maker) victim() string {
 	victims := []string{
-		component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge, component.Temporal, component.VirtualCloud,
+		component.Worker,
+		component.SecondWorker,
+		component.Bridge,
+		component.SecondBridge,
+		component.Temporal,
+		component.VirtualCloud,
 	}
 	if !m.p.restores() {
 		victims = append(victims, component.APIServer, component.Etcd, component.ControllerManager)
@@ -268,7 +315,8 @@ func (p plan) leaving() bool {
 
 // nodes says that only rollouts and changes of size take nodes, and that nothing which nodes need is disturbed.
 func (p plan) nodes() bool {
-	return !p.hasty && !p.hurtsNodes() && p.only(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
+	return !p.hasty && !p.hurtsNodes() &&
+		p.only(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
 }
 
 // hurtsNodes says that something which nodes and pods need is disturbed.
@@ -294,7 +342,22 @@ func (p plan) String() string {
 	if p.early > 0 {
 		end += fmt.Sprintf(" after %.0fs", p.early.Seconds())
 	}
-	cloud := fmt.Sprintf("client tokens %t, reads %s old, requests without a record for %s, unkind %t", p.tokens, p.staleness, p.accept, p.unkind)
-	return fmt.Sprintf("%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
-		len(p.pools), p.pods, p.forced, p.hasty, end, cloud, describe(p.loads), describe(p.faults))
+	cloud := fmt.Sprintf(
+		"client tokens %t, reads %s old, requests without a record for %s, unkind %t",
+		p.tokens,
+		p.staleness,
+		p.accept,
+		p.unkind,
+	)
+	return fmt.Sprintf(
+		"%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
+		len(p.pools),
+		p.pods,
+		p.forced,
+		p.hasty,
+		end,
+		cloud,
+		describe(p.loads),
+		describe(p.faults),
+	)
 }

@@ -35,7 +35,12 @@ func TestWhatDoesNotFitARestore(t *testing.T) {
 		assert.Empty(t, p.pods)
 		assert.False(t, p.leaving() || p.nodes())
 		for _, s := range p.faults {
-			assert.True(t, s.What == faultRestore || s.On != component.Etcd && s.On != component.APIServer && s.On != component.ControllerManager, s)
+			assert.True(
+				t,
+				s.What == faultRestore ||
+					s.On != component.Etcd && s.On != component.APIServer && s.On != component.ControllerManager,
+				s,
+			)
 		}
 		for _, s := range p.loads {
 			assert.Zero(t, s.For, s)

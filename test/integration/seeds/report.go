@@ -70,8 +70,8 @@ func ReadReports(from io.Reader) (reports []Report, err error) {
 	return reports, lines.Err()
 }
 
-// Table renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of seeds with both, and
-// after a slash the number of those with violations, if there are any.
+// Table renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of seeds
+// with both, and after a slash the number of those with violations, if there are any.
 func Table(reports []Report) string {
 	const all = "all"
 	loads, faults := map[string]bool{}, map[string]bool{}

@@ -16,7 +16,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// handOver deletes a deployment with --cascade=orphan and applies the same one again. Meanwhile nothing else changes it.
+// handOver deletes a deployment with --cascade=orphan and applies the same one again. Meanwhile nothing else changes
+// it.
 func (a *arena) handOver(p *rig.Pool) {
 	a.changing.Lock()
 	defer a.changing.Unlock()
@@ -30,7 +31,8 @@ func (a *arena) handOver(p *rig.Pool) {
 			}
 		}
 		err = deployments.Delete(ctx, p.Name, metav1.DeleteOptions{
-			PropagationPolicy: new(metav1.DeletePropagationOrphan), Preconditions: metav1.NewUIDPreconditions(string(former.UID)),
+			PropagationPolicy: new(metav1.DeletePropagationOrphan),
+			Preconditions:     metav1.NewUIDPreconditions(string(former.UID)),
 		})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -51,8 +53,8 @@ func (a *arena) handOver(p *rig.Pool) {
 	})
 }
 
-// gate makes a policy under which each rollout of a pool waits at the half of its machines, and approves that step whenever it has
-// been waiting for some time, until the seed ends.
+// gate makes a policy under which each rollout of a pool waits at the half of its machines, and approves that step
+// whenever it has been waiting for some time, until the seed ends.
 func (a *arena) gate(p *rig.Pool, wait time.Duration) {
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.RolloutPolicySpec{
 		Targets: []v1alpha1.RolloutPolicyTarget{{Name: p.Name}},
@@ -74,8 +76,15 @@ func (a *arena) gate(p *rig.Pool, wait time.Duration) {
 			if int(now.Step) >= len(now.Steps) || now.ReachedAt == nil || time.Since(now.ReachedAt.Time) < wait {
 				continue
 			}
-			approval := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d/%d chaos"}}}`, v1alpha1.AnnotationRolloutApprove, now.Revision, now.Step+1)
-			_, _ = deployments.Patch(ctx, p.Name, types.MergePatchType, approval, metav1.PatchOptions{}) // if it fails, again after a second
+			approval := fmt.Appendf(
+				nil,
+				`{"metadata":{"annotations":{%q:"%d/%d chaos"}}}`,
+				v1alpha1.AnnotationRolloutApprove,
+				now.Revision,
+				now.Step+1,
+			)
+			// if it fails, again after a second
+			_, _ = deployments.Patch(ctx, p.Name, types.MergePatchType, approval, metav1.PatchOptions{})
 		}
 	}()
 }

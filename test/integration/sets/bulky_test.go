@@ -16,15 +16,18 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// etcdLimit is the longest request that etcd takes here, in bytes. By default it is six times as much, and a set with that many failing
-// machines takes minutes. No object that the stack installs is longer.
+// etcdLimit is the longest request that etcd takes here, in bytes. By default it is six times as much, and a set with
+// that many failing machines takes minutes. No object that the stack installs is longer.
 const etcdLimit = 256 << 10
 
 // refuse makes the cloud refuse all machines of a namespace, with a message as long as the machine keeps it.
 func refuse(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
-		Operation: admin.Create, Code: "PermissionDenied", Message: strings.Repeat("not allowed ", 100), Class: namespace + "/small",
+		Operation: admin.Create,
+		Code:      "PermissionDenied",
+		Message:   strings.Repeat("not allowed ", 100),
+		Class:     namespace + "/small",
 	}))
 }
 
@@ -37,7 +40,8 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	s := newSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
-		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c // the number alone is in names, too
+		// the number alone is in names, too
+		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c
 	})
 	var first []string
 	for _, m := range s.machines(t) {
@@ -54,8 +58,8 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	s.remove(t)
 }
 
-// etcd refuses the status of a set because the set would be too large. The set goes on making and deleting machines, and its status is
-// right as soon as it fits.
+// etcd refuses the status of a set because the set would be too large. The set goes on making and deleting machines,
+// and its status is right as soon as it fits.
 func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35
@@ -89,7 +93,10 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	awaitMachines(3)
 	rig.Eventually(t, "the status is right", func() (bool, any) {
 		set := s.read(t)
-		return set.Status.Replicas == 3 && len(set.Status.FailedMachines) == 3 && set.Status.ObservedGeneration == set.Generation, s.states(t)
+		return set.Status.Replicas == 3 && len(set.Status.FailedMachines) == 3 &&
+				set.Status.ObservedGeneration == set.Generation, s.states(
+				t,
+			)
 	})
 	s.remove(t)
 }
@@ -102,7 +109,10 @@ func (s aSet) states(t *testing.T) (states []string) {
 	}
 	for _, m := range s.machines(t) {
 		last := m.Status.LastOperation
-		states = append(states, fmt.Sprintf("%s: deleted %v, %s %s at %s", m.Name, m.DeletionTimestamp, last.Type, last.State, last.LastUpdateTime))
+		states = append(
+			states,
+			fmt.Sprintf("%s: deleted %v, %s %s at %s", m.Name, m.DeletionTimestamp, last.Type, last.State, last.LastUpdateTime),
+		)
 	}
 	return states
 }

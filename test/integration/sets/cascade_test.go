@@ -29,8 +29,8 @@ func identities(t *testing.T, namespace string) []string {
 	return all
 }
 
-// kubectl delete --cascade=orphan keeps every machine, also while no garbage collector runs. Who is made again with the same name
-// takes back what it had: no other machine, no other set.
+// kubectl delete --cascade=orphan keeps every machine, also while no garbage collector runs. Who is made again with the
+// same name takes back what it had: no other machine, no other set.
 func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 25

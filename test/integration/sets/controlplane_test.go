@@ -36,7 +36,8 @@ func client() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// installPlanes defines the kind, lets our processes read it, as an administrator would, and waits until the API server serves it.
+// installPlanes defines the kind, lets our processes read it, as an administrator would, and waits until the API server
+// serves it.
 func installPlanes(ctx context.Context) error {
 	c, err := client()
 	if err != nil {
@@ -44,13 +45,25 @@ func installPlanes(ctx context.Context) error {
 	}
 	names := map[string]any{"plural": planes.Resource, "singular": "plane", "kind": "Plane"}
 	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	_, err = c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": planes.Resource + "." + planes.Group},
-		"spec": map[string]any{
-			"group": planes.Group, "scope": "Namespaced", "names": names,
-			"versions": []any{map[string]any{"name": planes.Version, "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": anything}}},
-		},
-	}}, metav1.CreateOptions{})
+	_, err = c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
+		Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1",
+			"kind":       "CustomResourceDefinition",
+			"metadata":   map[string]any{"name": planes.Resource + "." + planes.Group},
+			"spec": map[string]any{
+				"group": planes.Group,
+				"scope": "Namespaced",
+				"names": names,
+				"versions": []any{
+					map[string]any{
+						"name":    planes.Version,
+						"served":  true,
+						"storage": true,
+						"schema":  map[string]any{"openAPIV3Schema": anything},
+					},
+				},
+			},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -69,22 +82,31 @@ func installPlanes(ctx context.Context) error {
 		return err
 	}
 	// The API server answers "not found" until it serves a new kind, which a busy machine delays.
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, err := c.Resource(planes).Namespace("default").List(ctx, metav1.ListOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return false, err
-		}
-		return err == nil, nil
-	})
+	return wait.PollUntilContextTimeout(
+		ctx,
+		50*time.Millisecond,
+		time.Minute,
+		true,
+		func(ctx context.Context) (bool, error) {
+			_, err := c.Resource(planes).Namespace("default").List(ctx, metav1.ListOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return false, err
+			}
+			return err == nil, nil
+		},
+	)
 }
 
-// A control plane that is not stable, or too old, keeps a set from making machines, says so, and wakes it when that changes.
+// A control plane that is not stable, or too old, keeps a set from making machines, says so, and wakes it when that
+// changes.
 func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	c, err := client()
 	require.NoError(t, err)
 	set := func(change string) {
 		t.Helper()
-		_, err := c.Resource(planes).Namespace("default").Patch(t.Context(), "main", types.MergePatchType, []byte(change), metav1.PatchOptions{})
+		_, err := c.Resource(planes).
+			Namespace("default").
+			Patch(t.Context(), "main", types.MergePatchType, []byte(change), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	_, err = c.Resource(planes).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
@@ -94,7 +116,10 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, c.Resource(planes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}))
+		require.NoError(
+			t,
+			c.Resource(planes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
+		)
 	})
 	r.Namespace(t, "preflight", "")
 	versioned := func(s *v1alpha1.MachineSet) {
@@ -116,7 +141,11 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	seen()
 	s := newSet(t, "preflight", "preflight", 3, versioned)
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
-	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, `Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`)
+	require.Contains(
+		t,
+		s.condition(t, v1alpha1.MachineSetScalingUp).Message,
+		`Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`,
+	)
 	require.Empty(t, s.machines(t))
 	rig.Eventually(t, "condition, column, page and command say the same", func() (bool, any) {
 		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.read(t).Status.CurrentOperation
@@ -127,11 +156,15 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		column, err := r.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
 		require.NoError(t, err)
 		page, _, _ := strings.Cut(r.Details(t, o.WorkflowID), "\n")
-		if page != blocked.Message || len(r.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
+		if page != blocked.Message ||
+			len(r.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
 			return false, []string{o.WorkflowID, page, "or no open run is Stuck"}
 		}
-		return strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") && o.WaitsFor == blocked.Message &&
-			first == "machineset preflight/preflight: "+blocked.Message && strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message), []string{blocked.Message, first, string(column)}
+		says := strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") &&
+			o.WaitsFor == blocked.Message &&
+			first == "machineset preflight/preflight: "+blocked.Message &&
+			strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message)
+		return says, []string{blocked.Message, first, string(column)}
 	})
 
 	set(`{"status":{"availableReplicas":3}}`)
@@ -143,7 +176,10 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	s.scale(t, 4)
 	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")
-	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks))
+	s.patch(
+		t,
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks),
+	)
 	s.awaitRunning(t, 4)
 	s.remove(t)
 }

@@ -12,8 +12,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A frozen set creates no machine, also none in the place of one that is lost, and still deletes what is surplus. The label's end and
-// the annotation unfreeze both end the freeze; each beginning and each end is an event.
+// A frozen set creates no machine, also none in the place of one that is lost, and still deletes what is surplus. The
+// label's end and the annotation unfreeze both end the freeze; each beginning and each end is an event.
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "frozen", "")
@@ -22,7 +22,9 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	told := func(reason string, times int) {
 		t.Helper()
 		rig.Eventually(t, "event "+reason, func() (bool, any) {
-			events, err := r.Kube.CoreV1().Events("frozen").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet,reason=" + reason})
+			events, err := r.Kube.CoreV1().
+				Events("frozen").
+				List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet,reason=" + reason})
 			require.NoError(t, err)
 			seen := 0
 			for _, e := range events.Items {
@@ -36,7 +38,10 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	told("FrozeMachineSet", 1)
 	s.scale(t, 5)
 	lost := s.machines(t)[0]
-	require.NoError(t, r.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		r.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
+	)
 	rig.Eventually(t, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
 		status := s.read(t).Status
 		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.read(t).Generation, status

@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of the
-// template are passed on in place, the machines are counted, and with the set all is deleted.
+// The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of
+// the template are passed on in place, the machines are counted, and with the set all is deleted.
 func TestTheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "life", "")
@@ -23,7 +23,10 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	first := s.machines(t)
 
 	victim, stays := first[0], first[1]
-	require.NoError(t, r.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		r.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}),
+	)
 	has := func(name string) bool {
 		return slices.ContainsFunc(s.machines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
 	}

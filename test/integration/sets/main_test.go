@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package sets shows that a MachineSet has exactly as many machines as are wanted, whoever is killed, refuses or interferes
-// meanwhile.
+// Package sets shows that a MachineSet has exactly as many machines as are wanted, whoever is killed, refuses or
+// interferes meanwhile.
 package sets
 
 import (
@@ -29,9 +29,14 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	flag := "--control-plane=" + strings.Join([]string{planes.Group, planes.Version, planes.Resource, "default", "main"}, "/")
+	flag := "--control-plane=" +
+		strings.Join([]string{planes.Group, planes.Version, planes.Resource, "default", "main"}, "/")
 	options := stack.Options{Args: map[string][]string{
-		component.Worker: {flag}, component.Bridge: {flag}, component.Etcd: {fmt.Sprintf("--max-request-bytes=%d", etcdLimit)},
+		component.Worker: {
+			flag,
+		},
+		component.Bridge: {flag},
+		component.Etcd:   {fmt.Sprintf("--max-request-bytes=%d", etcdLimit)},
 	}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
 		r = up
@@ -73,7 +78,9 @@ func (s aSet) read(t *testing.T) *v1alpha1.MachineSet {
 
 func (s aSet) patch(t *testing.T, patch string) {
 	t.Helper()
-	_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		MachineSets(s.namespace).
+		Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -130,7 +137,12 @@ func (s aSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1a
 }
 
 // shows waits until a condition says this.
-func (s aSet) shows(t *testing.T, kind v1alpha1.MachineSetConditionType, status v1alpha1.ConditionStatus, reason string) {
+func (s aSet) shows(
+	t *testing.T,
+	kind v1alpha1.MachineSetConditionType,
+	status v1alpha1.ConditionStatus,
+	reason string,
+) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%s is %s: %s", kind, status, reason), func() (bool, any) {
 		c := s.condition(t, kind)
@@ -140,7 +152,10 @@ func (s aSet) shows(t *testing.T, kind v1alpha1.MachineSetConditionType, status 
 
 func (s aSet) remove(t *testing.T) {
 	t.Helper()
-	require.NoError(t, r.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		r.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}),
+	)
 	rig.Eventually(t, "nothing is left of set "+s.name, func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(context.Background(), s.name, metav1.GetOptions{})
 		left := len(s.machines(t))
@@ -155,7 +170,8 @@ func stats(t *testing.T) admin.Stats {
 	return s
 }
 
-// made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were refused; what was only tried is not counted.
+// made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were
+// refused; what was only tried is not counted.
 func made(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
 	for _, line := range r.Audit(t, func(line rig.Audited) bool {

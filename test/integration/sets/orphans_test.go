@@ -100,7 +100,13 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	s := newSweeper(t, "swept")
 
 	first := s.sweep(t)
-	require.Equal(t, []any{workflowsorphan.OutcomeSwept, 4, 3, 1}, []any{first.Outcome, first.Instances, first.Machines, first.Orphans}, "%+v", first)
+	require.Equal(
+		t,
+		[]any{workflowsorphan.OutcomeSwept, 4, 3, 1},
+		[]any{first.Outcome, first.Instances, first.Machines, first.Orphans},
+		"%+v",
+		first,
+	)
 	require.Empty(t, first.Collected, "it was seen once")
 	require.Len(t, first.Sightings, 1)
 	require.Len(t, instances(t, "swept"), 4)
@@ -144,7 +150,13 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	lost := r.Plant(t, "left", "left-lost") // younger than the other one
 	for range 2 {
 		result := s.sweep(t)
-		require.Equal(t, []any{workflowsorphan.OutcomeSwept, 4, 2, 1}, []any{result.Outcome, result.Instances, result.Machines, result.Orphans}, "%+v", result)
+		require.Equal(
+			t,
+			[]any{workflowsorphan.OutcomeSwept, 4, 2, 1},
+			[]any{result.Outcome, result.Instances, result.Machines, result.Orphans},
+			"%+v",
+			result,
+		)
 		confirmed(result)
 	}
 	require.NotContains(t, instances(t, "left"), lost.ProviderID)
@@ -167,7 +179,11 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
 	adopted := r.PlantTagged(t, "taken-over", "adopted", "")
 	before := instances(t, "taken-over")
-	_, err := machines.Create(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.Spec()}, metav1.CreateOptions{})
+	_, err := machines.Create(
+		t.Context(),
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.Spec()},
+		metav1.CreateOptions{},
+	)
 	require.NoError(t, err)
 	rig.Eventually(t, "the machine runs", func() (bool, any) {
 		m, err := machines.Get(t.Context(), "adopted", metav1.GetOptions{})
@@ -178,7 +194,13 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 
 	left := r.PlantTagged(t, "taken-over", "left", "")
 	result := newSweeper(t, "taken-over").sweep(t)
-	require.Equal(t, []string{"instance " + left.ProviderID + " has no UID, and the name of Machine left, which does not exist: it is not deleted"}, result.Unclear)
+	require.Equal(
+		t,
+		[]string{
+			"instance " + left.ProviderID + " has no UID, and the name of Machine left, which does not exist: it is not deleted",
+		},
+		result.Unclear,
+	)
 	require.NoError(t, machines.Delete(t.Context(), "adopted", metav1.DeleteOptions{}))
 	rig.Eventually(t, "it takes its instance along", func() (bool, any) {
 		now := instances(t, "taken-over")
@@ -193,7 +215,10 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 	r.Namespace(t, "scheduled", "")
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
-	id := rig.Installation.ID(run.KindOrphanCollection, kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)})
+	id := rig.Installation.ID(
+		run.KindOrphanCollection,
+		kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)},
+	)
 	handle := r.Temporal.ScheduleClient().GetHandle(t.Context(), id)
 	rig.Eventually(t, "there is a schedule", func() (bool, any) {
 		there, err := handle.Describe(t.Context())
@@ -225,7 +250,15 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	}
 	require.ElementsMatch(t, lost, instances(t, "moved"))
 
-	_, err := r.Stack.Kubectl(t.Context(), "annotate", "-n", "moved", "machineclasses.machine.sapcloud.io", "small", v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"annotate",
+		"-n",
+		"moved",
+		"machineclasses.machine.sapcloud.io",
+		"small",
+		v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+	)
 	require.NoError(t, err)
 	time.Sleep(confirm) // a sighting of the sweeps that were held would be old enough by now
 	sighted := s.sweep(t)
@@ -236,8 +269,8 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	set.remove(t)
 }
 
-// The API server dies while the sweep waits for the cloud, which is asked first: what the cloud said then is compared with
-// nothing.
+// The API server dies while the sweep waits for the cloud, which is asked first: what the cloud said then is compared
+// with nothing.
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.Namespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)

@@ -26,7 +26,9 @@ func orphan(t *testing.T, namespace, name string, labels map[string]string) {
 
 func change(t *testing.T, namespace, name, patch string) {
 	t.Helper()
-	_, err := r.Machines.MachineV1alpha1().Machines(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		Machines(namespace).
+		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 

@@ -50,8 +50,15 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "minready", "")
 	const wait = 8 * time.Second
-	s := newSet(t, "minready", "minready", 3, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = int32(wait.Seconds()) })
-	readyFrom := map[string]time.Time{} // by machine: the first transition of its node to Ready, in whole seconds as a status has it
+	s := newSet(
+		t,
+		"minready",
+		"minready",
+		3,
+		func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = int32(wait.Seconds()) },
+	)
+	// by machine: the first transition of its node to Ready, in whole seconds as a status has it
+	readyFrom := map[string]time.Time{}
 	rig.Eventually(t, "three are available", func() (bool, any) {
 		status := s.read(t).Status
 		for _, m := range s.machines(t) {

@@ -14,8 +14,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// From 0 to 150 while the API server is killed twice: there are never more than 150 machines, exactly 150 are ever made, and
-// no instance is made twice.
+// From 0 to 150 while the API server is killed twice: there are never more than 150 machines, exactly 150 are ever
+// made, and no instance is made twice.
 func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	const wanted = 150
 	r.Namespace(t, "many", "")
@@ -47,7 +47,8 @@ func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	require.Equal(t, wanted, after.Creates-before.Creates, "instances")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
 	created, _ := made(t, "many")
-	// A create whose answer was lost with the API server is in no audit log; that a name was made once, the server sees to.
+	// A create whose answer was lost with the API server is in no audit log; that a name was made once, the server sees
+	// to.
 	require.LessOrEqual(t, created, wanted)
 	require.Zero(t, s.read(t).Status.Overshoot)
 	s.shows(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready")
@@ -59,11 +60,20 @@ func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
 	r.Namespace(t, "refused", "")
-	r.Refuse(t, "refused", `object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`, "not this one")
+	r.Refuse(
+		t,
+		"refused",
+		`object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`,
+		"not this one",
+	)
 	t.Cleanup(func() { r.Permit(t, "refused") })
 	s := newSet(t, "refused", "refused", wanted)
 	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate)
-	require.Contains(t, s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message, "not this one")
+	require.Contains(
+		t,
+		s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message,
+		"not this one",
+	)
 	s.awaitRunning(t, wanted)
 	rig.Eventually(t, "the failure is told no more", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetReplicaFailure)

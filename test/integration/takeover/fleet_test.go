@@ -83,13 +83,32 @@ func folder(t *testing.T, name string) string {
 // useCRDsOfMCM replaces the CRDs by those of MCM's release, which have no defaults and no validation.
 func useCRDsOfMCM(t *testing.T) {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gardener/machine-controller-manager")
+	list := exec.CommandContext(
+		t.Context(),
+		"go",
+		"list",
+		"-m",
+		"-f",
+		"{{.Dir}}",
+		"github.com/gardener/machine-controller-manager",
+	)
 	list.Dir = folder(t, "devstack/mcm")
 	dir, err := list.Output()
 	require.NoError(t, err)
-	_, err = r.Stack.Kubectl(t.Context(), "delete", "crd", "machinedrainrules.machine.sapcloud.io", "rolloutpolicies.machine.sapcloud.io")
+	_, err = r.Stack.Kubectl(
+		t.Context(),
+		"delete",
+		"crd",
+		"machinedrainrules.machine.sapcloud.io",
+		"rolloutpolicies.machine.sapcloud.io",
+	)
 	require.NoError(t, err)
-	_, err = r.Stack.Kubectl(t.Context(), "replace", "-f", filepath.Join(strings.TrimSpace(string(dir)), "kubernetes/crds"))
+	_, err = r.Stack.Kubectl(
+		t.Context(),
+		"replace",
+		"-f",
+		filepath.Join(strings.TrimSpace(string(dir)), "kubernetes/crds"),
+	)
 	require.NoError(t, err)
 }
 
@@ -97,7 +116,9 @@ func useCRDsOfMCM(t *testing.T) {
 func newNamespace(t *testing.T) *fleet {
 	t.Helper()
 	ctx := t.Context()
-	_, err := r.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := r.Kube.CoreV1().
+		Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.Credentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -107,8 +128,14 @@ func newNamespace(t *testing.T) *fleet {
 		c := rig.Class(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
 		c.Name = name
 		c.NodeTemplate = &v1alpha1.NodeTemplate{
-			InstanceType: "small", Region: "eu", Zone: "eu-1",
-			Capacity:        corev1.ResourceList{"cpu": resource.MustParse("4"), "gpu": resource.MustParse("0"), "memory": resource.MustParse("16Gi")},
+			InstanceType: "small",
+			Region:       "eu",
+			Zone:         "eu-1",
+			Capacity: corev1.ResourceList{
+				"cpu":    resource.MustParse("4"),
+				"gpu":    resource.MustParse("0"),
+				"memory": resource.MustParse("16Gi"),
+			},
 			VirtualCapacity: corev1.ResourceList{"example.com/dongles": resource.MustParse("2")},
 		}
 		_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
@@ -121,28 +148,43 @@ func newNamespace(t *testing.T) *fleet {
 // breakCreations lets the cloud refuse to create instances of a class.
 func breakCreations(t *testing.T) {
 	t.Helper()
-	fault := admin.Fault{Operation: admin.Create, Class: namespace + "/" + classBroken, Code: "Unavailable", Message: "not today"}
+	fault := admin.Fault{
+		Operation: admin.Create,
+		Class:     namespace + "/" + classBroken,
+		Code:      "Unavailable",
+		Message:   "not today",
+	}
 	require.NoError(t, r.Cloud.AddFault(t.Context(), fault))
 }
 
-// pool makes a deployment as Gardener writes them: with a strategy, an order of 500 s that MCM ignores, and a node template.
+// pool makes a deployment as Gardener writes them: with a strategy, an order of 500 s that MCM ignores, and a node
+// template.
 func pool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	return r.Pool(t, namespace, name, replicas, append([]func(*v1alpha1.MachineDeployment){rig.Hosting, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.MinReadySeconds = 500
-		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
-			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
-			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-				MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
-			}},
-		}
-		spec := &d.Spec.Template.Spec
-		spec.Class.Name = class
-		spec.NodeTemplateSpec.Labels["worker.gardener.cloud/pool"] = name
-		spec.NodeTemplateSpec.Annotations["worker.gardener.cloud/image"] = "flatcar"
-		spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "example.com/soft", Value: "yes", Effect: corev1.TaintEffectPreferNoSchedule}}
-		spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 30 * time.Minute}}
-	}}, changes...)...)
+	return r.Pool(
+		t,
+		namespace,
+		name,
+		replicas,
+		append([]func(*v1alpha1.MachineDeployment){rig.Hosting, func(d *v1alpha1.MachineDeployment) {
+			d.Spec.MinReadySeconds = 500
+			d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+				Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
+				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+					MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+				}},
+			}
+			spec := &d.Spec.Template.Spec
+			spec.Class.Name = class
+			spec.NodeTemplateSpec.Labels["worker.gardener.cloud/pool"] = name
+			spec.NodeTemplateSpec.Annotations["worker.gardener.cloud/image"] = "flatcar"
+			spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{
+				{Key: "example.com/soft", Value: "yes", Effect: corev1.TaintEffectPreferNoSchedule},
+			}
+			spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+				MachineHealthTimeout: &metav1.Duration{Duration: 30 * time.Minute},
+			}
+		}}, changes...)...)
 }
 
 // live lets MCM make the pools, and begins a rollout and a preservation.
@@ -171,18 +213,29 @@ func (n *fleet) live(t *testing.T) {
 	n.going.Deploy(t, podsGoing, 2)
 	n.going.Budget(t, podsGoing, 2)
 	kept := n.calm.Machines(t)[0].Name
-	_, err := r.Stack.Kubectl(t.Context(), "annotate", "machine", kept, "--namespace", namespace, v1alpha1.AnnotationPreserve+"="+v1alpha1.ValuePreserveNow)
+	_, err := r.Stack.Kubectl(
+		t.Context(),
+		"annotate",
+		"machine",
+		kept,
+		"--namespace",
+		namespace,
+		v1alpha1.AnnotationPreserve+"="+v1alpha1.ValuePreserveNow,
+	)
 	require.NoError(t, err)
 }
 
-// settled returns when MCM has preserved a machine, rolled a pool, and put its finalizer on the nodes. Else it does that on most nodes
-// three minutes after they have joined.
+// settled returns when MCM has preserved a machine, rolled a pool, and put its finalizer on the nodes. Else it does
+// that on most nodes three minutes after they have joined.
 func (n *fleet) settled(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
 		machines := n.rolled.Machines(t)
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Labels["version"] != "2" })
-		kept := slices.ContainsFunc(n.calm.Machines(t), func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil })
+		kept := slices.ContainsFunc(
+			n.calm.Machines(t),
+			func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil },
+		)
 		return kept && !old && len(machines) == rolledSize, []bool{kept, old}
 	})
 	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines))
@@ -194,7 +247,8 @@ func (n *fleet) settled(t *testing.T) {
 				named := func(k corev1.Node) bool {
 					return k.Name == m.Labels[v1alpha1.LabelNode] && slices.Contains(k.Finalizers, v1alpha1.FinalizerNode)
 				}
-				if m.DeletionTimestamp == nil && !slices.ContainsFunc(nodes, named) { // MCM puts it on no node of a machine that goes
+				if m.DeletionTimestamp == nil && !slices.ContainsFunc(nodes, named) {
+					// MCM puts it on no node of a machine that goes
 					without = append(without, m.Name)
 				}
 			}
@@ -207,10 +261,25 @@ func (n *fleet) settled(t *testing.T) {
 func (n *fleet) unsettle(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	require.NoError(t, r.Cloud.AddFault(ctx, admin.Fault{Operation: admin.Delete, Class: namespace + "/" + classGone, Code: "Unavailable", Message: "not today"}))
+	require.NoError(
+		t,
+		r.Cloud.AddFault(
+			ctx,
+			admin.Fault{Operation: admin.Delete, Class: namespace + "/" + classGone, Code: "Unavailable", Message: "not today"},
+		),
+	)
 	n.gone.Scale(t, 0)
 	host, _ := n.going.Host(t, podsGoing)
-	_, err := r.Stack.Kubectl(ctx, "annotate", "--overwrite", "machine", host.Name, "--namespace", namespace, v1alpha1.AnnotationMachinePriority+"=1")
+	_, err := r.Stack.Kubectl(
+		ctx,
+		"annotate",
+		"--overwrite",
+		"machine",
+		host.Name,
+		"--namespace",
+		namespace,
+		v1alpha1.AnnotationMachinePriority+"=1",
+	)
 	require.NoError(t, err)
 	n.going.Scale(t, 1)
 	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io=true")
@@ -224,8 +293,14 @@ func (n *fleet) unsettle(t *testing.T) {
 	}
 	rig.Eventually(t, "two machines are being deleted, one is Unknown, one Failed, one refused", func() (bool, any) {
 		saw := map[string]int{
-			"gone": phases(n.gone, v1alpha1.MachineTerminating), "going": phases(n.going, v1alpha1.MachineTerminating), "sick": phases(n.sick, v1alpha1.MachineUnknown),
-			"full": phases(n.full, v1alpha1.MachineCrashLoopBackOff), "failed": phases(n.failed, v1alpha1.MachineFailed),
+			"gone": phases(
+				n.gone,
+				v1alpha1.MachineTerminating,
+			),
+			"going":  phases(n.going, v1alpha1.MachineTerminating),
+			"sick":   phases(n.sick, v1alpha1.MachineUnknown),
+			"full":   phases(n.full, v1alpha1.MachineCrashLoopBackOff),
+			"failed": phases(n.failed, v1alpha1.MachineFailed),
 		}
 		for _, m := range n.gone.Machines(t) {
 			if m.Status.LastOperation.State != v1alpha1.MachineStateFailed {
@@ -259,7 +334,8 @@ func (n *fleet) unsettleAgain(t *testing.T) {
 	n.again = pool(t, "again", classSlow, 1)
 	rig.Eventually(t, "the cloud creates an instance, and a drain is held", func() (bool, any) {
 		leaving, making := n.going.Machines(t), n.again.Machines(t)
-		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil && leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
+		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil &&
+			leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
 		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.again.Instances(t)) == 1
 		return draining && creating, []bool{draining, creating}
 	})
@@ -279,7 +355,15 @@ func (n *fleet) freeze(t *testing.T) {
 	t.Helper()
 	for _, s := range n.rolled.Sets(t) {
 		if s.Spec.Replicas > 0 {
-			_, err := r.Stack.Kubectl(t.Context(), "label", "machineset", s.Name, "--namespace", namespace, v1alpha1.LabelFreeze+"="+v1alpha1.ValueTrue)
+			_, err := r.Stack.Kubectl(
+				t.Context(),
+				"label",
+				"machineset",
+				s.Name,
+				"--namespace",
+				namespace,
+				v1alpha1.LabelFreeze+"="+v1alpha1.ValueTrue,
+			)
 			require.NoError(t, err)
 		}
 	}
@@ -292,7 +376,9 @@ func (n *fleet) heal(t *testing.T) {
 	breakCreations(t) // the failed machine stays
 	n.going.Loosen(t, podsGoing, 0)
 	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io-")
-	_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
+	_, err := r.Machines.MachineV1alpha1().
+		MachineClasses(namespace).
+		Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -343,17 +429,36 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 			of = append(of, n.again)
 		}
 	}
-	s := state{time.Now(), map[string]machine{}, map[string]node{}, map[string]set{}, map[string]string{}, map[string]string{}, map[types.UID]string{}, nil}
+	s := state{
+		time.Now(),
+		map[string]machine{},
+		map[string]node{},
+		map[string]set{},
+		map[string]string{},
+		map[string]string{},
+		map[types.UID]string{},
+		nil,
+	}
 	all, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
-	secrets, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	secrets, err := r.Kube.CoreV1().
+		Secrets(metav1.NamespaceSystem).
+		List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
 	require.NoError(t, err)
 	for _, token := range secrets.Items {
 		s.Tokens = append(s.Tokens, fmt.Sprint(token.UID, " ", token.ResourceVersion))
 	}
 	for _, p := range of {
 		for _, m := range p.Machines(t) {
-			is := machine{m.UID, m.Spec, m.Labels, m.Annotations, m.Finalizers, m.Status.CurrentStatus.Phase, m.Status.CurrentStatus.PreserveExpiryTime}
+			is := machine{
+				m.UID,
+				m.Spec,
+				m.Labels,
+				m.Annotations,
+				m.Finalizers,
+				m.Status.CurrentStatus.Phase,
+				m.Status.CurrentStatus.PreserveExpiryTime,
+			}
 			if is.Phase == v1alpha1.MachineFailed {
 				is.Expires = nil // each failed creation of MCM removes it, and MCM writes a later one
 			}
@@ -386,11 +491,12 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	return s
 }
 
-// settles is how long MCM has to touch something, which records nowhere that it has looked. Source: it looks at all machines when it starts, and
-// again after 5 s.
+// settles is how long MCM has to touch something, which records nowhere that it has looked. Source: it looks at all
+// machines when it starts, and again after 5 s.
 const settles = 12 * time.Second
 
-// untouched requires that nothing of these pools has been changed by whoever took over: no machine, no node, no set, no instance, no pod.
+// untouched requires that nothing of these pools has been changed by whoever took over: no machine, no node, no set, no
+// instance, no pod.
 func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {
@@ -464,6 +570,9 @@ func (n *fleet) record(t *testing.T) {
 		}
 		text, err := json.MarshalIndent(list, "", " ")
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(folder(t, "starter/migrate/testdata"), file), append(text, '\n'), 0o600))
+		require.NoError(
+			t,
+			os.WriteFile(filepath.Join(folder(t, "starter/migrate/testdata"), file), append(text, '\n'), 0o600),
+		)
 	}
 }

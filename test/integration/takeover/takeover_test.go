@@ -2,8 +2,9 @@
 
 //go:build integration
 
-// Package takeover shows that Millwright takes a live namespace over from a released machine-controller-manager (MCM), and hands it back: no
-// machine, node or instance is replaced, drained or relabelled because of that, whatever MCM was doing when it was stopped.
+// Package takeover shows that Millwright takes a live namespace over from a released machine-controller-manager (MCM),
+// and hands it back: no machine, node or instance is replaced, drained or relabelled because of that, whatever MCM was
+// doing when it was stopped.
 package takeover
 
 import (
@@ -35,7 +36,14 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	mcm, ours := []string{
-		"--namespace", namespace, "--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s", "--leader-elect-retry-period", "1s",
+		"--namespace",
+		namespace,
+		"--leader-elect-lease-duration",
+		"6s",
+		"--leader-elect-renew-deadline",
+		"4s",
+		"--leader-elect-retry-period",
+		"1s",
 	}, []string{"--as-mcm"}
 	os.Exit(rig.Main(m, stack.Options{
 		Components: append(component.Names(), component.MCMManager, component.MCMMachines),
@@ -163,7 +171,12 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 	}
 	for _, s := range n.middle.Sets(t) {
 		assert.Contains(t, before.Sets, s.Name, "no other revision")
-		assert.Equal(t, map[bool]int32{true: middleSize}[s.Spec.Template.Spec.Class.Name == classSlow], s.Status.Replicas, s.Name)
+		assert.Equal(
+			t,
+			map[bool]int32{true: middleSize}[s.Spec.Template.Spec.Class.Name == classSlow],
+			s.Status.Replicas,
+			s.Name,
+		)
 	}
 	for _, m := range n.middle.Machines(t) {
 		if was, known := before.Machines[m.Name]; known {
@@ -213,6 +226,11 @@ func (n *fleet) endsWithMCM(t *testing.T, before state) {
 	})
 	n.sick.AwaitRunning(t, 2)
 	n.again.AwaitRunning(t, 1)
-	assert.Contains(t, before.Instances, n.again.Machines(t)[0].Spec.ProviderID, "it has the instance that Millwright had begun")
+	assert.Contains(
+		t,
+		before.Instances,
+		n.again.Machines(t)[0].Spec.ProviderID,
+		"it has the instance that Millwright had begun",
+	)
 	assert.Len(t, n.again.Instances(t), 1)
 }

@@ -53,7 +53,8 @@ func checkOut(ctx context.Context, commit, folder string) (o other, err error) {
 	return o, nil
 }
 
-// script writes a script that runs a binary without the flags that it does not know: the stack passes those of this version.
+// script writes a script that runs a binary without the flags that it does not know: the stack passes those of this
+// version.
 func script(folder, name string) (string, error) {
 	path := filepath.Join(folder, name+".sh")
 	text := fmt.Sprintf(`#!/usr/bin/env bash

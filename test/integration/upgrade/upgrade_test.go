@@ -2,8 +2,8 @@
 
 //go:build integration && upgrade
 
-// Package upgrade shows that another version of Millwright and this one can take over each other's work in the middle of a rollout, of
-// creations and of a drain that is stuck. UPGRADE_FROM is the commit of the other version.
+// Package upgrade shows that another version of Millwright and this one can take over each other's work in the middle
+// of a rollout, of creations and of a drain that is stuck. UPGRADE_FROM is the commit of the other version.
 package upgrade
 
 import (
@@ -74,7 +74,9 @@ func (v version) stop(t *testing.T) {
 }
 
 func versions() (before, after version) {
-	return version{"before", component.SecondWorker, component.SecondBridge, old.named}, version{"after", component.Worker, component.Bridge, true}
+	before = version{"before", component.SecondWorker, component.SecondBridge, old.named}
+	after = version{"after", component.Worker, component.Bridge, true}
+	return before, after
 }
 
 func TestUpgrade(t *testing.T) {
@@ -90,8 +92,8 @@ func TestDowngrade(t *testing.T) {
 // beside is how long both versions work at the same time. Source: many decisions of a rollout.
 const beside = 10 * time.Second
 
-// takeOver begins work with one version and ends it with the other. If their queues have other names, the first one is stopped before
-// the second one begins, and its runs are terminated, as docs/migration.md says.
+// takeOver begins work with one version and ends it with the other. If their queues have other names, the first one is
+// stopped before the second one begins, and its runs are terminated, as docs/migration.md says.
 func takeOver(t *testing.T, namespace string, from, to version) {
 	to.stop(t)
 	from.start(t)
@@ -182,12 +184,20 @@ func (w *work) finish(t *testing.T, terminated bool) {
 	require.Len(t, w.made.Instances(t), made)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
 		s := w.rolled.Deployment(t).Status
-		return w.updated(t) == rolled && len(w.rolled.Machines(t)) == rolled && s.AvailableReplicas == rolled, fmt.Sprintf("%+v", s)
+		return w.updated(t) == rolled && len(w.rolled.Machines(t)) == rolled &&
+				s.AvailableReplicas == rolled, fmt.Sprintf(
+				"%+v",
+				s,
+			)
 	})
 	require.Len(t, w.held.Pods(t, "web"), 1)
 	require.Nil(t, w.held.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
 	w.held.Loosen(t, "web", 0)
-	rig.Eventually(t, "the drained machine is gone", func() (bool, any) { return len(w.held.Machines(t)) == 0, w.held.Machines(t) })
+	rig.Eventually(
+		t,
+		"the drained machine is gone",
+		func() (bool, any) { return len(w.held.Machines(t)) == 0, w.held.Machines(t) },
+	)
 	for _, pool := range []*rig.Pool{w.rolled, w.made, w.held} {
 		pool.Delete(t)
 	}

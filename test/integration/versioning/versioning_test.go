@@ -2,8 +2,9 @@
 
 //go:build integration
 
-// Package versioning shows what Temporal's Worker Versioning does for the core worker: which build runs is said in Temporal, and open
-// runs go on with the next build. The worker of the provider has no version, as in an installation that versions the core only.
+// Package versioning shows what Temporal's Worker Versioning does for the core worker: which build runs is said in
+// Temporal, and open runs go on with the next build. The worker of the provider has no version, as in an installation
+// that versions the core only.
 package versioning
 
 import (
@@ -56,7 +57,10 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 	id := ""
 	rig.Eventually(t, "the deployment's workflow is open, and no build works on it", func() (bool, any) {
 		d := p.Deployment(t)
-		id = rig.Installation.ID(run.KindMachineDeployment, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
+		id = rig.Installation.ID(
+			run.KindMachineDeployment,
+			kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)},
+		)
 		history := r.Temporal.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		scheduled := false
 		for history.HasNext() {

@@ -1,39 +1,68 @@
-// Package core lists the integration tests of make test: objects become machines through every room, each kind once, each fault of first rank once,
-// admission, rights, an adoption, the check before a migration, and the core of Cluster API. All other integration tests run in make test-all alone.
+// Package core lists the integration tests of make test: objects become machines through every room, each kind once,
+// each fault of first rank once, admission, rights, an adoption, the check before a migration, and the core of Cluster
+// API. All other integration tests run in make test-all alone.
 package core
 
-// Tests returns the names of the tests by their package below test/integration. No two tests of the list have the same name.
+// Tests returns the names of the tests by their package below test/integration. No two tests of the list have the same
+// name.
 func Tests() map[string][]string {
 	return map[string][]string{
 		"admission": {"TestAdmission"},
 		"rights":    {"TestRolesAreAsSmallAsCanBe"},
 		"kills":     {"TestAProcessIsKilledInACreationADrainAndARollout"},
 		"chain": {
-			"TestMCMScenarios", "TestCreationIsInterruptedByADeletion", "TestMissingClassAndSecretAreShown", "TestNodeLossSetsUnknown",
-			"TestEverythingIsDeletedAtOnce", "TestAClassWaitsForItsMachines", "TestStormAtCompletionLosesNoSignal", "TestLeakIsSeen",
+			"TestMCMScenarios",
+			"TestCreationIsInterruptedByADeletion",
+			"TestMissingClassAndSecretAreShown",
+			"TestNodeLossSetsUnknown",
+			"TestEverythingIsDeletedAtOnce",
+			"TestAClassWaitsForItsMachines",
+			"TestStormAtCompletionLosesNoSignal",
+			"TestLeakIsSeen",
 			"TestTheCheckBeforeATakeover",
 		},
 		"life": {
-			"TestJoinThatNeverHappensFailsOnTime", "TestDeadNodeIsReplaced", "TestHalfOfTheNodesDeadAtOnceAreHeld", "TestQuotaErrorsHealByThemselves",
-			"TestWrongCredentialsHealWithTheSecret", "TestNodeIsUpdatedInPlace", "TestPreservedMachineFailsAndStays",
-			"TestTokenIsMadeForTheJoinAndRemovedAfterIt", "TestNodeCarriesWhatItsTemplateSays",
+			"TestJoinThatNeverHappensFailsOnTime",
+			"TestDeadNodeIsReplaced",
+			"TestHalfOfTheNodesDeadAtOnceAreHeld",
+			"TestQuotaErrorsHealByThemselves",
+			"TestWrongCredentialsHealWithTheSecret",
+			"TestNodeIsUpdatedInPlace",
+			"TestPreservedMachineFailsAndStays",
+			"TestTokenIsMadeForTheJoinAndRemovedAfterIt",
+			"TestNodeCarriesWhatItsTemplateSays",
 		},
 		"drain": {
-			"TestBudgetThatLoosensEndsTheDrain", "TestBudgetThatNeverLoosensMeetsTheLadder", "TestPodsWithVolumesMoveOneAfterTheOther",
-			"TestStuckDrainTakesRequests", "TestRulesSayWhoGoesAndWhen",
+			"TestBudgetThatLoosensEndsTheDrain",
+			"TestBudgetThatNeverLoosensMeetsTheLadder",
+			"TestPodsWithVolumesMoveOneAfterTheOther",
+			"TestStuckDrainTakesRequests",
+			"TestRulesSayWhoGoesAndWhen",
 		},
 		"sets": {
-			"TestTheWholeLifeOfASet", "TestFiftyOrphansAreAdopted", "TestASetIsFrozenAndUnfrozen", "TestAnInstanceWithoutAMachineGoesAndNoOther",
+			"TestTheWholeLifeOfASet",
+			"TestFiftyOrphansAreAdopted",
+			"TestASetIsFrozenAndUnfrozen",
+			"TestAnInstanceWithoutAMachineGoesAndNoOther",
 			"TestExactlyTheMarkedMachinesGo",
 		},
 		"rollouts": {
-			"TestAllMachinesAreReplacedWithinTheBounds", "TestSizeAndTemplateChangeInTheMiddle", "TestPausedAndResumed", "TestCancelledRolledBackAndUndone",
-			"TestInPlaceUpdateAndBack", "TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone", "TestOnDelete", "TestStagesAndAutomaticRollback",
+			"TestAllMachinesAreReplacedWithinTheBounds",
+			"TestSizeAndTemplateChangeInTheMiddle",
+			"TestPausedAndResumed",
+			"TestCancelledRolledBackAndUndone",
+			"TestInPlaceUpdateAndBack",
+			"TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone",
+			"TestOnDelete",
+			"TestStagesAndAutomaticRollback",
 		},
 		"explain": {"TestWhatIsBlockedIsExplainedAsFields", "TestKubectlRunsThePlugin"},
 		"capi": {
-			"TestASetOfMillwrightFromZeroToThreeToOneToNothing", "TestADeploymentFromNothingToAnotherTemplateToNothing",
-			"TestASetIsHandedOverAndBackWithoutReplacingAMachine", "TestABudgetBlocksAndTheMachineGoesOnceItAllows", "TestAnUnhealthyMachineIsReplaced",
+			"TestASetOfMillwrightFromZeroToThreeToOneToNothing",
+			"TestADeploymentFromNothingToAnotherTemplateToNothing",
+			"TestASetIsHandedOverAndBackWithoutReplacingAMachine",
+			"TestABudgetBlocksAndTheMachineGoesOnceItAllows",
+			"TestAnUnhealthyMachineIsReplaced",
 		},
 	}
 }

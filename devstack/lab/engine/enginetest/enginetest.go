@@ -21,15 +21,17 @@ func NeedSupport(t testing.TB) {
 	isolatedtest.NeedSupport(t, engine.Supported())
 }
 
-// Traces returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups, and interfaces of Docker. It
-// may be called after the engine has ended.
+// Traces returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups, and
+// interfaces of Docker. It may be called after the engine has ended.
 func Traces(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string
-	for _, kind := range []string{"pid", "net", "mnt"} { // those of containers have namespaces of their own, but are in the engine's cgroups
+	for _, kind := range []string{"pid", "net", "mnt"} {
+		// those of containers have namespaces of their own, but are in the engine's cgroups
 		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
 	}
-	// Docker's names of groups and interfaces outside of the engine's namespaces. Those that exist now are of an engine that the machine has.
+	// Docker's names of groups and interfaces outside of the engine's namespaces. Those that exist now are of an engine
+	// that the machine has.
 	strays := func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
 		return append(isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.Group }), bridges(t)...)
@@ -40,7 +42,9 @@ func Traces(t testing.TB, e *engine.Engine) func() []string {
 		for _, list := range processes {
 			found = append(found, list()...)
 		}
-		found = append(found, isolatedtest.Cgroups(t, func(group string) bool { return group == e.Group }, func(string) bool { return false })...)
+		found = append(
+			found,
+			isolatedtest.Cgroups(t, func(group string) bool { return group == e.Group }, func(string) bool { return false })...)
 		return append(found, slices.DeleteFunc(strays(), func(name string) bool { return slices.Contains(before, name) })...)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// archive writes the files of an image. Paths in the image are absolute. Folders above a file need not be added; they are root's.
+// archive writes the files of an image. Paths in the image are absolute. Folders above a file need not be added; they
+// are root's.
 type archive struct{ tar *tar.Writer }
 
 func newArchive(w io.Writer) *archive { return &archive{tar.NewWriter(w)} }
@@ -19,12 +20,16 @@ func (a *archive) close() error { return a.tar.Close() }
 
 // folder adds a folder with a mode and an owner.
 func (a *archive) folder(at string, mode int64, owner int) error {
-	return a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(at, "/") + "/", Mode: mode, Uid: owner, Gid: owner})
+	return a.tar.WriteHeader(
+		&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(at, "/") + "/", Mode: mode, Uid: owner, Gid: owner},
+	)
 }
 
 // text adds a file.
 func (a *archive) text(at string, mode int64, text string) error {
-	if err := a.tar.WriteHeader(&tar.Header{Name: strings.TrimPrefix(at, "/"), Mode: mode, Size: int64(len(text))}); err != nil {
+	if err := a.tar.WriteHeader(
+		&tar.Header{Name: strings.TrimPrefix(at, "/"), Mode: mode, Size: int64(len(text))},
+	); err != nil {
 		return err
 	}
 	_, err := io.WriteString(a.tar, text)
@@ -33,7 +38,9 @@ func (a *archive) text(at string, mode int64, text string) error {
 
 // link adds a symbolic link.
 func (a *archive) link(at, target string) error {
-	return a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(at, "/"), Linkname: target, Mode: 0o777})
+	return a.tar.WriteHeader(
+		&tar.Header{Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(at, "/"), Linkname: target, Mode: 0o777},
+	)
 }
 
 // file adds a file of this machine, following links.
@@ -47,7 +54,14 @@ func (a *archive) file(at, source string) error {
 	if err != nil {
 		return err
 	}
-	err = a.tar.WriteHeader(&tar.Header{Name: strings.TrimPrefix(at, "/"), Mode: int64(info.Mode().Perm()), Size: info.Size(), ModTime: info.ModTime()})
+	err = a.tar.WriteHeader(
+		&tar.Header{
+			Name:    strings.TrimPrefix(at, "/"),
+			Mode:    int64(info.Mode().Perm()),
+			Size:    info.Size(),
+			ModTime: info.ModTime(),
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -64,8 +78,8 @@ func (a *archive) script(at, source string) error {
 	return a.text(at, 0o755, string(text))
 }
 
-// tree adds the files and links below a folder of this machine, but for those that unwanted names by their paths in that folder. A
-// folder that is unwanted is left out as a whole.
+// tree adds the files and links below a folder of this machine, but for those that unwanted names by their paths in
+// that folder. A folder that is unwanted is left out as a whole.
 func (a *archive) tree(at, source string, unwanted func(name string) bool) error {
 	return filepath.WalkDir(source, func(found string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -41,8 +41,9 @@ type Compiler struct {
 	cache   string // build cache with the packages of the programs
 }
 
-// Prepare compiles the packages of programs as our Dockerfiles do, into a build cache of their own: some minutes when it is empty, some
-// seconds when packages have changed. It also downloads all modules of the programs. It needs no root.
+// Prepare compiles the packages of programs as our Dockerfiles do, into a build cache of their own: some minutes when
+// it is empty, some seconds when packages have changed. It also downloads all modules of the programs. It needs no
+// root.
 func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compiler, error) {
 	var c Compiler
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOROOT", "GOMODCACHE").Output()
@@ -72,7 +73,12 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}
-			if err := debian.Run(ctx, output, environment, "go", append([]string{"-C", program.Module}, arguments...)...); err != nil {
+			if err := debian.Run(
+				ctx,
+				output,
+				environment,
+				"go",
+				append([]string{"-C", program.Module}, arguments...)...); err != nil {
 				return c, fmt.Errorf("compile %v of %s: %w", program.Packages, program.Module, err)
 			}
 		}
@@ -102,9 +108,10 @@ func limit(folder string, allowed int64) error {
 	return nil
 }
 
-// Golang makes the image with this name: the toolchain of this machine, a shell and the certificates of authorities. In its containers
-// the modules come from those that this machine has downloaded, by a proxy that serves until ctx ends; the cache mounts of Dockerfiles have
-// the packages of the compiler's programs, so that little is compiled. output receives the progress.
+// Golang makes the image with this name: the toolchain of this machine, a shell and the certificates of authorities. In
+// its containers the modules come from those that this machine has downloaded, by a proxy that serves until ctx ends;
+// the cache mounts of Dockerfiles have the packages of the compiler's programs, so that little is compiled. output
+// receives the progress.
 func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
@@ -139,7 +146,8 @@ func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, outp
 	return seed(ctx, e, name)
 }
 
-// isUnneeded says which files of the toolchain no build needs: tests, documents, and the sources of the toolchain itself.
+// isUnneeded says which files of the toolchain no build needs: tests, documents, and the sources of the toolchain
+// itself.
 func isUnneeded(name string) bool {
 	switch name {
 	case "api", "doc", "misc", "test", filepath.Join("src", "cmd"), filepath.Join("bin", "gofmt"):
@@ -189,7 +197,8 @@ func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
 func seed(ctx context.Context, e *engine.Engine, name string) error {
 	const target = "/root/.cache/go-build"
 	dockerfile := "FROM " + name + "\n" +
-		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + address + "/" + cacheArchive + " | tar -x -C " + target + "\n"
+		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + address + "/" +
+		cacheArchive + " | tar -x -C " + target + "\n"
 	if _, err := e.Docker(ctx, strings.NewReader(dockerfile), "build", "-"); err != nil {
 		return fmt.Errorf("fill the cache of builds: %w", err)
 	}

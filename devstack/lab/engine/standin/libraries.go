@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// programs adds programs at their paths below root, with the shared libraries and the loader that they need from there. A program that
-// is linked statically needs none.
+// programs adds programs at their paths below root, with the shared libraries and the loader that they need from there.
+// A program that is linked statically needs none.
 func (a *archive) programs(at string, root string, sources ...string) error {
 	needed := map[string]string{} // source by path in the image
 	for _, source := range sources {

@@ -17,8 +17,8 @@ var postgresScript string
 // postgresUser is the user of the official image's server.
 const postgresUser = 999
 
-// Postgres makes the image with this name, with Debian's PostgreSQL. It knows the variables POSTGRES_USER and POSTGRES_PASSWORD, and
-// keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
+// Postgres makes the image with this name, with Debian's PostgreSQL. It knows the variables POSTGRES_USER and
+// POSTGRES_PASSWORD, and keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
 func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
@@ -32,7 +32,10 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 	return image{
 		name: name,
 		changes: []string{
-			"ENV PATH=" + bin + ":/usr/bin", fmt.Sprintf("USER %[1]d:%[1]d", postgresUser), "VOLUME /var/lib/postgresql/data", "STOPSIGNAL SIGINT",
+			"ENV PATH=" + bin + ":/usr/bin",
+			fmt.Sprintf("USER %[1]d:%[1]d", postgresUser),
+			"VOLUME /var/lib/postgresql/data",
+			"STOPSIGNAL SIGINT",
 			`ENTRYPOINT ["/entrypoint"]`,
 		},
 		fill: func(a *archive) error {

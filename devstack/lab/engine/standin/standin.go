@@ -1,6 +1,6 @@
-// Package standin makes images that stand in for official ones where no registry can be reached, and gives them their names: golang,
-// postgres, and those of Temporal. Each has what our Dockerfiles and docker-compose.yml use of the official one. The compiler and
-// Temporal's programs are the real ones; PostgreSQL is that of Debian.
+// Package standin makes images that stand in for official ones where no registry can be reached, and gives them their
+// names: golang, postgres, and those of Temporal. Each has what our Dockerfiles and docker-compose.yml use of the
+// official one. The compiler and Temporal's programs are the real ones; PostgreSQL is that of Debian.
 package standin
 
 import (

@@ -26,7 +26,9 @@ func TestTheToolchainInAnImage(t *testing.T) {
 	require.NoError(t, os.Symlink("go", filepath.Join(root, "bin", "golink")))
 	found := contents(t, func(a *archive) error { return a.tree("/usr/local/go", root, isUnneeded) })
 	assert.Equal(t, map[string]string{
-		"usr/local/go/bin/go": "bin/go", "usr/local/go/bin/golink": "-> go", "usr/local/go/pkg/tool/compile": "pkg/tool/compile",
+		"usr/local/go/bin/go":           "bin/go",
+		"usr/local/go/bin/golink":       "-> go",
+		"usr/local/go/pkg/tool/compile": "pkg/tool/compile",
 		"usr/local/go/src/fmt/print.go": "src/fmt/print.go",
 	}, found)
 }

@@ -27,9 +27,9 @@ exec busybox nc "$@"
 // TemporalNames are the names of the images of Temporal.
 type TemporalNames struct{ Server, AdminTools, UI string }
 
-// Temporal makes the images of Temporal with these names. Their programs, the server's entrypoint and the UI's configuration are those of
-// the official images, in the versions of devstack/temporal. It builds the programs unless the cache has them. repo is the root of the
-// clone; output receives the progress.
+// Temporal makes the images of Temporal with these names. Their programs, the server's entrypoint and the UI's
+// configuration are those of the official images, in the versions of devstack/temporal. It builds the programs unless
+// the cache has them. repo is the root of the clone; output receives the progress.
 func Temporal(ctx context.Context, e *engine.Engine, repo string, names TemporalNames, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
@@ -77,7 +77,10 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 		image{
 			name: names.UI,
 			changes: []string{
-				"ENV PATH=/usr/bin", temporalUser, "WORKDIR /home/ui-server", `ENTRYPOINT ["./ui-server", "--env", "docker", "start"]`,
+				"ENV PATH=/usr/bin",
+				temporalUser,
+				"WORKDIR /home/ui-server",
+				`ENTRYPOINT ["./ui-server", "--env", "docker", "start"]`,
 			},
 			fill: func(a *archive) error {
 				return errors.Join(

@@ -21,11 +21,12 @@ func NeedSupport(t testing.TB) {
 	isolatedtest.NeedSupport(t, incus.Supported())
 }
 
-// Traces returns a function that lists what exists of a server on this machine: its processes, mounts, loop devices, interface
-// and cgroups. It may be called after the server has ended.
+// Traces returns a function that lists what exists of a server on this machine: its processes, mounts, loop devices,
+// interface and cgroups. It may be called after the server has ended.
 func Traces(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
-	processes := isolatedtest.Processes(t, s.PID, "pid") // those of instances are in other namespaces, but in the server's cgroups
+	// those of instances are in other namespaces, but in the server's cgroups
+	processes := isolatedtest.Processes(t, s.PID, "pid")
 	isOurs := func(group string) bool {
 		return group == s.Network.Name || group == "lxc.pivot" // liblxc's, if it did not stay in the server's folders
 	}

@@ -1,6 +1,7 @@
-// Package main is the program of both images that the nodes have: no registry can be reached, so they are made here. As "pause"
-// it is the process that holds a pod together. As "serve" it is a workload: an HTTP server on port 8080 that answers with the
-// name of its pod, and that serves on for some time after SIGTERM, as a program does that has requests to finish.
+// Package main is the program of both images that the nodes have: no registry can be reached, so they are made here. As
+// "pause" it is the process that holds a pod together. As "serve" it is a workload: an HTTP server on port 8080 that
+// answers with the name of its pod, and that serves on for some time after SIGTERM, as a program does that has requests
+// to finish.
 package main
 
 import (

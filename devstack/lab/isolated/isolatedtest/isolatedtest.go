@@ -1,6 +1,7 @@
 //go:build integration
 
-// Package isolatedtest is for tests that start servers in namespaces of their own: it finds what exists of a server on this machine.
+// Package isolatedtest is for tests that start servers in namespaces of their own: it finds what exists of a server on
+// this machine.
 package isolatedtest
 
 import (
@@ -17,8 +18,8 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// NeedSupport skips a test where no server can run, and says why. In CI (CI=true) it fails the test instead. unsupported is nil where one
-// can run.
+// NeedSupport skips a test where no server can run, and says why. In CI (CI=true) it fails the test instead.
+// unsupported is nil where one can run.
 func NeedSupport(t testing.TB, unsupported error) {
 	t.Helper()
 	if unsupported != nil && os.Getenv("CI") == "true" {
@@ -29,8 +30,8 @@ func NeedSupport(t testing.TB, unsupported error) {
 	}
 }
 
-// Processes returns a function that lists the processes in a namespace of a kind ("pid", "net", "mnt") of the process with this PID. It may be
-// called after the process has ended.
+// Processes returns a function that lists the processes in a namespace of a kind ("pid", "net", "mnt") of the process
+// with this PID. It may be called after the process has ended.
 func Processes(t testing.TB, pid int, kind string) func() []string {
 	t.Helper()
 	namespace := filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)

@@ -1,5 +1,5 @@
-// Package alerts_test answers whether the rules of alerts fire when they should, and whether every query of alerts and dashboards is valid.
-// Prometheus' own promtool judges. It does not ask a running Prometheus.
+// Package alerts_test answers whether the rules of alerts fire when they should, and whether every query of alerts and
+// dashboards is valid. Prometheus' own promtool judges. It does not ask a running Prometheus.
 package alerts_test
 
 import (

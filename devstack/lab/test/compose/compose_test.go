@@ -22,7 +22,8 @@ import (
 // provider is the module of which the test makes the image of a provider's worker.
 const provider = "provider/incus"
 
-// TestDockerComposeRunsMillwright does what the README says about Docker, in its order: images, the compose file, the demo, and the end.
+// TestDockerComposeRunsMillwright does what the README says about Docker, in its order: images, the compose file, the
+// demo, and the end.
 func TestDockerComposeRunsMillwright(t *testing.T) {
 	enginetest.NeedSupport(t)
 	began := time.Now()
@@ -34,7 +35,17 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	_, err := h.tryCompose(t, nil, "config")
 	require.ErrorContains(t, err, "set KUBECONFIG", "no cluster was named")
 
-	h.docker(t, "build", "--file", h.repo+"/deploy/image/Dockerfile.provider", "--build-arg", "MODULE="+provider, "--tag", "millwright-provider:test", h.repo)
+	h.docker(
+		t,
+		"build",
+		"--file",
+		h.repo+"/deploy/image/Dockerfile.provider",
+		"--build-arg",
+		"MODULE="+provider,
+		"--tag",
+		"millwright-provider:test",
+		h.repo,
+	)
 	after("image of the provider's worker")
 	h.compose(t, "up", "--build", "--detach")
 	after("compose up")
@@ -44,7 +55,15 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	t.Run("images hold our programs and nothing else", func(t *testing.T) {
 		h.testImage(t, "millwright:dev", "worker", "k8sbridge", "starter", "probe")
 		h.testImage(t, "millwright-provider:test", "provider")
-		help, err := h.engine.Run(t.Context(), nil, nil, "busybox", "sh", "-euc", "docker run --rm --read-only --cap-drop=ALL millwright-provider:test /provider --help 2>&1")
+		help, err := h.engine.Run(
+			t.Context(),
+			nil,
+			nil,
+			"busybox",
+			"sh",
+			"-euc",
+			"docker run --rm --read-only --cap-drop=ALL millwright-provider:test /provider --help 2>&1",
+		)
 		require.NoError(t, err)
 		assert.Contains(t, string(help), "-kubeconfig")
 	})
@@ -136,7 +155,10 @@ func (h *host) testImage(t *testing.T, name string, programs ...string) {
 	for line := range strings.Lines(string(out)) {
 		file := strings.TrimSpace(line)
 		// The engine adds these to each container.
-		added := slices.Contains([]string{".dockerenv", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf", "dev/console"}, file)
+		added := slices.Contains(
+			[]string{".dockerenv", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf", "dev/console"},
+			file,
+		)
 		if !added && !strings.HasSuffix(file, "/") {
 			files = append(files, file)
 		}

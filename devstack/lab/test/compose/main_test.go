@@ -2,8 +2,9 @@
 
 //go:build integration
 
-// Package compose runs docker-compose.yml and our images for real, in a container engine of its own (package engine): images are built by
-// our Dockerfiles, with stand-ins for the images of registries. The cluster is that of a local stack without Temporal, worker and bridge.
+// Package compose runs docker-compose.yml and our images for real, in a container engine of its own (package engine):
+// images are built by our Dockerfiles, with stand-ins for the images of registries. The cluster is that of a local
+// stack without Temporal, worker and bridge.
 package compose
 
 import (
@@ -82,7 +83,11 @@ func newHost(t *testing.T) *host {
 	require.NoError(t, group.Wait())
 	h.writeKubeconfig(t)
 
-	h.engine, err = engine.Start(t.Context(), t.TempDir(), engine.Options{Output: os.Stderr, Shown: []string{repo, filepath.Dir(h.kubeconfig)}})
+	h.engine, err = engine.Start(
+		t.Context(),
+		t.TempDir(),
+		engine.Options{Output: os.Stderr, Shown: []string{repo, filepath.Dir(h.kubeconfig)}},
+	)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -91,7 +96,8 @@ func newHost(t *testing.T) *host {
 		}
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
-	for _, url := range []string{h.stack.APIServer(), h.stack.CloudAddress()} { // on loopback: here, and so in the engine's namespace
+	for _, url := range []string{h.stack.APIServer(), h.stack.CloudAddress()} {
+		// on loopback: here, and so in the engine's namespace
 		_, address, _ := strings.Cut(url, "//")
 		h.forward(t, h.listen(t, address), forward.To(address))
 	}
@@ -110,7 +116,8 @@ func (h *host) writeKubeconfig(t *testing.T) {
 	require.NoError(t, os.Chown(h.kubeconfig, imagesUser, imagesUser))
 }
 
-// makeStandins makes all images that docker-compose.yml and our Dockerfiles take from registries, under their names there.
+// makeStandins makes all images that docker-compose.yml and our Dockerfiles take from registries, under their names
+// there.
 func (h *host) makeStandins(t *testing.T, compiler standin.Compiler) {
 	t.Helper()
 	image := map[string]string{}

@@ -125,14 +125,24 @@ func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 	t.Helper()
 	incustest.NeedSupport(t)
 	project := fmt.Sprintf("p%d", projects.Add(1))
-	_, err := server.Run(t.Context(), "project", "create", project, "--config", "features.images=false", "--config", "features.profiles=false")
+	_, err := server.Run(
+		t.Context(),
+		"project",
+		"create",
+		project,
+		"--config",
+		"features.images=false",
+		"--config",
+		"features.profiles=false",
+	)
 	require.NoError(t, err)
 	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": image}}
 	for _, change := range changes {
 		change(spec)
 	}
 	t.Cleanup(func() { // names of instances are unique on the network, too
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // a server that hangs fails the test, not the whole run
+		// a server that hangs fails the test, not the whole run
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		names, err := server.Run(ctx, "list", "--project", project, "--format=csv", "--columns=n")
 		assert.NoError(t, err)
@@ -144,7 +154,12 @@ func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
 	return provider.Class{Namespace: "shop", Name: "small", Spec: raw, Secret: provider.Secret{
-		"clientCert": file(t, server.ClientCert), "clientKey": file(t, server.ClientKey), "serverCert": file(t, server.ServerCert),
+		"clientCert": file(
+			t,
+			server.ClientCert,
+		),
+		"clientKey":  file(t, server.ClientKey),
+		"serverCert": file(t, server.ServerCert),
 	}}
 }
 
@@ -161,10 +176,16 @@ func TestConformance(t *testing.T) {
 
 // statuses are the codes that an answer of the server can carry.
 var statuses = map[provider.Code]int{
-	provider.InvalidArgument: http.StatusBadRequest, provider.Unauthenticated: http.StatusUnauthorized, provider.PermissionDenied: http.StatusForbidden,
-	provider.NotFound: http.StatusNotFound, provider.AlreadyExists: http.StatusConflict, provider.FailedPrecondition: http.StatusPreconditionFailed,
-	provider.ResourceExhausted: http.StatusTooManyRequests, provider.Internal: http.StatusInternalServerError,
-	provider.Unavailable: http.StatusServiceUnavailable, provider.DeadlineExceeded: http.StatusGatewayTimeout,
+	provider.InvalidArgument:    http.StatusBadRequest,
+	provider.Unauthenticated:    http.StatusUnauthorized,
+	provider.PermissionDenied:   http.StatusForbidden,
+	provider.NotFound:           http.StatusNotFound,
+	provider.AlreadyExists:      http.StatusConflict,
+	provider.FailedPrecondition: http.StatusPreconditionFailed,
+	provider.ResourceExhausted:  http.StatusTooManyRequests,
+	provider.Internal:           http.StatusInternalServerError,
+	provider.Unavailable:        http.StatusServiceUnavailable,
+	provider.DeadlineExceeded:   http.StatusGatewayTimeout,
 }
 
 func suiteCloud(t *testing.T) conformance.Cloud {
@@ -220,7 +241,9 @@ func unknownClient(t *testing.T) (certificate, key []byte) {
 	require.NoError(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
 	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
+	return pem.EncodeToMemory(
+		&pem.Block{Type: "CERTIFICATE", Bytes: signed},
+	), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
 // proxy is between the provider and the server, and refuses or holds requests.
@@ -258,7 +281,8 @@ func newProxy(t *testing.T) *proxy {
 		case refused.status != 0:
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(refused.status)
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": refused.message, "error_code": refused.status})
+			_ = json.NewEncoder(w).
+				Encode(map[string]any{"type": "error", "error": refused.message, "error_code": refused.status})
 		default:
 			through.ServeHTTP(w, r)
 		}
@@ -294,7 +318,11 @@ func methodsOf(r *http.Request) []provider.Method {
 	case r.Method == http.MethodDelete:
 		return []provider.Method{provider.MethodDeleteInstance}
 	case r.Method == http.MethodGet && r.URL.Path == "/1.0/instances":
-		return []provider.Method{provider.MethodInstanceStatus, provider.MethodListInstances, provider.MethodInitializeInstance}
+		return []provider.Method{
+			provider.MethodInstanceStatus,
+			provider.MethodListInstances,
+			provider.MethodInitializeInstance,
+		}
 	}
 	return nil
 }

@@ -77,8 +77,22 @@ func TestACreatorThatDies(t *testing.T) {
 func TestAnInstanceThatCannotBeStarted(t *testing.T) {
 	of := class(t)
 	p := incus.New()
-	_, err := server.Run(t.Context(), "init", image, machine(t).Name, "--project", projectOf(t, of), "--config", "user.millwright-cluster=c",
-		"--config", "user.millwright-class=shop/small", "--config", "user.millwright-machine="+machine(t).Name, "--config", "user.millwright-uid=uid-m")
+	_, err := server.Run(
+		t.Context(),
+		"init",
+		image,
+		machine(t).Name,
+		"--project",
+		projectOf(t, of),
+		"--config",
+		"user.millwright-cluster=c",
+		"--config",
+		"user.millwright-class=shop/small",
+		"--config",
+		"user.millwright-machine="+machine(t).Name,
+		"--config",
+		"user.millwright-uid=uid-m",
+	)
 	require.NoError(t, err)
 	made, err := p.CreateInstance(t.Context(), of, machine(t))
 	require.NoError(t, err)

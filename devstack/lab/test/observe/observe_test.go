@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package observe shows that what the alerts and dashboards ask of Prometheus is there: a real Prometheus scrapes a real stack on which
-// machines are made, rolled, drained, held and lost, and answers every query.
+// Package observe shows that what the alerts and dashboards ask of Prometheus is there: a real Prometheus scrapes a
+// real stack on which machines are made, rolled, drained, held and lost, and answers every query.
 package observe
 
 import (
@@ -60,7 +60,8 @@ func get(t *testing.T, name, path string, into any) {
 	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
 }
 
-// ask returns how many series Prometheus answers with. A series without a number does not count: a quantile of nothing is one.
+// ask returns how many series Prometheus answers with. A series without a number does not count: a quantile of nothing
+// is one.
 func ask(t *testing.T, query string) (n int) {
 	t.Helper()
 	var answer struct {
@@ -100,7 +101,9 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	// Three of four machines have no quota, and are replaced at their creation timeout.
 	r.Namespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
 	r.Pool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: 15 * time.Second}}
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineCreationTimeout: &metav1.Duration{Duration: 15 * time.Second},
+		}
 	})
 
 	// A budget holds a drain.
@@ -149,8 +152,9 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	held.Loosen(t, "web", 0)
 }
 
-// asked returns all queries of dashboards, without the zeros that they show where there is no series, and the metrics of all alerts: the
-// comparison of an alert has no answer while all is well. This stack has no object of Cluster API: test/integration/capi reads their metrics.
+// asked returns all queries of dashboards, without the zeros that they show where there is no series, and the metrics
+// of all alerts: the comparison of an alert has no answer while all is well. This stack has no object of Cluster API:
+// test/integration/capi reads their metrics.
 func asked(t *testing.T) []string {
 	t.Helper()
 	repo, err := build.FindRepo("")

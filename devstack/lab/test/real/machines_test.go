@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The worker of the provider is killed while it makes six containers. Each machine gets one all the same, and none is left when the
-// machines are deleted. It runs before the parallel tests, which need this worker.
+// The worker of the provider is killed while it makes six containers. Each machine gets one all the same, and none is
+// left when the machines are deleted. It runs before the parallel tests, which need this worker.
 func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	incustest.NeedSupport(t)
 	p := newPool(t, "killed", 6)
@@ -52,7 +52,8 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	assert.Empty(t, instances(t, p))
 }
 
-// A budget lets no pod go: the machine that is deleted stays, shows why, and its pod serves on. When the budget allows it, it goes.
+// A budget lets no pod go: the machine that is deleted stays, shows why, and its pod serves on. When the budget allows
+// it, it goes.
 func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	parallel(t)
 	p := running(t, "budget", 2)
@@ -64,7 +65,10 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	rig.Eventually(t, "the drain is blocked", func() (bool, any) {
 		now, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		i := slices.IndexFunc(now.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineDrained })
+		i := slices.IndexFunc(
+			now.Status.Conditions,
+			func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.MachineDrained },
+		)
 		return i >= 0 && now.Status.Conditions[i].Reason == v1alpha1.ReasonBlocked, now.Status
 	})
 	for _, pod := range pods {
@@ -95,8 +99,8 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 	assert.Len(t, instances(t, p), 2)
 }
 
-// A container is deleted by others. The provider is asked when its node is not ready any more, so the machine is replaced without
-// its health timeout.
+// A container is deleted by others. The provider is asked when its node is not ready any more, so the machine is
+// replaced without its health timeout.
 func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 	parallel(t)
 	p := running(t, "vanished", 2, healthTimeout(24*time.Hour))
@@ -113,7 +117,9 @@ func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 
 func healthTimeout(d time.Duration) func(*v1alpha1.MachineDeployment) {
 	return func(deployment *v1alpha1.MachineDeployment) {
-		deployment.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: d}}
+		deployment.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineHealthTimeout: &metav1.Duration{Duration: d},
+		}
 	}
 }
 

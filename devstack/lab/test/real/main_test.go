@@ -2,8 +2,9 @@
 
 //go:build integration
 
-// Package real tests the local stack with real nodes: containers of Incus with containerd and Kubernetes' kubelet, which join the
-// stack's API server as machines in a cloud do. Its tests share one stack, which has no simulated nodes; one has its own.
+// Package real tests the local stack with real nodes: containers of Incus with containerd and Kubernetes' kubelet,
+// which join the stack's API server as machines in a cloud do. Its tests share one stack, which has no simulated nodes;
+// one has its own.
 package real
 
 import (
@@ -61,7 +62,9 @@ func TestMain(m *testing.M) {
 // newPool makes a pool of real machines in a namespace of its own, whose nodes take its pods.
 func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	_, err := r.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := r.Kube.CoreV1().
+		Namespaces().
+		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	text, err := parts.MachineClass(r.Stack, name, rig.Spec().Class.Name)
 	require.NoError(t, err)
@@ -108,7 +111,19 @@ func logInstances(t *testing.T, pool string) {
 	list, err := s.Run(ctx, "list", "--format=csv", "--columns=n", "^"+pool+"-")
 	t.Logf("containers: %s %v", list, err)
 	for name := range strings.FieldsSeq(string(list)) {
-		text, err := s.Run(ctx, "exec", name, "--", "tail", "-n", "8", "/var/log/first-boot.log", "/var/log/images.log", "/var/log/kubelet.log", "/etc/kubernetes/kubelet.flags")
+		text, err := s.Run(
+			ctx,
+			"exec",
+			name,
+			"--",
+			"tail",
+			"-n",
+			"8",
+			"/var/log/first-boot.log",
+			"/var/log/images.log",
+			"/var/log/kubelet.log",
+			"/etc/kubernetes/kubelet.flags",
+		)
 		t.Logf("%s: %s %v", name, text, err)
 	}
 }
@@ -143,7 +158,8 @@ func parallel(t *testing.T) {
 	t.Parallel()
 }
 
-// serving makes a pod one of the workload, which serves on for some time after SIGTERM, and spreads the pods over the nodes.
+// serving makes a pod one of the workload, which serves on for some time after SIGTERM, and spreads the pods over the
+// nodes.
 func serving(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) func(*corev1.PodTemplateSpec) {
 	return func(template *corev1.PodTemplateSpec) {
 		template.Spec.TerminationGracePeriodSeconds = new(int64(60))

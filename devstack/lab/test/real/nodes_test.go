@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Real pods run on three machines: they are reached by their addresses, logs and exec work, and a pod that is deleted finishes its
-// work first. Then there are more machines, and fewer.
+// Real pods run on three machines: they are reached by their addresses, logs and exec work, and a pod that is deleted
+// finishes its work first. Then there are more machines, and fewer.
 func TestRealNodesRunRealPods(t *testing.T) {
 	parallel(t)
 	p := running(t, "pods", 3)
@@ -79,8 +79,8 @@ func TestRealNodesRunRealPods(t *testing.T) {
 	awaitReady(t, p, 3)
 }
 
-// A machine with a wrong token, or with an expired one, is refused, and no Node appears. A machine with a good token joins
-// meanwhile.
+// A machine with a wrong token, or with an expired one, is refused, and no Node appears. A machine with a good token
+// joins meanwhile.
 func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	parallel(t)
 	c := cluster{r.Stack, server(t), r.Kube}
@@ -90,7 +90,16 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	c.launch(t, "expired", expired)
 	for _, name := range []string{"wrong", "expired"} { // each has asked, and was refused
 		require.Eventually(t, func() bool {
-			_, err := c.incus.Run(t.Context(), "exec", name, "--", "grep", "-qE", "system:anonymous|Unauthorized", "/var/log/kubelet.log")
+			_, err := c.incus.Run(
+				t.Context(),
+				"exec",
+				name,
+				"--",
+				"grep",
+				"-qE",
+				"system:anonymous|Unauthorized",
+				"/var/log/kubelet.log",
+			)
 			return err == nil
 		}, 2*soon, between, name)
 	}
@@ -102,7 +111,8 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	}
 }
 
-// Down leaves nothing of a stack with a machine. When the supervisor is killed, no process is left, and down removes the rest.
+// Down leaves nothing of a stack with a machine. When the supervisor is killed, no process is left, and down removes
+// the rest.
 func TestNothingOutlivesTheStack(t *testing.T) {
 	parallel(t)
 	c := up(t, t.TempDir())

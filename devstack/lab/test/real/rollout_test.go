@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Six machines are replaced under a Deployment with a budget. A client asks it ten times a second, as a load balancer chooses: one of
-// the ready endpoints. No request fails, and each pod that goes is told so and has its time.
+// Six machines are replaced under a Deployment with a budget. A client asks it ten times a second, as a load balancer
+// chooses: one of the ready endpoints. No request fails, and each pod that goes is told so and has its time.
 func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	parallel(t)
 	const linger = 5 * time.Second
@@ -44,7 +44,9 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	_, err := r.Kube.CoreV1().Services(p.Namespace).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.ServiceSpec{
-			ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 8080}},
+			ClusterIP: corev1.ClusterIPNone,
+			Selector:  map[string]string{"app": "web"},
+			Ports:     []corev1.ServicePort{{Port: 8080}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -78,7 +80,12 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	cancel()
 
 	requests, failures := asked()
-	t.Logf("%d requests, %d failed, while six machines were replaced in %s", requests, len(failures), took.Round(time.Second))
+	t.Logf(
+		"%d requests, %d failed, while six machines were replaced in %s",
+		requests,
+		len(failures),
+		took.Round(time.Second),
+	)
 	assert.Empty(t, failures)
 	assert.NotZero(t, requests)
 	stays := sets.New[string]()
@@ -101,7 +108,9 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 
 // endpoints returns the addresses of the ready pods of the app "web".
 func endpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
-	slices, err := r.Kube.DiscoveryV1().EndpointSlices(p.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
+	slices, err := r.Kube.DiscoveryV1().
+		EndpointSlices(p.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +125,9 @@ func endpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
 	return ready, nil
 }
 
-// askOften sends ten requests a second, each to one of the ready endpoints at random, until ctx ends. A slow answer delays no other
-// request. The function that it returns waits for the last answers, and tells how many requests were sent and why some failed.
+// askOften sends ten requests a second, each to one of the ready endpoints at random, until ctx ends. A slow answer
+// delays no other request. The function that it returns waits for the last answers, and tells how many requests were
+// sent and why some failed.
 func askOften(ctx context.Context, p *rig.Pool) func() (requests int, failures []error) {
 	var (
 		sender, answers sync.WaitGroup
@@ -162,8 +172,8 @@ func askOften(ctx context.Context, p *rig.Pool) func() (requests int, failures [
 	}
 }
 
-// followLogs reads the logs of all pods of the app "web", from now until ctx ends. The function that it returns waits for that, and returns
-// them by the names of the pods.
+// followLogs reads the logs of all pods of the app "web", from now until ctx ends. The function that it returns waits
+// for that, and returns them by the names of the pods.
 func followLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[string]string {
 	t.Helper()
 	pods := r.Kube.CoreV1().Pods(p.Namespace)

@@ -1,6 +1,6 @@
-// Package ec2test has a cloud in memory that behaves like EC2, and a driver for it that behaves like MCM's for AWS: it finds instances by
-// name and cluster tag, sends no client token, and ignores its context. It stands for the real drivers, whose modules this module
-// does not need.
+// Package ec2test has a cloud in memory that behaves like EC2, and a driver for it that behaves like MCM's for AWS: it
+// finds instances by name and cluster tag, sends no client token, and ignores its context. It stands for the real
+// drivers, whose modules this module does not need.
 package ec2test
 
 import (
@@ -39,8 +39,8 @@ type API interface {
 	// RunInstances makes an instance.
 	RunInstances(Instance) (Instance, error)
 
-	// Describe returns a page of the instances that a filter is for, and the token of the next page; an empty token is that of the first
-	// page, or says that this one is the last.
+	// Describe returns a page of the instances that a filter is for, and the token of the next page; an empty token is
+	// that of the first page, or says that this one is the last.
 	Describe(filter Filter, token string) (page []Instance, next string, err error)
 
 	// Terminate terminates an instance of any cluster. It may be called again, and for an instance that never was.
@@ -50,7 +50,8 @@ type API interface {
 	SetUpNetwork(id string) (ready bool, err error)
 }
 
-// Filter is for the instances that are not being terminated and have all of this. The zero value is for all that are not.
+// Filter is for the instances that are not being terminated and have all of this. The zero value is for all that are
+// not.
 type Filter struct {
 	TagKeys []string
 	ID      string // empty: any
@@ -71,7 +72,8 @@ type Cloud struct {
 	// Consistency is how long after its creation no read shows an instance. Change it before the first call only.
 	Consistency time.Duration
 
-	// Changed is called with each instance that was made or is terminated; nil: nobody wants to know. Set it before the first call only.
+	// Changed is called with each instance that was made or is terminated; nil: nobody wants to know. Set it before the
+	// first call only.
 	Changed func(Instance)
 
 	mu        sync.Mutex
@@ -84,7 +86,8 @@ var _ API = (*Cloud)(nil)
 func (c *Cloud) RunInstances(i Instance) (Instance, error) {
 	c.mu.Lock()
 	n := len(c.instances) + 1
-	i.ID, i.PrivateDNSName = fmt.Sprintf("i-%08x", n), fmt.Sprintf("ip-10-250-%d-%d.eu-west-1.compute.internal", n/256, n%256)
+	i.ID = fmt.Sprintf("i-%08x", n)
+	i.PrivateDNSName = fmt.Sprintf("ip-10-250-%d-%d.eu-west-1.compute.internal", n/256, n%256)
 	i.State, i.Tags, i.shownAt = StateRunning, maps.Clone(i.Tags), time.Now().Add(c.Consistency)
 	c.instances = append(c.instances, &i)
 	made := i

@@ -31,14 +31,16 @@ const (
 	PlacementAnnotation = "machine.sapcloud.io/awsPlacement"
 )
 
-// showInterval is the time between two looks for an instance that was made: short, so that tests wait no longer than they must.
+// showInterval is the time between two looks for an instance that was made: short, so that tests wait no longer than
+// they must.
 const showInterval = time.Millisecond
 
 // Spec is the providerSpec of a class, as far as this driver reads it.
 type Spec struct {
-	Region                 string            `json:"region"`
-	Tags                   map[string]string `json:"tags"`
-	SrcAndDstChecksEnabled *bool             `json:"srcAndDstChecksEnabled,omitempty"` // false: instances need InitializeMachine
+	Region string            `json:"region"`
+	Tags   map[string]string `json:"tags"`
+	// false: instances need InitializeMachine
+	SrcAndDstChecksEnabled *bool `json:"srcAndDstChecksEnabled,omitempty"`
 }
 
 // Driver is a driver for EC2.
@@ -48,7 +50,8 @@ type Driver struct {
 	// NameOnly makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
 	NameOnly bool
 
-	// NoStatus leaves GetMachineStatus unimplemented, and NodeName the name of the machine, as older releases of the driver for OpenStack do.
+	// NoStatus leaves GetMachineStatus unimplemented, and NodeName the name of the machine, as older releases of the
+	// driver for OpenStack do.
 	NoStatus bool
 
 	mu    sync.Mutex
@@ -96,7 +99,10 @@ func (d *Driver) read(method string, class *v1alpha1.MachineClass, secret *corev
 		return spec, err
 	}
 	if class.Provider != Provider {
-		return spec, status.Error(codes.InvalidArgument, fmt.Sprintf("requested for provider '%s', we only support '%s'", class.Provider, Provider))
+		return spec, status.Error(
+			codes.InvalidArgument,
+			fmt.Sprintf("requested for provider '%s', we only support '%s'", class.Provider, Provider),
+		)
 	}
 	if err := json.Unmarshal(class.ProviderSpec.Raw, &spec); err != nil {
 		return spec, status.Error(codes.Internal, err.Error())
@@ -128,7 +134,8 @@ func (s Spec) scope() (cluster, role string) {
 	return cluster, role
 }
 
-// find returns the instances of all pages that are in the scope of the class, alive, and of this ID and name, if one is given.
+// find returns the instances of all pages that are in the scope of the class, alive, and of this ID and name, if one is
+// given.
 func (d *Driver) find(spec Spec, id, name string) (found []Instance, err error) {
 	cluster, role := spec.scope()
 	for token := ""; ; {
@@ -164,7 +171,9 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 	tags := map[string]string{"Name": r.Machine.Name}
 	maps.Copy(tags, spec.Tags)
 	made, err := d.Cloud.RunInstances(Instance{
-		Tags: tags, Placement: r.Machine.Spec.NodeTemplateSpec.Annotations[PlacementAnnotation], UserData: string(r.Secret.Data[SecretUserData]),
+		Tags:      tags,
+		Placement: r.Machine.Spec.NodeTemplateSpec.Annotations[PlacementAnnotation],
+		UserData:  string(r.Secret.Data[SecretUserData]),
 	})
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -179,7 +188,11 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 		}
 		time.Sleep(showInterval)
 	}
-	return &mcm.CreateMachineResponse{ProviderID: ProviderID(spec.Region, made.ID), NodeName: d.nodeName(made), LastKnownState: "created " + made.ID}, nil
+	return &mcm.CreateMachineResponse{
+		ProviderID:     ProviderID(spec.Region, made.ID),
+		NodeName:       d.nodeName(made),
+		LastKnownState: "created " + made.ID,
+	}, nil
 }
 
 func (d *Driver) waits(spec Spec, i Instance) bool {
@@ -187,7 +200,10 @@ func (d *Driver) waits(spec Spec, i Instance) bool {
 }
 
 // InitializeMachine implements MCM's Driver.
-func (d *Driver) InitializeMachine(_ context.Context, r *mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error) {
+func (d *Driver) InitializeMachine(
+	_ context.Context,
+	r *mcm.InitializeMachineRequest,
+) (*mcm.InitializeMachineResponse, error) {
 	spec, err := d.read("InitializeMachine", r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
@@ -232,7 +248,10 @@ func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (
 }
 
 // GetMachineStatus implements MCM's Driver.
-func (d *Driver) GetMachineStatus(_ context.Context, r *mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+func (d *Driver) GetMachineStatus(
+	_ context.Context,
+	r *mcm.GetMachineStatusRequest,
+) (*mcm.GetMachineStatusResponse, error) {
 	if d.NoStatus {
 		if err := d.enter("GetMachineStatus"); err != nil {
 			return nil, err
@@ -258,7 +277,10 @@ func (d *Driver) GetMachineStatus(_ context.Context, r *mcm.GetMachineStatusRequ
 	default:
 		return nil, status.Error(codes.OutOfRange, "several instances of machine "+r.Machine.Name)
 	}
-	answer := &mcm.GetMachineStatusResponse{ProviderID: ProviderID(spec.Region, found[0].ID), NodeName: d.nodeName(found[0])}
+	answer := &mcm.GetMachineStatusResponse{
+		ProviderID: ProviderID(spec.Region, found[0].ID),
+		NodeName:   d.nodeName(found[0]),
+	}
 	if d.waits(spec, found[0]) {
 		return answer, status.Error(codes.Uninitialized, "the network interface is not set up")
 	}

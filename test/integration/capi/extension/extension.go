@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package extension is a runtime extension of Cluster API that updates machines of the development provider in place, for tests: it says which
-// changes it can make, pretends to make them, and fails when a test wants that.
+// Package extension is a runtime extension of Cluster API that updates machines of the development provider in place,
+// for tests: it says which changes it can make, pretends to make them, and fails when a test wants that.
 package extension
 
 import (
@@ -34,8 +34,8 @@ type Behaviour int
 
 // Behaviours.
 const (
-	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. UpdateMachine asks to be called again
-	// once, a second later, and then succeeds.
+	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. UpdateMachine asks
+	// to be called again once, a second later, and then succeeds.
 	Works Behaviour = iota
 	// Declines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
 	Declines
@@ -61,7 +61,8 @@ type Call struct {
 	Hook       string
 	Deployment string // of the Machine or the MachineSets
 	Name       string // UpdateMachine: of the Machine; CanUpdateMachineSet: of the former MachineSet
-	Desired    string // UpdateMachine: Spec as JSON, of the infrastructure machine; CanUpdateMachineSet: name of the new MachineSet
+	// UpdateMachine: Spec as JSON, of the infrastructure machine; CanUpdateMachineSet: name of the new MachineSet
+	Desired string
 }
 
 // Server is the extension. Its methods may be called at any time from anywhere.
@@ -85,8 +86,8 @@ func New() *Server {
 // Close stops the extension. A second call does nothing.
 func (s *Server) Close() { s.server.Close() }
 
-// Config returns the ExtensionConfig that registers the extension for objects of one namespace, under the name of the namespace. Core
-// reconciles it only with its value of the watch filter, which is given as a label and its value.
+// Config returns the ExtensionConfig that registers the extension for objects of one namespace, under the name of the
+// namespace. Core reconciles it only with its value of the watch filter, which is given as a label and its value.
 func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Unstructured {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -112,7 +113,10 @@ func (s *Server) Behave(hook, deployment string, b Behaviour) {
 func (s *Server) Calls(hook, deployment string) []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.calls), func(c Call) bool { return c.Hook != hook || c.Deployment != deployment })
+	return slices.DeleteFunc(
+		slices.Clone(s.calls),
+		func(c Call) bool { return c.Hook != hook || c.Deployment != deployment },
+	)
 }
 
 // Refused returns an error for each request that was no call of a hook of the extension.
@@ -159,7 +163,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // errBroken is the answer of a hook that breaks.
 var errBroken = errors.New("the extension is broken")
 
-// discovery says which hooks the extension serves, with the defaults of Cluster API: 10 s for an answer, and an error is not ignored.
+// discovery says which hooks the extension serves, with the defaults of Cluster API: 10 s for an answer, and an error
+// is not ignored.
 func discovery() *runtimehooksv1.DiscoveryResponse {
 	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: success()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
@@ -195,7 +200,9 @@ func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSet
 		return nil, err
 	}
 	former, wanted := &in.Current.MachineSet, &in.Desired.MachineSet
-	b, err := s.called(Call{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name})
+	b, err := s.called(
+		Call{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +235,8 @@ func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSet
 	return answer, err
 }
 
-// newBackend returns what a template of the development provider shall have as backend.inMemory; nil if it is to stay or the kind is another.
+// newBackend returns what a template of the development provider shall have as backend.inMemory; nil if it is to stay
+// or the kind is another.
 func newBackend(current, desired []byte) (any, error) {
 	var backends [2]any
 	for i, text := range [][]byte{current, desired} {
@@ -239,7 +247,8 @@ func newBackend(current, desired []byte) (any, error) {
 		if template.GetKind() != "DevMachineTemplate" {
 			return nil, nil
 		}
-		backends[i], _, _ = unstructured.NestedFieldNoCopy(template.Object, "spec", "template", "spec", "backend", "inMemory") // an error: there is none
+		// an error: there is none
+		backends[i], _, _ = unstructured.NestedFieldNoCopy(template.Object, "spec", "template", "spec", "backend", "inMemory")
 	}
 	if fmt.Sprint(backends[0]) == fmt.Sprint(backends[1]) { // maps are printed in the order of their keys
 		return nil, nil
@@ -270,7 +279,9 @@ func (s *Server) update(r *http.Request) (*runtimehooksv1.UpdateMachineResponse,
 	if err != nil {
 		return nil, err
 	}
-	answer := &runtimehooksv1.UpdateMachineResponse{CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: success()}}
+	answer := &runtimehooksv1.UpdateMachineResponse{
+		CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: success()},
+	}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("UpdateMachineResponse"))
 	if b == Reports {
 		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Failure
@@ -282,7 +293,8 @@ func (s *Server) update(r *http.Request) (*runtimehooksv1.UpdateMachineResponse,
 	return answer, nil
 }
 
-// first reports whether this is the first of the two calls for an update. The call after the second is again the first of an update.
+// first reports whether this is the first of the two calls for an update. The call after the second is again the first
+// of an update.
 func (s *Server) first(update string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
