@@ -11,15 +11,14 @@ MODULES := devstack/mcm provider/incus provider/mcmdriver examples/provider-libv
 LAB := devstack/lab
 # One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.
 TIER = go run -tags integration ./test/tiers --only '$(ONLY)' --stress $(or $(STRESS),0) --out bin/$@.json
-# Files that differ from the last commit, but for documents.
+# What make quick tests. Every room uses decide/, and each test binary outside links client-go and Temporal's SDK, 5 s of a core. So
+# while decide/ alone differs from the last commit, its own tests run, and the recorded histories; the rest runs once it is committed.
+ROOMS := ./observe/... ./activities/... ./workflows/...
 CHANGED = $(filter-out %.md,$(shell git diff --name-only HEAD 2>/dev/null; git ls-files --others --exclude-standard 2>/dev/null))
-# What make quick tests. After a change in decide/ alone: its tests and the recorded histories. The other test binaries all
-# depend on it and link client-go and Temporal's SDK, 3 s of two cores each; make quick runs them once decide/ is committed.
-QUICK = ./decide/... ./workflows $(if $(filter decide/%,$(CHANGED)),$(if $(filter-out decide/%,$(CHANGED)),$(DEPENDENTS)),$(DEPENDENTS))
-DEPENDENTS := ./observe/... ./activities/... ./workflows/...
+QUICK = ./decide/... ./workflows $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS)),$(ROOMS))
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack
+.PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -27,8 +26,11 @@ help: ## this list
 build: ## our binaries, into bin/
 	go build -trimpath -o bin/ $(BINARIES)
 
+fmt: ## format the code of all modules: gofumpt, imports, 120 columns
+	$(TOOL) golangci-lint fmt ./...
+
 quick: ## at each save: vet, unit tests of decide, observe, activities and workflows, and the recorded histories
-	go vet ./decide/... $(DEPENDENTS)
+	go vet ./decide/... $(ROOMS)
 	go test -short -vet=off -ldflags=-s $(QUICK) # most of the time is that of the linker
 
 test: stack ## unit tests with the race detector, and the core of the integration tests; ONLY=regexp, STRESS=n

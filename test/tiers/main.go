@@ -29,29 +29,33 @@ import (
 	"millwright/process/commandline"
 )
 
+type options struct {
+	only, out string
+	nested    []string
+	stress    int
+}
+
 func main() {
-	var only, out string
-	var nested []string
-	var stress int
+	var o options
 	command := &cobra.Command{
 		Use:       "tiers test|all",
 		Short:     "Run the tests of a tier, all of them even if some fail, and print a table of the results",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"test", "all"},
 		RunE: func(c *cobra.Command, args []string) error {
-			end, err := disturb(stress)
+			end, err := disturb(o.stress)
 			defer end()
 			if err != nil {
 				return err
 			}
-			return run(c.Context(), args[0], nested, only, out)
+			return run(c.Context(), args[0], o)
 		},
 	}
 	command.Flags().
-		StringVar(&only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
-	command.Flags().StringVar(&out, "out", "", "file for the table as JSON (default none)")
-	command.Flags().StringSliceVar(&nested, "nested", nil, "folders of the nested modules of tier all")
-	command.Flags().IntVar(&stress, "stress", 0, "busy loops that run beside the tests")
+		StringVar(&o.only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
+	command.Flags().StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
+	command.Flags().StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
+	command.Flags().IntVar(&o.stress, "stress", 0, "busy loops that run beside the tests; then no result is taken from the cache")
 	commandline.Main(command)
 }
 
@@ -75,12 +79,12 @@ func disturb(loops int) (end func(), err error) {
 }
 
 // run runs a tier, and returns an error if anything in it failed.
-func run(ctx context.Context, name string, nested []string, only, out string) error {
-	phases, err := tier(name, nested)
+func run(ctx context.Context, name string, o options) error {
+	phases, err := tier(name, o.nested)
 	if err != nil {
 		return err
 	}
-	chosen, err := regexp.Compile(only)
+	chosen, err := regexp.Compile(o.only)
 	if err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
@@ -89,7 +93,7 @@ func run(ctx context.Context, name string, nested []string, only, out string) er
 		return err
 	}
 	began := time.Now()
-	r := &runner{repo: repo, chosen: chosen}
+	r := &runner{repo: repo, chosen: chosen, fresh: o.stress > 0}
 	for _, lanes := range phases {
 		var group errgroup.Group
 		for _, steps := range lanes {
@@ -105,13 +109,13 @@ func run(ctx context.Context, name string, nested []string, only, out string) er
 		_ = group.Wait() // failures are rows
 	}
 	if len(r.rows) == 0 && ctx.Err() == nil {
-		return fmt.Errorf("nothing in tier %s matches %q", name, only)
+		return fmt.Errorf("nothing in tier %s matches %q", name, o.only)
 	}
 	slices.SortStableFunc(r.rows, func(a, b row) int { return cmp.Compare(a.Result, b.Result) * -1 })
 	if slices.ContainsFunc(r.rows, row.bad) {
 		err = errors.New("some tests failed")
 	}
-	return errors.Join(err, ctx.Err(), show(os.Stdout, r.rows, time.Since(began)), save(out, r.rows))
+	return errors.Join(err, ctx.Err(), show(os.Stdout, r.rows, time.Since(began)), save(o.out, r.rows))
 }
 
 // row is one line of the table.

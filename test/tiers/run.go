@@ -25,6 +25,7 @@ import (
 type runner struct {
 	repo   string
 	chosen *regexp.Regexp // the packages and commands to run
+	fresh  bool           // no result is taken from the cache of go test
 
 	mu   sync.Mutex
 	rows []row
@@ -102,6 +103,9 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 		"--jsonfile=" + path,
 		"--",
 		"-tags=" + s.tags,
+	}
+	if r.fresh {
+		arguments = append(arguments, "-count=1")
 	}
 	failure := r.start(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
 	events, err := os.Open(path)
