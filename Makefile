@@ -30,7 +30,7 @@ fmt: ## format the code of all modules: gofumpt, imports, 120 columns
 	$(TOOL) golangci-lint fmt ./...
 
 quick: ## at each save: vet, unit tests of decide, observe, activities and workflows, and the recorded histories
-	go vet ./decide/... $(ROOMS)
+	go vet $(QUICK)
 	go test -short -vet=off -ldflags=-s $(QUICK) # most of the time is that of the linker
 
 test: stack ## unit tests with the race detector, and the core of the integration tests; ONLY=regexp, STRESS=n
