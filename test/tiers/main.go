@@ -55,7 +55,8 @@ func main() {
 		StringVar(&o.only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
 	command.Flags().StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
 	command.Flags().StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
-	command.Flags().IntVar(&o.stress, "stress", 0, "busy loops that run beside the tests; then no result is taken from the cache")
+	command.Flags().
+		IntVar(&o.stress, "stress", 0, "busy loops that run beside the tests; then no result is taken from the cache")
 	commandline.Main(command)
 }
 
