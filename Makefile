@@ -15,7 +15,7 @@ TIER = go run -tags integration ./test/tiers --only '$(ONLY)' --stress $(or $(ST
 # while decide/ alone differs from the last commit, its own tests run, and the recorded histories; the rest runs once it is committed.
 ROOMS := ./observe/... ./activities/... ./workflows/...
 CHANGED = $(filter-out %.md,$(shell git diff --name-only HEAD 2>/dev/null; git ls-files --others --exclude-standard 2>/dev/null))
-QUICK = ./decide/... ./workflows $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS)),$(ROOMS))
+QUICK = ./decide/... $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS),./workflows),$(ROOMS))
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
 .PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack

@@ -75,7 +75,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 		t,
 		[]string{"update machinedeployments/status", "patch machines"},
 		w.Writes(),
-		"first it is on record, then the machine is told",
+		"the status records the grant before the machine gets it",
 	)
 	assert.Equal(t, []string{"d-0"}, w.Marked(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
@@ -228,7 +228,7 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 				t,
 				[]string{"Normal ReplacementGranted Machine d-1 is replaced: CreationTimeout"},
 				w.Told(),
-				"the other one is told, and of this one nobody",
+				"there is an event of the other machine, and none of this one",
 			)
 			if name == "it was told before" {
 				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])

@@ -89,7 +89,7 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 					activitiestest.After(9*time.Minute + 30*time.Second)
 					e.GoesOn(t)
 					probes := d.Since()
-					assert.Len(t, probes, row.probes, "now and then one pod is tried all the same")
+					assert.Len(t, probes, row.probes, "number of trial evictions in the time that passed")
 					d.Answer(nil, "a")
 					d.Count(budget(1))
 					synctest.Wait()

@@ -29,6 +29,7 @@ import (
 	"millwright/process/commandline"
 )
 
+// options are the flags.
 type options struct {
 	only, out string
 	nested    []string
@@ -51,12 +52,11 @@ func main() {
 			return run(c.Context(), args[0], o)
 		},
 	}
-	command.Flags().
-		StringVar(&o.only, "only", "", "regular expression of the packages and commands to run (default all of the tier)")
-	command.Flags().StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
-	command.Flags().StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
-	command.Flags().
-		IntVar(&o.stress, "stress", 0, "busy loops that run beside the tests; then no result is taken from the cache")
+	flags := command.Flags()
+	flags.StringVar(&o.only, "only", "", "regular expression of packages and commands (default all of the tier)")
+	flags.StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
+	flags.StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
+	flags.IntVar(&o.stress, "stress", 0, "busy loops beside the tests; then no result is taken from the cache")
 	commandline.Main(command)
 }
 

@@ -55,8 +55,8 @@ func sizes(o rollout.Observed) []Size {
 	return list.Map(wanted, func(s rollout.Set) Size { return Size{s.Name, s.Replicas, s.Current} })
 }
 
-// Ideal returns how long a rollout takes if decisions cost no time: machines need create to become available and remove
-// to be gone. No system can be faster under the same promises. The second result is false if the rollout does not
+// Ideal returns how long a rollout takes if decisions cost no time. A machine becomes available create after its
+// creation began, and disappears remove after its deletion began. No system can be faster under the same promises. The second result is false if the rollout does not
 // complete.
 func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
 	return IdealOf(o, func() time.Duration { return create }, remove)
@@ -68,8 +68,8 @@ func IdealOf(o rollout.Observed, create func() time.Duration, remove time.Durati
 	return run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
 }
 
-// Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines need
-// create to become available and remove to be gone. Steps that need approval are approved at once. Run calls done after
+// Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines become
+// available and disappear as in Ideal. Steps that need approval are approved at once. Run calls done after
 // each decision, with the facts then. It returns the time that passed, and whether the rollout is complete.
 func Run(
 	o rollout.Observed,

@@ -257,7 +257,7 @@ func variableFaults(text string) []string {
 	return all
 }
 
-// Whoever misspells a name in docker-compose.yml is told so.
+// The check reports each misspelt name in docker-compose.yml.
 func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
 	o, sound := ourPrograms(t), text(t)
 	for name, row := range map[string]struct{ from, to, want string }{

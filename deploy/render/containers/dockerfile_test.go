@@ -139,7 +139,7 @@ func (d dockerfile) compiled() (packages []string) {
 	return packages
 }
 
-// Whoever misspells a name in a Dockerfile is told so.
+// The check reports each misspelt name in a Dockerfile.
 func TestTheCheckOfDockerfilesFindsWhatIsMisspelt(t *testing.T) {
 	const sound = `FROM --platform=$BUILDPLATFORM golang:1 AS build
 ARG MODULE

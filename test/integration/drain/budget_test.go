@@ -39,7 +39,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	})
 	r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
 	require.NotNil(t, machine(t, m))
-	// TestOneProbePerBudgetAndMinute
+	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate.
 	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
 	allowed := p.LoosenAndWatch(t, "web", 1)
 	rig.Eventually(t, "drained", func() (bool, any) {

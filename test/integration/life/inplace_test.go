@@ -45,7 +45,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 		require.NoError(t, err)
 	}
 	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) {
-		// which are set at each look
+		// The labels are set at each look.
 		t.Helper()
 		rig.Eventually(t, reason+", "+string(phase), func() (bool, any) {
 			if len(labels) > 0 {

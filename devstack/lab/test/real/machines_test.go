@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The worker of the provider is killed while it makes six containers. Each machine gets one all the same, and none is
-// left when the machines are deleted. It runs before the parallel tests, which need this worker.
+// The worker of the provider is killed while it makes six containers. Each machine still gets one container, and no
+// container is left when the machines are deleted. It runs before the parallel tests, which need this worker.
 func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	incustest.NeedSupport(t)
 	p := newPool(t, "killed", 6)
