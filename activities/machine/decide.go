@@ -81,7 +81,7 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 	return a.decideMachine(ctx, in.Read, m, live, &in)
 }
 
-// decideMachine decides about a machine that was read, as it will be after a report, if that is not nil.
+// decideMachine decides about a machine that was read, as it will be after a report, if that is not nil or overtaken.
 func (a *Activities) decideMachine(
 	ctx context.Context,
 	in kube.Read,
@@ -93,7 +93,7 @@ func (a *Activities) decideMachine(
 	if err != nil {
 		return Decision{}, err
 	}
-	if report != nil {
+	if report != nil && !overtaken(m, *report) {
 		m = m.DeepCopy()
 		applyReport(m, around.Node, *report, in.Time())
 	}

@@ -122,6 +122,27 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		_, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
+	t.Run(
+		"a creation that runs again, because its worker died after the report, leaves what came after it",
+		func(t *testing.T) {
+			again := machine.Report{
+				Phase:      "Pending",
+				Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
+			}
+			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+			again.Read = activitiestest.Read(m)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class()) // its node is gone by now
+			d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, again)
+			require.NoError(t, err)
+			assert.Equal(t, "Running", d.Phase)
+			require.NotNil(t, d.Health)
+			require.NotNil(t, d.Health.Change)
+			assert.Equal(t, "Unknown", d.Health.Change.Phase, "not Pending until the creation timeout")
+			_, err = activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, again)
+			require.NoError(t, err)
+			assert.Equal(t, v1alpha1.MachineRunning, w.Machine("m").Status.CurrentStatus.Phase)
+		},
+	)
 	t.Run("it went missing", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.Read(m))

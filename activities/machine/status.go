@@ -64,8 +64,8 @@ type Report struct {
 	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
 }
 
-// ReportMachine writes the status of a Machine, unless it says so already. It returns what the status says then, or
-// ObjectGone.
+// ReportMachine writes the status of a Machine, unless it says so already, or the machine has left its creation and the
+// report is about that. It returns what the status says then, or ObjectGone.
 func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.Reported, error) {
 	_, after, err := a.report(ctx, in)
 	if err != nil {
@@ -99,6 +99,9 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 			if err != nil {
 				return nil, nil, err
 			}
+			if overtaken(m, in) {
+				return m, m, nil
+			}
 			changed = m.DeepCopy()
 			applyReport(changed, node, in, stamp)
 			explained(changed, a.Kube.Cluster.ClassOf(m), stamp)
@@ -116,6 +119,17 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 		a.Kube.Metrics.Drained(result, took)
 	}
 	return before, after, nil
+}
+
+// overtaken reports whether a machine has left its creation before this report of it: the worker that died after an
+// earlier attempt had written more than the workflow knows.
+func overtaken(m *v1alpha1.Machine, in Report) bool {
+	switch m.Status.CurrentStatus.Phase {
+	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
+		return false
+	default:
+		return in.Phase == vocabulary.PhasePending
+	}
 }
 
 // applyReport changes the status as the report says. A time changes only with the value that it belongs to. None is

@@ -49,7 +49,7 @@ func tier(name string, nested []string) (phases [][][]step, err error) {
 				name: module, module: module, packages: []string{"./..."}, tags: "integration", flags: []string{"-timeout=20m"},
 			})
 		}
-		allUnits := units("", "-race")
+		allUnits := units("", "-race", "-timeout=60m") // of all seeds, on a slow machine
 		allUnits.but = []string{integration + "seeds"} // its unit tests run with its tests on a stack
 		helm := step{
 			name:     "deploy/render",

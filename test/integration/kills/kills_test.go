@@ -47,6 +47,31 @@ func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 	}
 }
 
+// A worker dies when it has written that a machine runs, mostly before Temporal has its result. Then the node goes. The
+// next worker runs the end of the creation again, and must not take the machine back to Pending, in which it would wait
+// for the creation timeout.
+func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
+	const name = "reported"
+	r.Namespace(t, name, "")
+	events, err := r.Machines.MachineV1alpha1().Machines(name).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	defer events.Stop()
+	p := r.Pool(t, name, name, 1)
+	var m *v1alpha1.Machine
+	for m == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
+		event, open := <-events.ResultChan()
+		require.True(t, open, "the watch of the machines has ended")
+		m, _ = event.Object.(*v1alpha1.Machine)
+	}
+	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
+	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
+	p.AwaitDeleted(t, *m)
+	p.AwaitRunning(t, 1)
+	p.Delete(t)
+	p.AwaitGone(t)
+}
+
 func kill(t *testing.T, victim string) {
 	name := strings.TrimPrefix(victim, "kube-")
 	before, err := r.Cloud.Stats(t.Context())

@@ -58,6 +58,7 @@ var unused = map[string]string{
 	"millwright-worker: get machine.sapcloud.io/machines":                         outdated,
 	"millwright-worker: get machine.sapcloud.io/machinesets":                      outdated,
 	"millwright-worker: get machine.sapcloud.io/machinedeployments":               outdated,
+	"millwright-worker: get machine.sapcloud.io/machineclasses":                   outdated,
 	"millwright-worker: get /nodes":                                               outdated,
 	"millwright-worker: update machine.sapcloud.io/machines":                      "a set takes a machine that no set owns, or lets one go",
 	"millwright-worker: patch /events":                                            "the same event happens again within minutes",
