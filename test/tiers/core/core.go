@@ -9,7 +9,7 @@ func Tests() map[string][]string {
 	return map[string][]string{
 		"admission": {"TestAdmission"},
 		"rights":    {"TestRolesAreAsSmallAsCanBe"},
-		"kills":     {"TestAProcessIsKilledInACreationADrainAndARollout"},
+		"kills":     {"TestAProcessIsKilledInACreationADrainAndARollout", "TestAWorkerIsKilledAfterItsReport"},
 		"chain": {
 			"TestMCMScenarios",
 			"TestCreationIsInterruptedByADeletion",
