@@ -23,7 +23,10 @@ func mayDecide() map[string][]string {
 			"orphan.After",        // takes what was collected off a list
 			"request.Check",       // validates updates: what it refuses is in no history
 		},
-		"observe": nil, // facts only
+		"observe": { // facts only
+			"ownership.OfNode", // whose a node is: the bridge, the activities and the command need the same fact
+			"ownership.Key",    // of an index
+		},
 		"k8sbridge": {
 			"attention.Class", "attention.Machine", "rollout.Look", "scale.Look", // what work is pending
 			"drain.NextTurns", // who is woken when a place in the queue of drains is free

@@ -36,6 +36,7 @@ var foreign = []string{
 	// modules, packages, an API
 	"k8s.io/kubernetes",
 	"k8s.io/client-go/gentype",
+	"node.machine.sapcloud.io/machine-uid", // an annotation
 	"sigs.k8s.io/cluster-api",
 	"sigs.k8s.io/cluster-api/api",
 	"sigs.k8s.io/cluster-api/test",

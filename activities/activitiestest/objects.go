@@ -78,6 +78,13 @@ func Node(change ...func(*corev1.Node)) *corev1.Node {
 	return With(n, change)
 }
 
+// MarkedBy marks a node as that of a machine.
+func MarkedBy(m *v1alpha1.Machine) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationMachineUID, string(m.UID))
+	}
+}
+
 func With[T any](object T, changes []func(T)) T {
 	for _, change := range changes {
 		change(object)

@@ -226,7 +226,9 @@ func TestChangeNodesPassesOver(t *testing.T) {
 func TestChangeNodesFails(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode)
-	other := activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" })
+	other := activitiestest.Machine("other", func(m *v1alpha1.Machine) {
+		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = "n-2", "n-2", "fake:///n-2"
+	})
 	second := activitiestest.Node(func(n *corev1.Node) { n.Name, n.UID = "n-2", "uid-n-2" })
 	both := atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m, other) })
 	isTainted := func(n *corev1.Node) bool { return len(n.Spec.Taints) > 0 }

@@ -51,7 +51,7 @@ func TestCordonAndCountPods(t *testing.T) {
 	}{
 		"there is no node":              {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), nil},
 		"the machine has none":          {activitiestest.Machine("m", activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node()}},
-		"its node is another machine's": {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node(), other}},
+		"its node is another machine's": {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node(activitiestest.MarkedBy(other)), other}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, append(row.around, row.machine, activitiestest.Pod("a"))...)

@@ -12,7 +12,9 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/deletion"
 	"millwright/decide/drain"
+	"millwright/decide/ownership"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
 	observedrain "millwright/observe/drain"
@@ -71,26 +73,20 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 			Why:    "the machine is gone, or its node is not drained for this purpose any more",
 		}, nil
 	}
-	node, unknown := a.Kube.ExistingNode(ctx, m, live)
-	node = a.Kube.Own(m, node)
-	now := in.Time()
-	facts := machine.DeletionFacts(a.Kube.Cluster, m, node, "")
+	named, unknown := a.Kube.ExistingNode(ctx, m, live)
+	around := machine.Around{NodeUnknown: unknown != nil}
+	around.Sees(a.Kube.Cluster, m, named)
+	node, now := around.Own(), in.Time()
+	facts := machine.DeletionFacts(a.Kube.Cluster, m, around, "")
 	if unknown != nil && facts.Skip == "" {
 		return Decision{}, unknown
 	}
-	purpose := attention.Machine(machine.Facts(m, machine.Around{Node: node}, now)).Drain
+	purpose := attention.Machine(machine.Facts(m, around, now)).Drain
 	d := Decision{Version: m.ResourceVersion, Phase: string(m.Status.CurrentStatus.Phase), Purpose: purpose}
 	record := observedrain.RecordOf(m, purpose)
-	switch {
-	case record != nil && record.Result != "":
+	if record != nil && record.Result != "" {
 		d.Result, d.Why = record.Result, "the drain has already ended"
-	case node == nil && unknown == nil:
-		d.Result, d.Why = vocabulary.DrainDrained, "there is no node "+facts.NodeName
-	case purpose.For != in.Purpose:
-		d.Result, d.Why = Cancelled, "the node does not have to be drained any more"
-	case facts.Skip != "":
-		d.Result, d.Why = vocabulary.DrainSkipped, facts.Skip
-	default:
+	} else if d.Result, d.Why = needless(in, facts, purpose); d.Result == "" {
 		ladder := observedrain.Ladder(m, record, node, in.Grace, now)
 		ladder.Unasked = in.Unasked
 		if ladder.Unusable != "" { // it reads every node
@@ -99,6 +95,24 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		d.Climb(ctx, m, a.Kube.Cluster, ladder)
 	}
 	return d, nil
+}
+
+// needless returns how a drain ends that is not needed; empty: it is.
+func needless(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
+	switch doubt := facts.Owner.Is(ownership.InDoubt); {
+	case doubt && facts.Skip == "":
+		return Cancelled, facts.Owner.Why
+	case !facts.Node && !doubt && facts.Owner.Why != "":
+		return vocabulary.DrainSkipped, facts.Owner.Why
+	case !facts.Node && !doubt && !facts.NodeUnknown:
+		return vocabulary.DrainDrained, "there is no node " + facts.NodeName
+	case purpose.For != in.Purpose:
+		return Cancelled, "the node does not have to be drained any more"
+	case facts.Skip != "":
+		return vocabulary.DrainSkipped, facts.Skip
+	default:
+		return "", ""
+	}
 }
 
 // Climb completes the decision about a drain that goes on: it sets the means that removes pods now, and when that means
@@ -165,8 +179,11 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	if m == nil || len(versions) == 0 {
-		return NodeLoad{Versions: versions}, nil // there is no such node
+	switch {
+	case m == nil:
+		return NodeLoad{Versions: versions}, nil
+	case len(versions) == 0: // nothing was cordoned: a doubt must not look like an empty node
+		return NodeLoad{Versions: versions}, a.Kube.NoNode(ctx, m)
 	}
 	pods, _, err := listPods(ctx, a.Kube.Cluster.Target(m.Namespace), cache.NodeNameOf(m))
 	if err != nil {

@@ -244,8 +244,9 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 	}{
 		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
 		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, nil, vocabulary.DrainDrained},
-		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, vocabulary.DrainDrained},
-		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, vocabulary.DrainDrained},
+		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, vocabulary.DrainSkipped},
+		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.MarkedBy(other)), other}, vocabulary.DrainSkipped},
+		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, activities.Cancelled},
 		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
 		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
 		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},

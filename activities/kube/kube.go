@@ -5,7 +5,6 @@ package kube
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -19,6 +18,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/drain"
+	"millwright/decide/ownership"
 	"millwright/observe/cache"
 )
 
@@ -224,22 +224,15 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return node, nil
 }
 
-// Own returns the node of a machine that is being deleted; nil when the node belongs to another instance, or another
-// machine that stays names it too.
-func (a *Kube) Own(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
-	if node == nil || a.Claimed(string(m.UID), cache.NodeNameOf(m)) ||
-		m.Spec.ProviderID != "" && node.Spec.ProviderID != "" &&
-			!cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
-		return nil
+// NoNode returns nil if a machine has no node, as the API server of the target says: none exists, or it is proven to be
+// another's or nobody's. If there is one, or it is in doubt whose it is, that is a Conflict: the next decision says so.
+func (a *Kube) NoNode(ctx context.Context, m *v1alpha1.Machine) error {
+	node, err := a.ExistingNode(ctx, m, true)
+	if err != nil || node == nil {
+		return err
 	}
-	return node
-}
-
-// Claimed reports whether another machine that is not being deleted names the node as its own. Provider IDs do not
-// always tell: a node that has just joined may not have one yet, and that of a deleted instance may never have been
-// known.
-func (a *Kube) Claimed(machineUID, node string) bool {
-	return slices.ContainsFunc(a.Cluster.MachinesOfNode(node), func(m *v1alpha1.Machine) bool {
-		return string(m.UID) != machineUID && m.DeletionTimestamp == nil
-	})
+	if owner := a.Cluster.WhoseNode(m, node); owner.Is(ownership.Ours) || owner.Is(ownership.InDoubt) {
+		return Conflict(Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
+	}
+	return nil
 }

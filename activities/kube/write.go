@@ -15,6 +15,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/nodesync"
+	"millwright/decide/ownership"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
 )
@@ -218,8 +219,8 @@ func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, err
 }
 
 // ChangeNode writes the node of a machine as change leaves it. Unless live is set, it first tries with the node from
-// the cache. It returns the version that the node has now. The map is empty when there is no node, or another machine
-// names it too: such a node is not written.
+// the cache. It returns the version that the node has now. The map is empty when the machine has no node: what is not
+// proven to be its own is not written.
 func (a *Kube) ChangeNode(
 	ctx context.Context,
 	in Read,
@@ -232,12 +233,12 @@ func (a *Kube) ChangeNode(
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || a.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
+	if m == nil {
 		return versions, nil
 	}
 	for attempt := range MaxConflicts {
 		node, err := a.ExistingNode(ctx, m, live || attempt > 0)
-		if err != nil || node == nil {
+		if err != nil || node == nil || !a.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
 			return versions, err
 		}
 		changed := node.DeepCopy()

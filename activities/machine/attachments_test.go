@@ -93,7 +93,10 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	})
 	for name, around := range map[string][]runtime.Object{
 		"those of another instance's node stay": {m, activitiestest.Node(activitiestest.ProviderID("fake:///new")), activitiestest.Attached("a", "n")},
-		"those of another machine's node stay":  {m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node(), activitiestest.Attached("a", "n")},
+		"those of another machine's node stay": {
+			m, activitiestest.Machine("other", activitiestest.OnNode),
+			activitiestest.Node(activitiestest.MarkedBy(activitiestest.Machine("other"))), activitiestest.Attached("a", "n"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, around...)

@@ -11,6 +11,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/ownership"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
 )
@@ -30,6 +31,8 @@ type Recorded struct {
 	Read       kube.Read
 	ProviderID string
 	NodeName   string // of the target cluster; empty where there is none
+	// Told: the status gets the name at once, because whose the node is depends on it, and no report follows that has it.
+	Told bool `json:",omitzero"`
 	// versions of the class whose user data has no place for a bootstrap token; empty: not known
 	Tokenless string `json:",omitzero"`
 }
@@ -42,12 +45,14 @@ type Record struct {
 }
 
 // RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default
-// deletion priority if there is none. A node name that is no value of a label goes into the status at once; all others
-// get there with the next report. It does not record an instance whose node name belongs to the node of another
+// deletion priority if there is none. A node name goes into the status at once if Told asks for it, if the status has
+// another one, or if it is no value of a label; all others get there with the report about the instance. It does not record an instance whose node name belongs to the node of another
 // instance, because the kubelet would take over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
+	told := in.Told || !isLabelValue(in.NodeName)
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
+		told = told || m.Status.NodeName != "" && m.Status.NodeName != in.NodeName
 		if in.Tokenless != "" {
 			a.Kube.Tokenless.Learn(m.Namespace, m.Spec.Class.Name, in.Tokenless)
 		}
@@ -66,7 +71,7 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationMachinePriority, fmt.Sprint(v1alpha1.PriorityDefault))
 		}
 	})
-	if err == nil && stale == "" && !isLabelValue(in.NodeName) {
+	if err == nil && stale == "" && told && in.NodeName != "" {
 		version, err = a.recordNodeName(ctx, in)
 	}
 	return Record{Version: version, Stale: stale}, err
@@ -97,17 +102,22 @@ func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, e
 	return after.ResourceVersion, nil
 }
 
-// stale returns why the node name of a new instance belongs to another instance; empty when it does not. The provider
-// ID of the node decides. A node without one belongs to the machine if it has its name or is no older than the machine,
-// because a cloud may answer after the node has joined.
+// stale returns why the node name of a new instance belongs to another instance; empty when it does not. A node without
+// provider ID belongs to the machine if it has its name or is no older than the machine, because a cloud may answer after
+// the node has joined; of an instance that was on record before, it may be older.
 func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
-	switch {
-	case !found, cache.SameInstance(node.Spec.ProviderID, in.ProviderID):
+	if !found {
 		return ""
-	case node.Spec.ProviderID != "":
-		return fmt.Sprintf("VM using old node obj: node %s belongs to instance %s", node.Name, node.Spec.ProviderID)
-	case node.Name != m.Name && node.CreationTimestamp.Time.Before(m.CreationTimestamp.Time):
+	}
+	recorded := m.DeepCopy()
+	recorded.Spec.ProviderID, recorded.Status.NodeName = in.ProviderID, in.NodeName
+	owner := a.Kube.Cluster.WhoseNode(recorded, node)
+	switch {
+	case owner.Is(ownership.Anothers), owner.Is(ownership.Nobodys):
+		return "VM using old node obj: " + owner.Why
+	case node.Spec.ProviderID == "" && m.Spec.ProviderID == "" && node.Name != m.Name &&
+		node.CreationTimestamp.Time.Before(m.CreationTimestamp.Time):
 		return fmt.Sprintf("VM using old node obj: node %s is older than machine %s", node.Name, m.Name)
 	default:
 		return ""

@@ -3,10 +3,12 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,6 +16,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
+	"millwright/decide/ownership"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
 	observeclass "millwright/observe/class"
@@ -89,12 +92,18 @@ func (a *Activities) decideMachine(
 	live bool,
 	report *Report,
 ) (Decision, error) {
+	if report != nil && overtaken(m, *report) {
+		report = nil
+	}
+	if report != nil {
+		m = m.DeepCopy()
+		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // whose the node is depends on it
+	}
 	around, err := a.around(ctx, m, live)
 	if err != nil {
 		return Decision{}, err
 	}
-	if report != nil && !overtaken(m, *report) {
-		m = m.DeepCopy()
+	if report != nil {
 		applyReport(m, around.Node, *report, in.Time())
 	}
 	now := in.Time()
@@ -118,13 +127,7 @@ func (a *Activities) decideMachine(
 		decision.Versions = observeclass.Versions(a.Kube.Cluster, around.Class)
 	}
 	facts.Stuck = decision.Problem != nil
-	decision.MachinePlan = attention.Machine(facts)
-	if decision.AskBreaker { // it reads every node
-		if open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now), now); open {
-			facts.Breaker = why
-			decision.MachinePlan = attention.Machine(facts)
-		}
-	}
+	decision.MachinePlan = a.plan(m, facts)
 	waits := machine.Explained(m, around.Class, now).WaitsFor()
 	decision.Blocked, decision.Unsaid = waits.Blocked(), !machine.IsExplained(m, waits)
 	if decision.Need == attention.Instance || decision.Need == attention.Deletion {
@@ -134,14 +137,26 @@ func (a *Activities) decideMachine(
 	if decision.Need != attention.Deletion {
 		return decision, nil
 	}
-	deleting := machine.DeletionFacts(a.Kube.Cluster, m, a.Kube.Own(m, around.Node), in.Done)
-	deleting.NodeUnknown = around.NodeUnknown
-	step := deletion.Next(deleting)
+	step := deletion.Next(machine.DeletionFacts(a.Kube.Cluster, m, around, in.Done))
 	decision.Deletion = &step
 	if record := m.Status.Deletion; record != nil {
 		decision.StageSince = record.Since.Time
 	}
 	return a.confirmNeverTried(ctx, m, live, decision)
+}
+
+// plan plans a machine. It reads the breaker, and with it every node, only if the plan depends on it.
+func (a *Activities) plan(m *v1alpha1.Machine, facts attention.MachineFacts) attention.MachinePlan {
+	plan := attention.Machine(facts)
+	if !plan.AskBreaker {
+		return plan
+	}
+	open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, facts.Now), facts.Now)
+	if !open {
+		return plan
+	}
+	facts.Breaker = why
+	return attention.Machine(facts)
 }
 
 // needsToken reports whether an instance of a class needs a bootstrap token, as far as is known. A live decision may
@@ -186,11 +201,12 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 	if !live && !machine.DependsOnNode(m) {
 		return around, nil
 	}
-	node, err := a.Kube.ExistingNode(ctx, m, live)
+	node, err := a.namedNode(ctx, m, live)
 	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
 		return around, err
 	}
-	around.Node, around.NodeUnknown, around.NodeGone = node, err != nil, err == nil && node == nil
+	around.Sees(a.Kube.Cluster, m, node)
+	around.NodeUnknown, around.NodeGone = err != nil, err == nil && around.Node == nil && around.Found == nil
 	if !live {
 		return around, nil
 	}
@@ -205,6 +221,16 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 		return around, fmt.Errorf("get class %s of machine %s: %w", m.Spec.Class.Name, m.Name, err)
 	}
 	return around, nil
+}
+
+// namedNode returns the node that a machine names, as ExistingNode does. One in the cache that is not proven to be the
+// machine's may have been registered anew: it is read live.
+func (a *Activities) namedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
+	node, err := a.Kube.ExistingNode(ctx, m, live)
+	if err != nil || node == nil || live || a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
+		return node, err
+	}
+	return a.Kube.ExistingNode(ctx, m, true)
 }
 
 // providerOf returns the name of the provider of a machine, or the problem with its class.

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,12 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/inplace"
 	"millwright/decide/nodesync"
+	"millwright/decide/ownership"
 	"millwright/observe/cache"
 	observedeployment "millwright/observe/deployment"
 	"millwright/observe/drain"
@@ -30,10 +33,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	if err != nil {
 		return nil, err
 	}
-	// If two machines that name one node both wrote to it, the node would change back and forth without end. So it stays
-	// as it is until one of them is deleted.
-	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" ||
-		a.Kube.Claimed(in.Ref.UID, cache.NodeNameOf(m)) {
+	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" {
 		return versions, nil
 	}
 	around, err := a.around(ctx, m, live)
@@ -42,7 +42,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	}
 	for attempt := range kube.MaxConflicts {
 		node, err := a.nodeToWrite(ctx, m, around.Node, attempt > 0)
-		if err != nil || node == nil {
+		if err != nil || node == nil || !a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
 			return versions, err
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node))
@@ -339,8 +339,14 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		switch {
 		case err != nil:
 			return err
-		case node != nil && anothers(node, in.ProviderID), a.Kube.Claimed(in.Machine.UID, in.NodeName):
-			return nil
+		case node != nil:
+			switch owner := a.Kube.Cluster.WhoseNode(a.removing(in), node); owner.Whose {
+			case ownership.Ours:
+			case ownership.InDoubt:
+				return kube.Conflict(in.Machine)
+			default:
+				return nil
+			}
 		}
 		if err := a.deleteAttachments(ctx, in); err != nil || node == nil {
 			return err
@@ -352,10 +358,16 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.Contended(in.Machine)
 }
 
-// anothers reports whether a node belongs to another instance than that with this provider ID, as far as both are
-// known.
-func anothers(node *corev1.Node, providerID string) bool {
-	return providerID != "" && node.Spec.ProviderID != "" && !cache.SameInstance(node.Spec.ProviderID, providerID)
+// removing returns the machine whose node is removed. A cache that lacks it has no proof that the provider told the name
+// of its node.
+func (a *Activities) removing(in NodeRemoval) *v1alpha1.Machine {
+	removed := &v1alpha1.Machine{}
+	if m, found := a.Kube.Cluster.Machine(in.Machine.Key()); found && string(m.UID) == in.Machine.UID {
+		removed = m.DeepCopy()
+	}
+	removed.Namespace, removed.Name, removed.UID = in.Machine.Namespace, in.Machine.Name, types.UID(in.Machine.UID)
+	removed.Spec.ProviderID = cmp.Or(in.ProviderID, removed.Spec.ProviderID)
+	return removed
 }
 
 // lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does

@@ -10,6 +10,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/activities/activitiestest"
+	"millwright/activities/kube"
 	"millwright/activities/machine"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
@@ -29,13 +30,23 @@ func TestDeleteNode(t *testing.T) {
 		objects []runtime.Object
 		deleted bool
 	}{
+		"that of another machine, by its mark": {
+			removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.MarkedBy(other()))}, false,
+		},
+		"a node of a machine that names no instance": {
+			unknown,
+			[]runtime.Object{
+				activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]),
+				activitiestest.Node(activitiestest.ProviderID("fake:///control-plane-0")),
+			},
+			false,
+		},
 		"the node of the instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
 		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.Node()}, true},
 		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
 		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("aws:///eu-1a/i-1"))}, true},
 		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, false},
-		"one that another machine names as its own":          {unknown, []runtime.Object{m, other(), activitiestest.Node()}, false},
-		"one that is named by one that is being deleted too": {removal, []runtime.Object{m, other(activitiestest.Going[*v1alpha1.Machine]), activitiestest.Node()}, true},
+		"its own by its mark, which a copy names":            {removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.MarkedBy(m))}, true},
 		"none: the machine had no node":                      {nameless, []runtime.Object{m, activitiestest.Node()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,6 +55,12 @@ func TestDeleteNode(t *testing.T) {
 			assert.Equal(t, row.deleted, w.Node() == nil)
 		})
 	}
+	t.Run("one that a copy names, too, and that has no mark", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, m, other(), activitiestest.Node(), activitiestest.Attached("a", "n"))
+		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		assert.Empty(t, w.Writes())
+	})
 	t.Run("a node that was deleted by hand", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)

@@ -59,7 +59,7 @@ func TestSyncNode(t *testing.T) {
 		n.Labels,
 	)
 	assert.Equal(t, map[string]string{
-		"volumes.kubernetes.io/x": "true", "team": "shop",
+		"volumes.kubernetes.io/x": "true", "team": "shop", v1alpha1.AnnotationMachineUID: "uid-m",
 		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
 			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`,
 		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2"}`,
@@ -253,8 +253,9 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 			assert.Empty(t, versions)
 		}
 	})
-	t.Run("but not because of a machine that is being deleted", func(t *testing.T) {
+	t.Run("but not because of a machine whose instance is gone", func(t *testing.T) {
 		former := activitiestest.Machine("former", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+		former.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 		w := activitiestest.NewWorld(
 			t,
 			m,

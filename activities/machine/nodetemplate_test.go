@@ -53,7 +53,7 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 		acts(w.Kube).RecordInstance,
 		machine.Recorded{Read: activitiestest.Read(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
 	)
-	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Pending"})
+	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Pending", NodeName: made.NodeName})
 	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 
 	w.Create(activitiestest.Node(func(n *corev1.Node) { n.Name = made.NodeName }))

@@ -12,6 +12,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/ownership"
 	"millwright/decide/preserve"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
@@ -60,13 +61,12 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 	if err != nil || m == nil {
 		return nil, err
 	}
-	// If two machines decided for one node, each would undo what the other wrote.
-	if name := cache.NodeNameOf(m); name != "" && a.Kube.Claimed(in.Ref.UID, name) {
-		return nil, nil
-	}
 	node, err := a.Kube.Node(ctx, m, true)
 	if err != nil {
 		return nil, err
+	}
+	if node != nil && !a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
+		return nil, nil // two machines that decided for one node would undo each other's writes
 	}
 	now := in.Time()
 	return &preservation{

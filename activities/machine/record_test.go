@@ -116,7 +116,7 @@ func registered(before time.Duration) func(*corev1.Node) {
 
 func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
 	t.Parallel()
-	const belongs = "VM using old node obj: node n belongs to instance fake:///old"
+	const belongs = "VM using old node obj: node n is of instance fake:///old, and not of fake:///n"
 	for name, row := range map[string]struct {
 		machine string
 		nodes   []runtime.Object

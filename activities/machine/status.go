@@ -18,6 +18,7 @@ import (
 	"millwright/decide/explain"
 	"millwright/decide/health"
 	"millwright/decide/list"
+	"millwright/decide/ownership"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
@@ -47,6 +48,7 @@ type Report struct {
 	Step           *kube.Step     // nil clears it: the machine is calm
 	Conditions     []Condition    // our own; those that are not named stay
 	LastKnownState string         // empty keeps it
+	NodeName       string         // as the provider told it; empty keeps it
 	Clock          *health.Clock  // nil keeps it
 	InstanceGone   bool           // the provider says that the instance is gone; false keeps what is recorded
 	// the creation waits for a person: its timeout does not count until a report says false
@@ -103,6 +105,8 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 				return m, m, nil
 			}
 			changed = m.DeepCopy()
+			changed.Status.NodeName = cmp.Or(in.NodeName, m.Status.NodeName)
+			node = a.named(changed, node)
 			applyReport(changed, node, in, stamp)
 			explained(changed, a.Kube.Cluster.ClassOf(m), stamp)
 			if equality.Semantic.DeepEqual(changed.Status, m.Status) {
@@ -121,6 +125,22 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	return before, after, nil
 }
 
+// named returns the node that a machine names if it is not another's, and puts its name into the status of the machine if
+// it is proven to be the machine's.
+func (a *Activities) named(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
+	if node == nil {
+		return nil
+	}
+	switch a.Kube.Cluster.WhoseNode(m, node).Whose {
+	case ownership.Ours:
+		m.Status.NodeName = node.Name
+	case ownership.InDoubt:
+	default:
+		return nil
+	}
+	return node
+}
+
 // overtaken reports whether a machine has left its creation before this report of it: the worker that died after an
 // earlier attempt had written more than the workflow knows.
 func overtaken(m *v1alpha1.Machine, in Report) bool {
@@ -136,7 +156,7 @@ func overtaken(m *v1alpha1.Machine, in Report) bool {
 // before the creation of the machine, whose time is the API server's, which may be a little ahead of Temporal's.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
 	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
-	status.NodeName = cache.NodeNameOf(m)
+	status.NodeName = cmp.Or(in.NodeName, status.NodeName)
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now

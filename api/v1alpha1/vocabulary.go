@@ -286,6 +286,8 @@ const (
 
 // Annotations on Node.
 const (
+	// AnnotationMachineUID holds the UID of the Machine that is proven to be the Node's; see docs/ownership.md.
+	AnnotationMachineUID = vocabulary.AnnotationMachineUID
 	// AnnotationLastAppliedTemplate holds, as JSON, the annotations, labels and taints last applied from nodeTemplate.
 	AnnotationLastAppliedTemplate = vocabulary.AnnotationLastAppliedTemplate
 	// AnnotationLastAppliedVirtualCapacity holds, as JSON, the virtual capacity last applied from the class.
@@ -347,6 +349,7 @@ var ownMetadataKeys = map[string]bool{
 	AnnotationCreatedFor:                 true,
 	AnnotationReplacedByRevision:         true,
 	AnnotationInPlaceAnswer:              true,
+	AnnotationMachineUID:                 true,
 	AnnotationLastAppliedTemplate:        true,
 	AnnotationLastAppliedVirtualCapacity: true,
 	AnnotationNotManaged:                 true,

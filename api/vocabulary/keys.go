@@ -4,6 +4,8 @@ package vocabulary
 const (
 	// label of a Node: the name of its Machine
 	LabelMachineName = "node.gardener.cloud/machine-name"
+	// annotation of a Node: the UID of the Machine that is proven to be the Node's; docs/ownership.md
+	AnnotationMachineUID = "node.machine.sapcloud.io/machine-uid"
 	// annotation of a Node: what the machine's node template wrote last
 	AnnotationLastAppliedTemplate = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
 	// annotation of a Node: the virtual capacity that the class wrote last

@@ -133,6 +133,7 @@ const (
 	BlockedNode              = "NodeNotHealthy"    // the node is not healthy, or is gone
 	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
 	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also the reason of Served
+	BlockedOwnership         = "OwnershipInDoubt"  // it is in doubt whose the node is
 	BlockedPaused            = "Paused"            // an operator paused it
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
 	BlockedStep              = "Step"              // a step of the rollout lasts for a while

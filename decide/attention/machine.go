@@ -9,6 +9,7 @@ import (
 	"millwright/decide/health"
 	"millwright/decide/inplace"
 	"millwright/decide/nodesync"
+	"millwright/decide/ownership"
 	"millwright/decide/phrase"
 	"millwright/decide/preserve"
 )
@@ -24,9 +25,10 @@ type MachineFacts struct {
 	ProviderID string // spec.providerID
 	Stuck      bool   // its creation waits for an operator, and has no timeout meanwhile
 
-	NodeExists bool   // a Node of that name exists; false: all facts of the node are zero
-	NodeFound  string // name of the Node with the machine's provider ID, while NodeName is empty
-	Uncopied   bool   // the machine's status lacks the present conditions of the Node
+	NodeExists bool             // a Node of that name exists; false: all facts of the node are zero
+	Owner      ownership.Answer // whose the Node is that the machine names; zero: there is none
+	NodeFound  string           // name of the Node with the machine's provider ID, while NodeName is another one
+	Uncopied   bool             // the machine's status lacks the present conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
 	Wanted     nodesync.Wanted
@@ -41,6 +43,7 @@ type MachinePlan struct {
 	Decision
 
 	Otherwise Need             // with the need Sync: the need if the node cannot be written
+	InDoubt   bool             `json:",omitzero"` // it is in doubt whose the node is: nothing is written to it
 	InPlace   inplace.Decision // the next step of its node's in-place update; zero: none
 	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
 	// the machine's phase and timeouts; nil for a machine that is calm, deleted or stuck, and without Now
@@ -71,14 +74,19 @@ func Machine(f MachineFacts) MachinePlan {
 		m.BadSince = health.BadSince(f.Conditions, f.Bad)
 		m.unsynced = nodesync.Decide(f.Wanted, f.Carries).Why()
 	}
+	inDoubt := f.Owner.Is(ownership.InDoubt)
+	if inDoubt {
+		m.unsynced = f.Owner.Why
+	}
 	preservation := preserve.Decide(f.Preservation)
 	m.unpreserved = preservation.Why
 	var p MachinePlan
-	if f.NodeExists && !f.Deleting {
+	if f.NodeExists && !f.Deleting && !inDoubt {
 		p.InPlace = inplace.Decide(f.Update, f.Phase)
 		p.Drain = m.purpose(p.InPlace, preservation)
 	}
 	m.drain, m.updateStep = p.Drain.For, p.InPlace.Step
+	p.InDoubt = inDoubt
 	p.Decision = m.decide()
 	if p.Need == Sync {
 		m.unsynced = ""

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/ownership"
 	"millwright/decide/phrase"
 )
 
@@ -49,7 +50,9 @@ type Facts struct {
 	Recorded Stage  // status.deletion.stage; empty: none is recorded yet
 	Done     Stage  // the last stage that this run completed and the status does not record; empty: none
 	NodeName string // empty: the machine never had a node
-	Node     bool   // the node exists and belongs to no other machine
+	Node     bool   // the node exists and is proven to be the machine's
+	// Owner says whose the node is that the machine names; zero: there is none.
+	Owner ownership.Answer
 	// NodeUnknown: the cache has no node, and the API server of the target does not answer.
 	NodeUnknown bool
 	Skip        string // why the node is not drained; empty: it is
@@ -75,6 +78,7 @@ type Step struct {
 	Empty     bool   // this run found no pod to remove, and the status does not record that yet
 	Stays     bool   // an operator asked for abandon-instance: the instance may still run
 	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
+	Ask       bool   `json:",omitzero"` // the provider can tell whose the node is
 }
 
 // Held reports whether an operator's hold keeps the deletion in its stage.
@@ -88,7 +92,7 @@ func Next(f Facts) Step {
 	s := Step{Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
 	for ; ; at = After(at) {
 		if what := f.todo(at); what.Why != "" {
-			s.Stage, s.Record, s.Why, s.BlockedBy = at, at != f.Recorded, what.Why, what.BlockedBy
+			s.Stage, s.Record, s.Why, s.BlockedBy, s.Ask = at, at != f.Recorded, what.Why, what.BlockedBy, what.Ask
 			break
 		}
 	}
@@ -120,12 +124,15 @@ func (f Facts) announces(stage Stage) bool {
 // todo returns what a stage has to do. An empty Why means that the stage has nothing to do.
 func (f Facts) todo(s Stage) Step {
 	if s == PreDrainHooks {
-		return hooks(f.Node || f.NodeUnknown, "pre-drain", f.PreDrainHooks)
+		return hooks(f.Node || f.NodeUnknown || f.Owner.Is(ownership.InDoubt), "pre-drain", f.PreDrainHooks)
 	}
 	if s == PreTerminateHooks {
 		return hooks(true, "pre-terminate", f.PreTerminateHooks)
 	}
 	undrained := f.Result == "" && f.skip() == ""
+	if f.Owner.Is(ownership.InDoubt) && (s == Node || s == Drain && undrained) {
+		return f.doubt()
+	}
 	attached := f.Node && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
 	return Step{Why: map[Stage]string{
 		Drain:    phrase.If(undrained, "node %s is to be drained", f.NodeName),
@@ -136,9 +143,21 @@ func (f Facts) todo(s Stage) Step {
 	}[s]}
 }
 
-// skip says why there is no drain; empty: there is one.
+// doubt stops a stage, unless a person wants to go on without the node.
+func (f Facts) doubt() Step {
+	if f.Skip != "" {
+		return Step{}
+	}
+	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedOwnership}, Ask: f.Owner.Ask}
+}
+
+// skip says why there is no drain; empty: there is one. A doubt whose the node is does not end a drain, but a person can.
 func (f Facts) skip() string {
+	if f.Owner.Is(ownership.InDoubt) {
+		return f.Skip
+	}
 	return cmp.Or(
+		phrase.If(f.Owner.Is(ownership.Anothers) || f.Owner.Is(ownership.Nobodys), "%s", f.Owner.Why),
 		phrase.If(f.NodeName == "", "the machine never had a node"),
 		phrase.If(!f.Node && !f.NodeUnknown, "there is no node %s", f.NodeName),
 		f.Skip,

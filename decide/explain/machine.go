@@ -277,7 +277,7 @@ func (m Machine) ofDrain(kind, name string) string {
 		return m.starter("resume")
 	case vocabulary.BlockedTargetUnavailable:
 		return m.starter("skip") + giveReason
-	case vocabulary.BlockedNode, vocabulary.BlockedNodeRefused:
+	case vocabulary.BlockedNode, vocabulary.BlockedNodeRefused, vocabulary.BlockedOwnership:
 		return "kubectl describe node " + m.Node
 	case drain.BlockedByBudget:
 		return "kubectl edit pdb" + in(name)

@@ -30,6 +30,7 @@ func (t Taint) String() string { return t.Key + ":" + t.Effect }
 // Wanted is what a node should have.
 type Wanted struct {
 	MachineName string
+	MachineUID  string
 	Labels      map[string]string // labels, annotations and taints come from the machine's node template
 	Annotations map[string]string
 	Taints      []Taint           // of two taints with the same key and effect the later counts
@@ -53,12 +54,16 @@ func Decide(wanted Wanted, node Node) Changes {
 	applied := newTemplate(recorded.Metadata.Labels, recorded.Metadata.Annotations, recorded.Spec.Taints)
 	labels := maps.Clone(want.Metadata.Labels)
 	labels[vocabulary.LabelMachineName] = wanted.MachineName
+	annotations := maps.Clone(want.Metadata.Annotations)
+	if wanted.MachineUID != "" {
+		annotations[vocabulary.AnnotationMachineUID] = wanted.MachineUID
+	}
 	changes := Changes{
 		Labels: d.keys("label", "template", labels, applied.Metadata.Labels, node.Labels),
 		Annotations: d.keys(
 			"annotation",
 			"template",
-			want.Metadata.Annotations,
+			annotations,
 			applied.Metadata.Annotations,
 			node.Annotations,
 		),

@@ -150,10 +150,10 @@ func (b *Bridge) enqueueNamespace(namespace string, w wake) {
 // enqueueMachinesOf enqueues the machines that depend on a node, and the sets of the failed ones: a user may request
 // preservation on the node. A machine that is being deleted depends only on the node's health.
 func (b *Bridge) enqueueMachinesOf(node *corev1.Node, w wake, health bool) {
-	machines := slices.DeleteFunc(b.cluster.MachinesOfNode(node.Name), func(m *v1alpha1.Machine) bool {
-		return nodeOf(m) == "" || deleting(m) && !health
+	machines := slices.Concat(b.cluster.MachinesOfNode(node.Name), b.cluster.MachinesOfInstance(node.Spec.ProviderID))
+	machines = slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool {
+		return observecache.NodeNameOf(m) != "" && (nodeOf(m) == "" || deleting(m) && !health)
 	})
-	machines = append(machines, b.cluster.MachinesAwaiting(node.Spec.ProviderID)...)
 	enqueueAll(b, run.KindMachine, machines, w, debounce)
 	for _, m := range machines {
 		if set := controller(m); set != "" && m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed {
@@ -179,12 +179,23 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 		// earlier events of the node enqueued no machine
 		b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, e.wake(), debounce)
 	}
+	for _, claim := range c.claims {
+		b.enqueueRivals(claim, e.wake())
+	}
 	if c.drained {
 		b.wakeQueue(e.wake())
 	}
 	if c.outOfRange {
 		b.orphans.trigger(m.Namespace, m.Spec.Class.Name)
 	}
+}
+
+// enqueueRivals enqueues the other machines that name the instance or the node of a claim: whose these are may have
+// become clear, or a doubt.
+func (b *Bridge) enqueueRivals(claim observecache.Claim, w wake) {
+	rivals := slices.Concat(b.cluster.MachinesOfInstance(claim.ProviderID), b.cluster.MachinesOfNode(claim.Told))
+	rivals = slices.DeleteFunc(rivals, func(m *v1alpha1.Machine) bool { return string(m.UID) == claim.UID })
+	enqueueAll(b, run.KindMachine, rivals, w, debounce)
 }
 
 // wakeQueue enqueues the machines whose turn to be drained comes next. The bridge does not know how many places are
@@ -270,6 +281,8 @@ type change struct {
 	parents         []string // the present and the former controller, if a fingerprint of the parent changed
 	// the present and the former class of a machine, if the machine is new or deleted or the class changed
 	classes []string
+	// what a machine says now and said before of its instance and node, if it is new or deleted or says something else
+	claims []observecache.Claim
 }
 
 // compare compares an object's fingerprints with those seen last, and stores them.
@@ -289,6 +302,7 @@ func (b *Bridge) compare(e event, now fingerprints) change {
 		c.parentNow, c.parentDebounced = e.deleted, true
 		c.node, c.drained, c.outOfRange = false, e.deleted && before.draining, known && c.outOfRange
 		c.classes = named(now.class, before.class)
+		c.claims = []observecache.Claim{now.claim}
 	}
 	if c.parentNow || c.parentDebounced {
 		c.orphan, c.parents = now.parent == "", named(now.parent, before.parent)
@@ -311,6 +325,9 @@ func differ(before, now fingerprints) change {
 	}
 	if now.class != before.class {
 		c.classes = named(now.class, before.class)
+	}
+	if now.claim != before.claim {
+		c.claims = []observecache.Claim{now.claim, before.claim}
 	}
 	return c
 }

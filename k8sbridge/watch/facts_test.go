@@ -117,10 +117,16 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	failedOne := changed(aMachine(), inPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	})
-	nameless := changed(pending, func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelNode) })
+	nameless := changed(pending, func(m *v1alpha1.Machine) {
+		delete(m.Labels, v1alpha1.LabelNode)
+		m.Status.NodeName = ""
+	})
 	ofInstance := func(id string) *corev1.Node {
 		return changed(nodeNamed("ip-10-0-0-1"), func(n *corev1.Node) { n.Spec.ProviderID = id })
 	}
+	elsewhere := changed(aNode(), func(n *corev1.Node) { n.Spec.ProviderID = "virtual:///i-x" })
+	unmarked := changed(aNode(), func(n *corev1.Node) { n.Annotations = nil })
+	rival := changed(aMachine(), func(m *v1alpha1.Machine) { m.Name, m.UID = "copy", "uid-copy" })
 	held := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}} }
 	spec := func(change func(*v1alpha1.MachineConfiguration)) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) {
@@ -184,24 +190,23 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{fact: "Facts.Phase", resync: true, change: replace(aMachine(), inPhase(v1alpha1.MachineCrashLoopBackOff))},
 		{
 			fact:   "Facts.NodeName",
-			resync: true,
-			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "other" }),
+			change: replace(aMachine(), onNode("other")),
 		},
 		{
 			name:   "that of a node that is there",
 			fact:   "Facts.NodeName",
 			before: []runtime.Object{changed(nodeNamed("n-other"), unready)},
-			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-other" }),
+			change: replace(aMachine(), onNode("n-other")),
 		},
 		{
 			fact:   "NodeFound",
-			before: []runtime.Object{nameless, ofInstance("")},
+			before: []runtime.Object{nameless, elsewhere, ofInstance("")},
 			change: func(w *world) { w.put(ofInstance("virtual:///i-m")) },
 		},
 		{
 			name:   "a node that is new",
 			fact:   "NodeFound",
-			before: []runtime.Object{nameless},
+			before: []runtime.Object{nameless, elsewhere},
 			change: func(w *world) { w.put(ofInstance("virtual:///i-m")) },
 		},
 		{
@@ -209,9 +214,28 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			fact: "NodeFound",
 			before: []runtime.Object{
 				changed(nameless, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
-				ofInstance("virtual:///i-m"),
+				elsewhere, ofInstance("virtual:///i-m"),
 			},
 			change: func(w *world) { w.put(nameless) },
+		},
+		{fact: "Owner.Whose", before: []runtime.Object{unmarked}, change: func(w *world) { w.put(rival) }},
+		{
+			name:   "the doubt ends",
+			fact:   "Owner.Whose",
+			before: []runtime.Object{unmarked, rival},
+			change: func(w *world) { w.remove(rival) },
+		},
+		{
+			name:   "the copy names another instance",
+			fact:   "Owner.Why",
+			before: []runtime.Object{unmarked, rival},
+			change: replace(rival, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-copy" }),
+		},
+		{
+			fact:   "Owner.Ask",
+			before: []runtime.Object{changed(unmarked, func(n *corev1.Node) { n.Spec.ProviderID = "" })},
+			resync: true,
+			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.NodeName = "" }),
 		},
 		{fact: "Facts.NodeDeleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
 		{
@@ -409,6 +433,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		"Facts.Name":               "never changes",
 		"Facts.Created":            "never changes",
 		"Wanted.MachineName":       "never changes",
+		"Wanted.MachineUID":        "never changes",
 		"Facts.Alone":              "the owner of its set: only a machine that is due needs it",
 		"Facts.Instance":           byPlan,
 		"Facts.Healthy":            byPlan,

@@ -33,10 +33,12 @@ type fingerprints struct {
 	parent          string // name of the controller
 	class           string // name of the class that a machine refers to
 	node            string // name of the node that a machine depends on
-	deployment      string // signals the deployment of a machine's set at once; empty: the deployment reads nothing
-	guarded         bool   // our finalizer is set: its removal signals the object's workflow
-	draining        bool   // a machine's node is drained, or waits for its turn
-	queued          bool   // it waits for its turn
+	// what a machine says of its instance and node: signals the machines that say the same of theirs
+	claim      cache.Claim
+	deployment string // signals the deployment of a machine's set at once; empty: the deployment reads nothing
+	guarded    bool   // our finalizer is set: its removal signals the object's workflow
+	draining   bool   // a machine's node is drained, or waits for its turn
+	queued     bool   // it waits for its turn
 	// the provider reports OutOfRange for a machine: several instances, or none where there should be one
 	outOfRange bool
 }
@@ -100,6 +102,7 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 		parent:     controller(m),
 		class:      m.Spec.Class.Name,
 		node:       cmp.Or(nodeOf(m), cache.UnnamedInstanceOf(m)),
+		claim:      cache.ClaimOf(m),
 		deployment: readByDeployment(m),
 		guarded:    cache.HasFinalizer(m.Finalizers),
 		draining:   drain.InDrain(m),

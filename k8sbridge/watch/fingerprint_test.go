@@ -73,7 +73,7 @@ func TestMachineFingerprints(t *testing.T) {
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"spec"}},
 		{"a foreign finalizer", func(m *v1alpha1.Machine) { m.Finalizers = append(m.Finalizers, "foreign") }, none},
 		{"it stands still", standing("no room"), []string{"parentDebounced"}},
-		{"label node", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n-2" }, []string{"node"}},
+		{"label node", onNode("n-2"), []string{"node"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, none},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
 		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"parentDebounced", "deployment"}},

@@ -116,7 +116,7 @@ func machineNamed(name string) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: objectMeta(name)}
 	m.OwnerReferences = ownedBy(bareSet(), "MachineSet")
 	m.Labels = template().Labels
-	m.Labels[v1alpha1.LabelNode] = "n-" + name
+	m.Labels[v1alpha1.LabelNode], m.Status.NodeName = "n-"+name, "n-"+name
 	m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "3"}
 	m.Spec = template().Spec
 	m.Spec.ProviderID = "virtual:///i-" + name
@@ -132,12 +132,14 @@ func machineNamed(name string) *v1alpha1.Machine {
 func aNode() *corev1.Node { return nodeNamed("n-m") }
 
 func nodeNamed(name string) *corev1.Node {
+	of := strings.TrimPrefix(name, "n-") // its machine
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: types.UID("uid-" + name), Finalizers: []string{v1alpha1.FinalizerNode},
-			Labels: map[string]string{v1alpha1.LabelMachineName: strings.TrimPrefix(name, "n-")},
+			Labels:      map[string]string{v1alpha1.LabelMachineName: of},
+			Annotations: map[string]string{v1alpha1.AnnotationMachineUID: "uid-" + of},
 		},
-		Spec: corev1.NodeSpec{ProviderID: "virtual:///i"},
+		Spec: corev1.NodeSpec{ProviderID: "virtual:///i-" + of},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: born},
 			{Type: "KernelDeadlock", Status: corev1.ConditionFalse, Reason: "KernelHasNoDeadlock"},
@@ -162,6 +164,11 @@ func aSecret() *metav1.PartialObjectMetadata {
 
 func calmStack() []runtime.Object {
 	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
+}
+
+// onNode names a machine's node.
+func onNode(name string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode], m.Status.NodeName = name, name }
 }
 
 // Changes of machines and nodes.

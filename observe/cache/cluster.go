@@ -19,6 +19,7 @@ import (
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/generated/informers/externalversions"
 	"millwright/api/v1alpha1"
+	"millwright/decide/ownership"
 )
 
 // Ref identifies one object. A new object of the same name has another UID.
@@ -53,8 +54,9 @@ const (
 	byOwnerName = "ownerName" // kind, namespace and name of the controller
 	byClass     = "class"     // namespace/name of the class of a machine, or of a set's template
 	byNode      = "node"      // name of a machine's node
-	byInstance  = "instance"  // provider ID of a node, or of a machine the name of whose node is not known
-	byCall      = "call"      // why a machine calls the cloud, and the UID of its set; see MachinesCalling
+	byInstance  = "instance"  // key of the provider ID of a node or of a machine
+	byUID       = "uid"
+	byCall      = "call" // why a machine calls the cloud, and the UID of its set; see MachinesCalling
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All
@@ -105,7 +107,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
 		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
 		err := c.Informers[Nodes].AddIndexers(
-			cache.Indexers{byInstance: index(func(n *corev1.Node) string { return n.Spec.ProviderID })},
+			cache.Indexers{byInstance: index(func(n *corev1.Node) string { return ownership.Key(n.Spec.ProviderID) })},
 		)
 		if err != nil {
 			return nil, fmt.Errorf("index nodes: %w", err)
@@ -120,7 +122,9 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
 		ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf),
 		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  index(NodeNameOf), byInstance: index(UnnamedInstanceOf), byCall: index(callOf),
+		byNode:  index(NodeNameOf), byCall: index(callOf),
+		byInstance: index(func(m *v1alpha1.Machine) string { return ownership.Key(m.Spec.ProviderID) }),
+		byUID:      index(func(m *v1alpha1.Machine) string { return string(m.UID) }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)

@@ -72,31 +72,10 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
-// MachinesOfNode returns the machines whose label names this node. More than one is a mistake of a user or of the
+// MachinesOfNode returns the machines that name this node, in no order. More than one is a mistake of a user or of the
 // cloud.
 func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
-}
-
-// MachinesAwaiting returns the machines that wait for a node with this provider ID, because they do not know its name.
-func (c *Cluster) MachinesAwaiting(providerID string) []*v1alpha1.Machine {
-	if providerID == "" {
-		return nil
-	}
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byInstance, providerID)
-}
-
-// NodeToName returns the node with a machine's provider ID, if the machine does not know the name of its node; nil for
-// none, and for several, of which the cloud must remove all but one.
-func (c *Cluster) NodeToName(m *v1alpha1.Machine) *corev1.Node {
-	id := UnnamedInstanceOf(m)
-	if id == "" || c.Informers[Nodes] == nil {
-		return nil
-	}
-	if nodes := Indexed[*corev1.Node](c.Informers[Nodes], byInstance, id); len(nodes) == 1 {
-		return nodes[0]
-	}
-	return nil
 }
 
 // SetsOf returns the sets that the object with this UID controls, in no order.

@@ -12,11 +12,11 @@ import (
 func TestTheNameOfAMachinesNode(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ label, status, want string }{
-		"none":                                   {"", "", ""},
-		"of another controller, or of a backup":  {"n", "", "n"},
-		"both":                                   {"n", "n", "n"},
-		"the label counts, its copy comes later": {"new", "old", "new"},
-		"too long for a label":                   {"", "long", "long"},
+		"none":                                  {"", "", ""},
+		"of another controller, or of a backup": {"n", "", "n"},
+		"both":                                  {"n", "n", "n"},
+		"the status counts, which is proven":    {"label", "status", "status"},
+		"too long for a label":                  {"", "long", "long"},
 	} {
 		m := &v1alpha1.Machine{}
 		if row.label != "" {

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"cmp"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +12,11 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// NodeNameOf returns the name of a machine's node; empty while it has none. The label counts if it is there, also for a
-// machine of another controller or from a backup. A name of more than 63 bytes is no label value: it is in the status
-// alone.
+// NodeNameOf returns the name of a machine's node; empty while it has none. The status has the name that is proven, by
+// the provider or by the node's provider ID. Without one the label counts, which a machine of another controller or from
+// a backup has: whether the node of that name is the machine's is another question; see Cluster.WhoseNode.
 func NodeNameOf(m *v1alpha1.Machine) string {
-	return cmp.Or(m.Labels[v1alpha1.LabelNode], m.Status.NodeName)
+	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])
 }
 
 // UnnamedInstanceOf returns the provider ID of a machine that does not know the name of its node; empty for all others.
@@ -26,16 +25,6 @@ func UnnamedInstanceOf(m *v1alpha1.Machine) string {
 		return ""
 	}
 	return m.Spec.ProviderID
-}
-
-// SameInstance reports whether two provider IDs name the same instance: they are equal, or of the same cloud with the
-// same last part. MCM's drivers and cloud controller managers write other parts before it: aws:///REGION/i-1 on a
-// Machine is aws:///ZONE/i-1 on its Node.
-func SameInstance(a, b string) bool {
-	cloud, pathA, isA := strings.Cut(a, "://")
-	other, pathB, isB := strings.Cut(b, "://")
-	name := path.Base(pathA)
-	return isA && isB && cloud == other && name == path.Base(pathB) && !strings.HasSuffix(pathA, "/")
 }
 
 // NodeOf returns the node that a machine names, from the cache; nil when there is none.

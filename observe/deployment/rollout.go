@@ -30,7 +30,7 @@ type Family struct {
 	Orphans    []*v1alpha1.MachineSet // sets of its namespace without a controller that exists, in no order
 	Members    []*v1alpha1.Machine    // that these sets control, in no order
 	Read       string                 // the machines are at least as new as this resource version; empty: not known
-	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
+	// Node returns the node that is proven to be a machine's, nil when it has none. A nil function means that nothing is known about nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
 	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about
 	// classes.
@@ -46,19 +46,13 @@ type Family struct {
 // Read returns a deployment with its sets and machines from the caches.
 func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines) // the version first, so that it is never too new
-	node := func(m *v1alpha1.Machine) *corev1.Node {
-		if len(c.MachinesOfNode(cache.NodeNameOf(m))) > 1 { // a node that two machines name is written for neither
-			return nil
-		}
-		return c.NodeOf(m)
-	}
 	return Family{
 		Deployment: d,
 		Sets:       sets,
 		Orphans:    c.FreeSets(d),
 		Members:    c.MembersOf(sets),
 		Read:       read,
-		Node:       node,
+		Node:       c.OwnNode,
 		ClassOf:    c.ClassOf,
 		Guard:      !c.Unguided,
 		AsMCM:      c.AsMCM,

@@ -582,7 +582,7 @@ func TestFamilyOfTheCaches(t *testing.T) {
 		d,
 		s,
 		foreign,
-		observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")),
+		observetest.Machine("a", observetest.Of(s), observetest.Owning("n")),
 		observetest.Machine("b", observetest.Of(foreign)),
 	)
 	family := deployment.Read(cluster, d)

@@ -15,11 +15,17 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/drain"
+	"millwright/decide/ownership"
 	"millwright/observe/cache"
 	observedrain "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/observe/observetest"
 )
+
+// ours is what is around a machine whose node is proven to be its own.
+func ours(node *corev1.Node) machine.Around {
+	return machine.Around{Node: node, Owner: ownership.Answer{Whose: ownership.Ours}}
+}
 
 func TestDeletionFacts(t *testing.T) {
 	const preDrain, preTerminate = v1alpha1.AnnotationPreDrainHook, v1alpha1.AnnotationPreTerminateHook
@@ -81,9 +87,10 @@ func TestDeletionFacts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"), row.machine)
-			var n *corev1.Node
+			var n machine.Around
 			if row.want.Node {
-				n = observetest.Node()
+				n = ours(observetest.Node())
+				row.want.Owner = n.Owner
 			}
 			before := m.DeepCopy()
 			facts := machine.DeletionFacts(cluster, m, n, "")
@@ -104,14 +111,19 @@ func TestDeletionFacts(t *testing.T) {
 		assert.Equal(
 			t,
 			deletion.Facts{NodeName: "n"},
-			machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), nil, ""),
+			machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), machine.Around{}, ""),
 		)
 	})
 	t.Run("nor where nobody watches attachments", func(t *testing.T) {
 		blind, _ := observetest.Start(t, []runtime.Object{observetest.Attachment("a", "n", "pv-1")})
 		assert.Zero(
 			t,
-			machine.DeletionFacts(blind, observetest.Machine("m", observetest.OnNode("n")), observetest.Node(), "").Attached,
+			machine.DeletionFacts(
+				blind,
+				observetest.Machine("m", observetest.OnNode("n")),
+				ours(observetest.Node()),
+				"",
+			).Attached,
 		)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/decide/health"
+	"millwright/decide/ownership"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
 )
@@ -20,11 +21,13 @@ import (
 // Around holds the objects that the facts about a machine need besides the machine. Nil means that the object does not
 // exist.
 type Around struct {
-	Node *corev1.Node
+	// Node is the machine's node. One that is proven to be another's or nobody's does not exist for the machine.
+	Node  *corev1.Node
+	Owner ownership.Answer // whose the node is that the machine names; zero: there is none
 	// NodeGone: the API server of the target says that there is no such node. NodeUnknown: the cache has none, and that
 	// API server does not answer.
 	NodeGone, NodeUnknown bool
-	// Found is the node with the machine's provider ID, while the name of its node is not known.
+	// Found is the node with the machine's provider ID, while the machine does not know its name.
 	Found *corev1.Node
 
 	Class    *v1alpha1.MachineClass
@@ -35,10 +38,8 @@ type Around struct {
 
 // Read returns the objects around a machine from the caches.
 func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
-	around := Around{Node: c.NodeOf(m), NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences()}
-	if around.Node == nil {
-		around.Found = c.NodeToName(m)
-	}
+	around := Around{NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences(), Found: c.NodeToName(m)}
+	around.Sees(c, m, c.NodeOf(m))
 	around.Class = c.ClassOf(m)
 	if owner := metav1.GetControllerOf(m); owner != nil {
 		if set, found := c.Set(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
@@ -46,6 +47,29 @@ func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
 		}
 	}
 	return around
+}
+
+// Sees records a node that a machine names, nil for none, and whose it is. Without one, several nodes with the machine's
+// provider ID are in doubt.
+func (around *Around) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
+	around.Node, around.Owner = nil, ownership.Answer{}
+	switch twins := c.NodesOfInstance(m.Spec.ProviderID); {
+	case node != nil:
+		around.Owner = c.WhoseNode(m, node)
+	case len(twins) > 1:
+		around.Owner = c.WhoseNode(m, twins[0])
+	}
+	if around.Owner.Is(ownership.Ours) || around.Owner.Is(ownership.InDoubt) {
+		around.Node = node
+	}
+}
+
+// Own returns the machine's node if it is proven to be the machine's; nil else.
+func (around *Around) Own() *corev1.Node {
+	if !around.Owner.Is(ownership.Ours) {
+		return nil
+	}
+	return around.Node
 }
 
 // DependsOnNode reports whether a decision about a machine depends on whether its node exists: its node has joined, or
@@ -84,6 +108,7 @@ func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineF
 		Preservation: PreserveFacts(m, around.Node, now),
 	}
 	f.NodeGone = around.NodeGone && f.NodeName != ""
+	f.Owner = around.Owner
 	if around.Found != nil {
 		f.NodeFound = around.Found.Name
 	}
@@ -243,13 +268,15 @@ func ReadySince(m *v1alpha1.Machine) time.Time {
 	return m.Status.CurrentStatus.LastUpdateTime.Time
 }
 
-// DeletionFacts returns the facts about a machine that is being deleted. Pass nil for a node that other machines claim
-// too. Done is the stage that the run has finished although the status may not say so yet.
-func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node, done deletion.Stage) deletion.Facts {
+// DeletionFacts returns the facts about a machine that is being deleted. Done is the stage that the run has finished
+// although the status may not say so yet.
+func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, around Around, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
 		NodeName:          cache.NodeNameOf(m),
-		Node:              node != nil,
+		Node:              around.Own() != nil,
+		NodeUnknown:       around.NodeUnknown,
+		Owner:             around.Owner,
 		Attached:          c.Attached(cache.NodeNameOf(m)),
 		PreDrainHooks:     hooks(m, v1alpha1.AnnotationPreDrainHook),
 		PreTerminateHooks: hooks(m, v1alpha1.AnnotationPreTerminateHook),

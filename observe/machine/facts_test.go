@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,6 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/health"
+	"millwright/decide/ownership"
 	"millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/observe/observetest"
@@ -260,8 +262,13 @@ func TestNodeOf(t *testing.T) {
 func TestAround(t *testing.T) {
 	s := observetest.Set("s")
 	cluster, _ := observetest.Start(t, []runtime.Object{observetest.Node()}, s, observetest.Class("small"))
-	full := machine.Read(cluster, observetest.Machine("m", observetest.OnNode("n"), observetest.Of(s)))
+	full := machine.Read(cluster, observetest.Machine("m", observetest.Owning("n"), observetest.Of(s)))
+	require.NotNil(t, full.Node)
 	assert.Equal(t, "n", full.Node.Name)
+	assert.Equal(t, full.Node, full.Own())
+	labelled := machine.Read(cluster, observetest.Machine("m", observetest.OnNode("n")))
+	assert.Nil(t, labelled.Node, "a label alone, without an instance")
+	assert.True(t, labelled.Owner.Is(ownership.Nobodys))
 	assert.Equal(t, "small", full.Class.Name)
 	assert.Equal(t, "s", full.Set.Name)
 	assert.False(t, full.NoTarget)

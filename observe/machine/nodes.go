@@ -43,7 +43,7 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 // its Node: at once, each one. Without the flag --as-mcm, such a machine needs a grant within the budget like any
 // other.
 func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
-	node := c.NodeOf(m)
+	node := c.OwnNode(m)
 	return c.AsMCM && node != nil && node.DeletionTimestamp != nil
 }
 
@@ -95,6 +95,7 @@ func NodeSyncFacts(
 ) (nodesync.Wanted, nodesync.Node) {
 	wanted := nodesync.Wanted{
 		MachineName: m.Name,
+		MachineUID:  string(m.UID),
 		Labels:      m.Spec.NodeTemplateSpec.Labels,
 		Annotations: m.Spec.NodeTemplateSpec.Annotations,
 		Taints:      nodeTaints(m.Spec.NodeTemplateSpec.Spec.Taints),

@@ -32,7 +32,7 @@ func TestNodeSyncOfANewNode(t *testing.T) {
 	)
 	assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, c.Labels.Set)
 	assert.Equal(t, map[string]string{
-		"team": "shop",
+		"team": "shop", v1alpha1.AnnotationMachineUID: "uid-m",
 		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
 			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoExecute"}]}}`,
 		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2k"}`,
@@ -47,7 +47,8 @@ func inSync(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "True"))
 	n.Labels = map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m", "kubernetes.io/os": "linux"}
 	n.Annotations = map[string]string{
-		"team": "shop",
+		"team":                        "shop",
+		v1alpha1.AnnotationMachineUID: "uid-m",
 		v1alpha1.AnnotationLastAppliedTemplate: `{"metadata":{"creationTimestamp":null,"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
 			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoExecute"}]}}`,
 		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2"}`,
@@ -87,7 +88,8 @@ func TestNodeSync(t *testing.T) {
 		{"marked as a node without a machine", observetest.Machine("m", observetest.Templated), nil, inSync(marked), "node is marked as a node without a machine"},
 		{"without our finalizer", observetest.Machine("m", observetest.Templated), nil, inSync(loose), "node lacks our finalizer"},
 		{"without our finalizer, and being deleted", observetest.Machine("m", observetest.Templated), nil, inSync(loose, goingNode), ""},
-		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, inSync(), "node has another value of label " + v1alpha1.LabelMachineName},
+		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, inSync(), "node has another value of label " + v1alpha1.LabelMachineName +
+			", has another value of annotation " + v1alpha1.AnnotationMachineUID},
 		{"a taint that was taken off by hand", observetest.Machine("m", observetest.Templated), nil, inSync(ripe), "node lacks taint only:NoExecute"},
 		{
 			"the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, inSync(ripe, func(n *corev1.Node) {

@@ -185,6 +185,13 @@ func OnNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = name }
 }
 
+// Owning gives a machine an instance, and a node of this name that is proven to be its own.
+func Owning(name string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
+	}
+}
+
 func OwnedBy(owner metav1.Object, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))}
 }

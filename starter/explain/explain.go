@@ -19,6 +19,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/explain"
 	"millwright/decide/list"
+	"millwright/decide/ownership"
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/observe/cache"
@@ -341,7 +342,7 @@ func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name st
 	}
 	for i := range list.Items {
 		if m := &list.Items[i]; cache.NodeNameOf(m) == name ||
-			m.Spec.ProviderID != "" && m.Spec.ProviderID == node.Spec.ProviderID {
+			ownership.SameInstance(m.Spec.ProviderID, node.Spec.ProviderID) {
 			return x.ofMachine(ctx, clients, m), nil
 		}
 	}

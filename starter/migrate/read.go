@@ -16,6 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
+	"millwright/decide/ownership"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/decide/takeover"
@@ -306,7 +307,9 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	around := machine.Around{
 		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
 	}
-	plan := attention.Machine(machine.Facts(m, around, o.now))
+	facts := machine.Facts(m, around, o.now)
+	facts.Wanted.MachineUID = "" // each node gets our mark: that says nothing about one of them
+	plan := attention.Machine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
 		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
@@ -315,7 +318,7 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
 		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
 	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" &&
-		!cache.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
+		!ownership.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
 		f.NodeInstance = node.Spec.ProviderID
 	}
 	return f
@@ -325,7 +328,7 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
 	id := cache.UnnamedInstanceOf(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
-		if id != "" && o.nodes[name].Spec.ProviderID == id {
+		if ownership.SameInstance(o.nodes[name].Spec.ProviderID, id) {
 			return o.nodes[name]
 		}
 	}

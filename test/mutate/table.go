@@ -896,8 +896,14 @@ func mutations() []mutation {
 		return found
 	}
 `, ``, "./decide/attention", "a node that is found by its provider ID is not recorded"},
-		{"G6", "k8sbridge/watch/events.go", `	machines = append(machines, b.cluster.MachinesAwaiting(node.Spec.ProviderID)...)
-`, ``, bridge, "a node that gets its provider ID wakes no machine"},
+		{
+			"G6",
+			"k8sbridge/watch/events.go",
+			`slices.Concat(b.cluster.MachinesOfNode(node.Name), b.cluster.MachinesOfInstance(node.Spec.ProviderID))`,
+			`slices.Clone(b.cluster.MachinesOfNode(node.Name))`,
+			bridge,
+			"a node that gets its provider ID wakes no machine",
+		},
 		{"G7", "observe/machine/facts.go", `	case cache.HasTaint(node, v1alpha1.TaintUninitialized):
 		return "its cloud controller manager has not initialised it"
 `, ``, "./observe/machine", "a node is taken for joined before its cloud has initialised it"},

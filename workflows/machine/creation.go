@@ -210,7 +210,9 @@ func (m *machine) made(
 	m.Show(ctx, s)
 	report := m.progress(ctx, s.Phase, operation)
 	report.LastKnownState = answer.LastKnownState
-	if !d.Target {
+	if d.Target {
+		report.NodeName = call.NodeName
+	} else {
 		report.Step = nil
 		report.Addresses = answer.Addresses
 		if call.NodeName != "" {

@@ -63,10 +63,10 @@ func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s dele
 	}
 }
 
-// advance does the work of a stage that is on record. A hold or hooks end without work of this run.
+// advance does the work of a stage that is on record. What blocks a stage ends without work of this run.
 func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	switch {
-	case s.Held(), s.Stage == deletion.PreDrainHooks, s.Stage == deletion.PreTerminateHooks:
+	case len(s.BlockedBy) > 0:
 		return m.Awaken(ctx)
 	case s.Stage == deletion.Detach:
 		return m.detach(ctx, d)

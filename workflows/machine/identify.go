@@ -12,12 +12,13 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// unasked reports whether the provider has yet to be asked for the names of an instance whose creation was interrupted
-// before its names were recorded: its node may still join, and is then drained and removed like any other. A decision
-// that skips the drain for want of a name must wait for the answer. ADR 0030.
+// unasked reports whether the provider has yet to be asked for the names of an instance: its creation was interrupted
+// before they were recorded, and its node may still join, and is then drained and removed like any other; or a label alone
+// names a node without provider ID. A decision that skips the drain for want of a name must wait for the answer. ADR 0030.
 func (m *machine) unasked(d activities.Decision) bool {
 	s := d.Deletion
-	return s != nil && !m.answered && d.NodeName == "" && d.Target && !d.NeverTried && s.Skipped != "" && !s.Stays
+	unproven := s != nil && (s.Skipped != "" && (d.NodeName == "" || d.ProviderID == "") || s.Ask)
+	return unproven && !m.answered && d.Target && !d.NeverTried && !s.Stays
 }
 
 // identify asks the provider for the names of an instance that is not on record, until it answers, and records them. It
@@ -43,7 +44,10 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 	if answer.NodeName == "" && answer.ProviderID == "" {
 		return false, nil
 	}
-	stale, err := m.recordNames(ctx, activities.Recorded{ProviderID: answer.ProviderID, NodeName: answer.NodeName})
+	stale, err := m.recordNames(
+		ctx,
+		activities.Recorded{ProviderID: answer.ProviderID, NodeName: answer.NodeName, Told: true},
+	)
 	return err == nil && stale == "", err
 }
 

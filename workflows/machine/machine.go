@@ -113,7 +113,7 @@ func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
 	case attention.Instance:
 		return m.create(ctx, d)
 	case attention.Name:
-		_, err := m.recordNames(ctx, activities.Recorded{ProviderID: d.ProviderID, NodeName: d.NodeFound})
+		_, err := m.recordNames(ctx, activities.Recorded{ProviderID: d.ProviderID, NodeName: d.NodeFound, Told: true})
 		return err
 	case attention.Node:
 		return m.awaitNode(ctx, d)
@@ -156,7 +156,7 @@ func (m *machine) reportVerdict(
 		return err
 	}
 	report := verdictReport(m.Read(ctx), v)
-	report.LastKnownState = before.LastKnownState
+	report.LastKnownState, report.NodeName = before.LastKnownState, before.NodeName
 	report.Conditions = append(before.Conditions, report.Conditions...)
 	if v.Change.Phase == vocabulary.PhaseFailed {
 		report.PreserveUntil = d.PreserveUntil
@@ -311,6 +311,9 @@ func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
 	}
 	s := shown(d, vocabulary.StepSyncNode, "node "+d.NodeName+" cannot be written: "+d.Why)
 	s.BlockedBy, s.Stuck = []string{vocabulary.BlockedNodeRefused}, true
+	if d.InDoubt {
+		s.BlockedBy = []string{vocabulary.BlockedOwnership}
+	}
 	m.Show(ctx, s)
 	recheck := m.Timer(ctx, "repair", s.Why, workflow.Now(ctx).Add(run.RecheckStuck))
 	defer m.Disarm("repair")

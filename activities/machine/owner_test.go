@@ -1,0 +1,152 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"millwright/activities/activitiestest"
+	activitiesdrain "millwright/activities/drain"
+	"millwright/activities/kube"
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/attention"
+	"millwright/decide/deletion"
+	observe "millwright/observe/machine"
+)
+
+// copied returns a copy of machine m in another namespace, as a test restore makes it: it names the same instance and node.
+func copied() *v1alpha1.Machine {
+	c := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried)
+	c.Namespace, c.UID = "restored", "uid-copy"
+	return c
+}
+
+// leaving returns machine m, which runs on node n and is being deleted.
+func leaving(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	return activitiestest.Machine("m", append([]func(*v1alpha1.Machine){
+		activitiestest.OnNode,
+		activitiestest.Tried,
+		activitiestest.Phase(v1alpha1.MachineRunning),
+		activitiestest.Going[*v1alpha1.Machine],
+	}, change...)...)
+}
+
+func TestWhoseNodeIsDrained(t *testing.T) {
+	t.Parallel()
+	label := func(m *v1alpha1.Machine) { m.Namespace, m.Labels[v1alpha1.LabelNode] = "tenant-b", "n" }
+	bare := func(m *v1alpha1.Machine) { m.Spec.ProviderID, m.Status.NodeName = "", "" }
+	untold := func(m *v1alpha1.Machine) { m.Status.NodeName = "" }
+	id := activitiestest.ProviderID
+	for name, row := range map[string]struct {
+		m         *v1alpha1.Machine
+		node      []func(*corev1.Node)
+		others    []runtime.Object
+		stage     deletion.Stage
+		blockedBy []string
+		skipped   string // a part of the sentence
+	}{
+		"its own": {leaving(), []func(*corev1.Node){id("fake:///n")}, nil, deletion.Drain, nil, ""},
+		"its own, by its mark, with a copy in another namespace": {
+			leaving(),
+			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(leaving())},
+			[]runtime.Object{copied()},
+			deletion.Drain, nil, "",
+		},
+		"a copy, and no mark": {
+			leaving(),
+			[]func(*corev1.Node){id("fake:///n")},
+			[]runtime.Object{copied()},
+			deletion.Drain,
+			[]string{vocabulary.BlockedOwnership},
+			"",
+		},
+		"a copy, and a person who wants no drain": {
+			leaving(func(m *v1alpha1.Machine) {
+				m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "ann: it is empty"}
+			}),
+			[]func(*corev1.Node){id("fake:///n")},
+			[]runtime.Object{copied()},
+			deletion.Instance, nil, "ann: it is empty",
+		},
+		"as seen from the copy": {
+			leaving(),
+			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(copied())},
+			[]runtime.Object{copied()},
+			deletion.Instance, nil, "restored/m",
+		},
+		"another machine's label": {
+			leaving(),
+			[]func(*corev1.Node){id("fake:///n")},
+			[]runtime.Object{activitiestest.Machine("evil", label)},
+			deletion.Drain, nil, "",
+		},
+		"a provider ID without a scheme": {
+			leaving(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "i-0abc" }),
+			[]func(*corev1.Node){id("i-0abc")},
+			nil,
+			deletion.Drain, nil, "",
+		},
+		"a control plane node, by a label alone": {
+			leaving(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.Instance, nil, "names no instance",
+		},
+		"a node without provider ID, by a label alone": {
+			leaving(untold), nil, nil, deletion.Drain, []string{vocabulary.BlockedOwnership}, "",
+		},
+		"a reused name": {
+			leaving(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.Instance, nil, "is of instance fake:///new",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := activitiestest.NewWorld(
+				t, append(row.others, row.m, activitiestest.Class(), activitiestest.Node(row.node...))...)
+			for _, in := range []kube.Read{activitiestest.Read(row.m), activitiestest.Live(row.m)} {
+				d := activitiestest.DecideMachine(w, in)
+				require.NotNil(t, d.Deletion)
+				assert.Equal(t, row.stage, d.Deletion.Stage, d.Deletion.Why)
+				assert.Equal(t, row.blockedBy, d.Deletion.BlockedBy)
+				assert.Contains(t, d.Deletion.Skipped, row.skipped)
+				assert.Equal(t, row.skipped == "", d.Deletion.Skipped == "")
+			}
+		})
+	}
+}
+
+// A copy that appears in the middle of a drain neither ends it nor makes the node look empty.
+func TestACopyInTheMiddleOfADrain(t *testing.T) {
+	t.Parallel()
+	m := leaving(activitiestest.Phase(v1alpha1.MachineTerminating))
+	drains := func(w *activitiestest.World) *activitiesdrain.Activities {
+		return &activitiesdrain.Activities{Kube: w.Kube}
+	}
+	w := activitiestest.NewWorld(t, m, copied(), activitiestest.Class(),
+		activitiestest.Node(activitiestest.ProviderID("fake:///n")), activitiestest.Pod("a"))
+	_, err := activitiestest.Run[activitiesdrain.NodeLoad](w, drains(w).CordonAndCountPods, activitiestest.Read(m))
+	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	d, err := activitiestest.Run[activitiesdrain.Decision](
+		w, drains(w).DecideDrain, activitiesdrain.Input{Read: activitiestest.Read(m)})
+	require.NoError(t, err)
+	assert.Equal(t, activitiesdrain.Cancelled, d.Result, "the machine decides again, and says what is in doubt")
+	assert.Empty(t, w.Writes())
+}
+
+// While it is in doubt whose a node is, nothing is written to it, and the machine says so.
+func TestANodeInDoubtIsNotWritten(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine(
+		"m", activitiestest.OnNode, activitiestest.Tried, activitiestest.Phase(v1alpha1.MachineRunning), templated)
+	node := activitiestest.Node(activitiestest.ProviderID("fake:///n"))
+	m.Status.Conditions = observe.CopiedConditions(node)
+	w := activitiestest.NewWorld(t, m, copied(), activitiestest.Class(), node)
+	d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	assert.Equal(t, attention.Sync, d.Need)
+	assert.True(t, d.InDoubt)
+	assert.Contains(t, d.Why, "restored/m")
+	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	require.NoError(t, err)
+	assert.Empty(t, versions)
+	assert.Empty(t, w.Writes())
+}
