@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/tools/record"
 
 	machinev1alpha1 "millwright/api/generated/clientset/versioned/typed/api/v1alpha1"
@@ -220,6 +222,26 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 		return cached, nil
 	case err != nil:
 		return nil, fmt.Errorf("get node %s of machine %s: %w", name, m.Name, err)
+	}
+	return node, nil
+}
+
+// NodeOfInstance reads the nodes of a machine's target from its API server, in pages of 500, and returns the first with
+// the machine's provider ID; nil when there is none. One request for each 500 nodes: it is for a machine that nothing else
+// ties to a node.
+func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
+	nodes := a.Cluster.Target(m.Namespace).CoreV1().Nodes()
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return nodes.List(ctx, options)
+	})
+	err = list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		if n := o.(*corev1.Node); node == nil && ownership.SameInstance(n.Spec.ProviderID, m.Spec.ProviderID) {
+			node = n
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the node of instance %s: %w", m.Spec.ProviderID, err)
 	}
 	return node, nil
 }

@@ -206,6 +206,11 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 		return around, err
 	}
 	around.Sees(a.Kube.Cluster, m, node)
+	if around.Lost(m) {
+		if around.Found, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
+			return around, err
+		}
+	}
 	around.NodeUnknown, around.NodeGone = err != nil, err == nil && around.Node == nil && around.Found == nil
 	if !live {
 		return around, nil

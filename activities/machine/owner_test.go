@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +12,7 @@ import (
 	"millwright/activities/activitiestest"
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
+	"millwright/activities/machine"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
@@ -113,6 +115,28 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cloud that does not tell the names of nodes: the cache lacks a node that has joined a moment ago.
+func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
+	t.Parallel()
+	m := leaving(func(m *v1alpha1.Machine) {
+		delete(m.Labels, v1alpha1.LabelNode)
+		m.Status.NodeName = ""
+	})
+	joined := activitiestest.Node(activitiestest.ProviderID("fake:///n"))
+	for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
+		d := activitiestest.DecideMachine(behind(t, m, joined), in)
+		assert.Equal(t, attention.Name, d.Need, "first of all")
+		assert.Equal(t, "n", d.NodeFound)
+	}
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
+	require.NotNil(t, d.Deletion)
+	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
+	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	activitiestest.Failing(w.Target, "list", "nodes", 1, errors.New("no answer"), nil)
+	_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, activitiestest.Read(m))
+	require.ErrorContains(t, err, "no answer", "nothing is concluded")
 }
 
 // A copy that appears in the middle of a drain neither ends it nor makes the node look empty.

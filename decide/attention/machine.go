@@ -168,11 +168,11 @@ func (m machine) standing() Decision {
 	case m.Deleting && !m.Finalizer:
 		return Decision{Need: Nothing, Why: "released: the API server removes it"}
 	case m.Deleting:
-		if m.NodeName == "" || m.NoTarget || m.Emptied {
-			return cmp.Or(m.found(), Decision{Need: Deletion, Why: "deletion was asked for"})
-		}
-		// a drain depends on the state of the node
-		return Decision{Need: Deletion, Why: "deletion was asked for; " + m.waitsFor()}
+		named := m.NodeName != "" && !m.NoTarget && !m.Emptied // a drain depends on the state of the node
+		return cmp.Or(
+			m.found(),
+			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.If(named, "; %s", m.waitsFor())},
+		)
 	case m.Phase == vocabulary.PhaseFailed:
 		return m.failed()
 	case m.Granted:

@@ -64,6 +64,14 @@ func (around *Around) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.N
 	}
 }
 
+// Lost reports whether a machine that is to be drained has an instance, and neither the name of its node nor a node with
+// its provider ID is known: the cache may lack a node that has just joined.
+func (around *Around) Lost(m *v1alpha1.Machine) bool {
+	return m.DeletionTimestamp != nil && !drain.IsOver(m) && m.Spec.ProviderID != "" && cache.NodeNameOf(m) == "" &&
+		!around.NoTarget && around.Found == nil && around.Owner.Whose == "" &&
+		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
+}
+
 // Own returns the machine's node if it is proven to be the machine's; nil else.
 func (around *Around) Own() *corev1.Node {
 	if !around.Owner.Is(ownership.Ours) {
