@@ -62,6 +62,37 @@ func TestWhoMayDecide(t *testing.T) {
 	}
 }
 
+// Whose a node or an instance is, is decided in one place. A comparison with the empty ID only asks whether there is one.
+// A provider compares IDs that it gave itself.
+func TestNobodyElseComparesProviderIDs(t *testing.T) {
+	isID := func(e ast.Expr) bool {
+		s, is := e.(*ast.SelectorExpr)
+		return is && s.Sel.Name == "ProviderID"
+	}
+	looked := 0
+	for name, text := range sources(t) {
+		room, _, _ := strings.Cut(name, "/")
+		if !isProduction(name, room) || strings.HasPrefix(name, "decide/ownership/") ||
+			slices.Contains([]string{"provider", "devstack", "examples"}, room) {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, text, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			b, is := n.(*ast.BinaryExpr)
+			if !is || b.Op != token.EQL && b.Op != token.NEQ || !isID(b.X) && !isID(b.Y) {
+				return true
+			}
+			looked++
+			literal, is := b.Y.(*ast.BasicLit)
+			assert.True(t, is && literal.Value == `""`, "%s compares provider IDs: ask decide/ownership", set.Position(b.Pos()))
+			return true
+		})
+	}
+	assert.NotZero(t, looked)
+}
+
 // isProduction reports whether a file belongs to a room and is no test and no fixture of tests.
 func isProduction(name, room string) bool {
 	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")

@@ -71,7 +71,7 @@ type Error struct {
 	Code       Code
 	Message    string
 	RetryAfter time.Duration // wanted by the cloud; zero if it did not say
-	Instance   *Instance     // with code Uninitialized: the instance
+	Instance   *Instance     // with code NotInitialized, and with AlreadyExists of Foreign: the instance
 	Cause      error         // for errors.Is and errors.As; never printed
 }
 

@@ -65,6 +65,11 @@ type Machine struct {
 	ProviderID     string // empty until an instance is known
 	LastKnownState string // opaque text that the provider returned earlier; empty at first
 
+	// FormerUID is the UID that the instance with ProviderID carries as its tag, if the caller has proven that it is the
+	// machine's although that is not the machine's UID: the Machine was restored from a backup. Empty: not proven, and
+	// CreateInstance and DeleteInstance refuse an instance that carries the UID of another machine; see Foreign.
+	FormerUID string
+
 	// NodeAnnotations are those of the Machine's spec.nodeTemplate: some of MCM's drivers take wishes for the instance
 	// from them. They are read for CreateInstance alone, and only by a worker that is told so.
 	NodeAnnotations map[string]string
@@ -75,6 +80,22 @@ type Machine struct {
 	// create an instance or treat it as absent. True saves that wait. How a caller can know:
 	// docs/adr/0005-create-exactly-once.md.
 	NeverTried bool
+}
+
+// Foreign returns the refusal of an instance with the machine's provider ID that carries the UID of another machine; nil
+// for any other instance. Its code is AlreadyExists, and it has the instance: the caller decides whose it is.
+// CreateInstance and DeleteInstance return it before they act; InstanceStatus does not. A machine without a UID is that of
+// a caller who has decided already.
+func Foreign(instance Instance, machine Machine) error {
+	of := instance.MachineUID
+	if instance.ProviderID != machine.ProviderID || machine.UID == "" || of == "" || of == machine.UID ||
+		of == machine.FormerUID {
+		return nil
+	}
+	refusal := Errorf(AlreadyExists, "instance %s carries the UID of another machine than %s: %s",
+		instance.ProviderID, machine.Name, of)
+	refusal.Instance = &instance
+	return refusal
 }
 
 // Instance is a VM as reported by the cloud.

@@ -1,6 +1,7 @@
 package capi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	decidedrain "millwright/decide/drain"
+	"millwright/decide/ownership"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
@@ -125,7 +127,17 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("get node %s: %w", m.Status.NodeRef.Name, err)
-	case m.Spec.ProviderID != "" && node.Spec.ProviderID != "" && m.Spec.ProviderID != node.Spec.ProviderID:
+	}
+	owner := ownership.OfNode(
+		ownership.Node{Name: node.Name, ProviderID: node.Spec.ProviderID},
+		ownership.Machine{
+			UID:        string(m.UID),
+			ProviderID: cmp.Or(m.Spec.ProviderID, node.Spec.ProviderID),
+			Told:       m.Status.NodeRef.Name, // by Cluster API's core
+		},
+		nil,
+	)
+	if !owner.Is(ownership.Ours) {
 		return nil, nil
 	}
 	return node, nil

@@ -3,6 +3,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,14 @@ import (
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/kube"
 	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
+	"millwright/decide/ownership"
+	"millwright/observe/cache"
 	"millwright/provider"
 )
 
@@ -70,7 +75,9 @@ type InstanceAnswer struct {
 	// with CreateInstance: versions of the class, if its user data has no place for a bootstrap token
 	Tokenless string
 	Gone      bool // with InstanceStatus: the provider is sure that there is no instance
-	Problem   *kube.Problem
+	// with DeleteInstance: whose the instance is that the machine names, if it is another Machine's; it was not deleted
+	Anothers string `json:",omitzero"`
+	Problem  *kube.Problem
 }
 
 // Nameless reports whether the answer to InstanceStatus settles that the provider has no name of an instance to tell:
@@ -97,7 +104,11 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 			if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
 				return provider.Instance{}, err
 			}
-			instance, err := p.Cloud.CreateInstance(ctx, class, machine)
+			var instance provider.Instance
+			_, err = p.asOwner(ctx, in, class, &machine, func() (err error) {
+				instance, err = p.Cloud.CreateInstance(ctx, class, machine)
+				return err
+			})
 			if err == nil && instance.ProviderID == "" {
 				return instance, provider.Errorf(
 					provider.Internal,
@@ -186,27 +197,75 @@ func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance prov
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
 	}
-	machines, err := p.liveMachines(ctx, in.Machine.Namespace)
-	if err != nil {
-		return &provider.Error{Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err}
+	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name) // the provider says that it is the machine's
+	owner, err := p.whose(ctx, in, instance)
+	if err == nil && !owner.Is(ownership.Ours) {
+		err = provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
 	}
-	for _, m := range machines {
-		if m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID {
-			return provider.Errorf(
-				provider.AlreadyExists,
-				"instance %s has the name of this machine and no UID, and %s names it",
-				instance.ProviderID,
-				m,
-			)
+	return err
+}
+
+// whose says whose an instance is, as seen from a machine. It reads the Machines of all namespaces from the API server.
+func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
+	me := ownership.Machine{
+		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
+	}
+	var others []ownership.Machine
+	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
+		others = append(others, cache.ClaimOf(m))
+	})
+	if err != nil {
+		return ownership.Answer{}, &provider.Error{
+			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,
 		}
 	}
-	return nil
+	of := ownership.Instance{ProviderID: i.ProviderID, UID: i.MachineUID, Machine: i.MachineName}
+	return ownership.OfInstance(of, me, others), nil
+}
+
+// asOwner calls the cloud for an instance that the machine names, if that is proven to be the machine's. A provider
+// refuses an instance that carries another UID: then the Machines decide whose it is. Where instances carry no UID, they
+// decide before the call. It returns the answer if somebody was asked, and AlreadyExists for another's instance and for
+// a doubt.
+func (p *Provider) asOwner(
+	ctx context.Context,
+	in InstanceCall,
+	class provider.Class,
+	machine *provider.Machine,
+	call func() error,
+) (owner ownership.Answer, err error) {
+	if in.ProviderID == "" {
+		return owner, call()
+	}
+	seen := provider.Instance{ProviderID: in.ProviderID}
+	switch traits, err := p.Cloud.Traits(ctx, class); {
+	case err != nil:
+		return owner, err
+	case !traits.Named:
+		err = call()
+		refusal, is := errors.AsType[*provider.Error](err)
+		if !is || refusal.Code != provider.AlreadyExists || refusal.Instance == nil {
+			return owner, err
+		}
+		seen = *refusal.Instance
+	}
+	if owner, err = p.whose(ctx, in, seen); err != nil {
+		return owner, err
+	}
+	if !owner.Is(ownership.Ours) {
+		return owner, provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
+	}
+	machine.FormerUID = seen.MachineUID
+	return owner, call()
 }
 
 // DeleteInstance deletes the machine's instance and returns when the provider says that it is gone. It always calls the
 // provider, also when the instance seems gone, because other resources may have been created for it.
+//
+// An instance that is proven to be another Machine's stays, and the answer says whose it is. One in doubt is a problem.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(
+	var owner ownership.Answer
+	answer, err := p.call(
 		ctx,
 		in,
 		false,
@@ -218,9 +277,16 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 					machine.ProviderID = found.ProviderID
 				}
 			}
-			gone, err := p.remove(ctx, class, machine)
+			gone := false
+			var err error
+			owner, err = p.asOwner(ctx, in, class, &machine, func() (err error) {
+				gone, err = p.remove(ctx, class, machine)
+				return err
+			})
 			refusal, is := errors.AsType[*provider.Error](err)
 			switch {
+			case owner.Is(ownership.Anothers):
+				return provider.Instance{}, nil
 			case err == nil && !gone:
 				err = terminating(ctx, machine.Name)
 			case is && in.NeverTried: // nothing was created: the workflow ends the deletion where it would wait for people
@@ -229,6 +295,10 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			return provider.Instance{}, err
 		},
 	)
+	if err == nil && owner.Is(ownership.Anothers) {
+		answer.Anothers = owner.Why
+	}
+	return answer, err
 }
 
 // terminating makes Temporal run the activity again when the instance may be gone. It raises no alarm.

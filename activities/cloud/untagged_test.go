@@ -48,7 +48,7 @@ func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 	require.NotNil(t, answer.Problem)
 	assert.Equal(t, kube.Problem{
 		Reason:   "AlreadyExists",
-		Message:  "instance fake:///i-1 has the name of this machine and no UID, and Machine moved/other names it",
+		Message:  "instance fake:///i-1 has no UID, and Machine moved/other names it, too: clear spec.providerID of the copy",
 		React:    kube.UntilSpec,
 		Failures: 1,
 	}, *answer.Problem)

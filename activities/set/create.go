@@ -117,6 +117,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
+	m.Spec.ProviderID = "" // of a template that was copied from a machine: the machines would share its instance
 	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
 	}

@@ -155,6 +155,7 @@ func TestCreateMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: "7m", "note": "not for machines"}
+		s.Spec.Template.Spec.ProviderID = "fake:///of-the-machine-that-was-copied"
 	})
 	w := activitiestest.NewWorld(t, s)
 	versions := activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
@@ -164,6 +165,7 @@ func TestCreateMachines(t *testing.T) {
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationEffectiveCreationTimeout: "7m"}, m.Annotations)
 	assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, m.Finalizers, "on from the first moment")
 	assert.Equal(t, "small", m.Spec.Class.Name)
+	assert.Empty(t, m.Spec.ProviderID, "no instance is that of two machines")
 	require.Len(t, m.OwnerReferences, 1)
 	owner := m.OwnerReferences[0]
 	assert.Equal(

@@ -31,6 +31,7 @@ const (
 	ReasonRejoined          = "Rejoined"          // the node is healthy again
 	ReasonDeletionHeld      = "DeletionHeld"      // an operator holds the deletion
 	ReasonInstanceAbandoned = "InstanceAbandoned" // an operator kept the instance
+	ReasonInstanceAnothers  = "InstanceAnothers"  // the instance is another Machine's: it was not deleted
 	ReasonDrainForced       = "DrainForced"       // the drain deletes or kills pods
 	ReasonCannotEvict       = "CannotEvict"       // the drain deletes pods in order, because the cluster cannot evict
 	ReasonDrainBlocked      = "DrainBlocked"      // the blockers of the drain have changed

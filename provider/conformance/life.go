@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"slices"
 
 	"millwright/provider"
@@ -133,6 +134,34 @@ func (s *conformance) TestANameAloneDeletesNothing() {
 	s.Len(s.list(), 1)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
+	s.gone(m)
+	s.Empty(s.list())
+}
+
+// A copy of a machine, or a stranger, names the instance of another machine.
+func (s *conformance) TestAnInstanceOfAnotherMachineIsRefused() {
+	if s.named {
+		s.T().Skip("instances of this cloud carry no UID: the caller looks who names them")
+	}
+	m, stranger := s.machine(), s.machine()
+	made := s.create(s.Class, m)
+	stranger = recorded(stranger, made)
+	for _, err := range []error{
+		s.Provider.DeleteInstance(s.T().Context(), s.Class, stranger),
+		func() error { _, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger); return err }(),
+	} {
+		s.fails(err, provider.AlreadyExists)
+		refusal, is := errors.AsType[*provider.Error](err)
+		s.Require().True(is)
+		s.Require().NotNil(refusal.Instance, "so that the caller can decide whose it is")
+		s.Equal([]string{made.ProviderID, m.UID}, []string{refusal.Instance.ProviderID, refusal.Instance.MachineUID})
+	}
+	s.Len(s.list(), 1)
+	stranger.FormerUID = m.UID // proven: the machine was restored, and has another UID than before
+	adopted, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger)
+	s.Require().NoError(err)
+	s.Equal(made.ProviderID, adopted.ProviderID)
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, stranger))
 	s.gone(m)
 	s.Empty(s.list())
 }

@@ -169,7 +169,7 @@ func (p *Provider) holder(
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	seen, err := p.searchUntil(ctx, class, machine, time.Now().Add(traits.Window), byUID|byID|byName)
+	seen, err := p.searchUntil(ctx, class, machine, time.Now().Add(traits.Window), byUID|byID|byName|toAct)
 	switch {
 	case err != nil:
 		return provider.Instance{}, err
@@ -272,7 +272,8 @@ func (p *Provider) InstanceStatus(
 	return instance, nil
 }
 
-// DeleteInstance deletes the instance with the provider ID and every instance with the machine's UID. Without a
+// DeleteInstance deletes the instance with the provider ID and every instance with the machine's UID. It refuses an
+// instance with the provider ID that carries the UID of another machine; see provider.Foreign. Without a
 // provider ID it first outwaits a create call that may still be in flight. A name alone deletes nothing: if instances
 // carry no UID and one with the machine's name appears, it returns Aborted, and the caller looks whose it is.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
@@ -308,7 +309,7 @@ func (p *Provider) toDelete(
 		seen, err := p.outwait(ctx, class, machine, false)
 		return seen.Instances, err
 	}
-	seen, err := p.find(ctx, class, machine, byUID|byID)
+	seen, err := p.find(ctx, class, machine, byUID|byID|toAct)
 	if err != nil {
 		return nil, describe(ctx, class, err, "look for instance of machine %s", machine.Name)
 	}

@@ -15,6 +15,7 @@ const (
 	byUID ties = 1 << iota
 	byID
 	byName // without a UID
+	toAct  // an instance with the provider ID that carries the UID of another machine is refused
 )
 
 // find searches once, and returns the instances that are the machine's by one of the ties.
@@ -31,6 +32,11 @@ func (p *Provider) find(ctx context.Context, class provider.Class, machine provi
 	found, err := observed(p, "Find", func() (Found, error) { return p.driver.Find(ctx, class, machine) })
 	if err != nil {
 		return Found{}, err
+	}
+	for _, i := range found.Instances {
+		if foreign := provider.Foreign(i, machine); foreign != nil && by&toAct != 0 && !isTerminated(i) {
+			return Found{}, foreign
+		}
 	}
 	found.Instances = pick(found.Instances, machine, by)
 	return found, nil
@@ -90,7 +96,7 @@ func (p *Provider) outwait(
 	machine provider.Machine,
 	creating bool,
 ) (Found, error) {
-	by := byUID | byID
+	by := byUID | byID | toAct
 	if creating {
 		by |= byName
 	}

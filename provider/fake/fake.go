@@ -89,6 +89,9 @@ func (p *Provider) CreateInstance(
 				"the machine needs a name, a UID and a cluster",
 			)
 		}
+		if err := p.foreign(machine); err != nil {
+			return provider.Instance{}, err
+		}
 		if found := p.find(class, machine); len(found) > 0 {
 			return p.adopt(found, machine)
 		}
@@ -125,6 +128,9 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 	_, err := call(ctx, p, provider.MethodDeleteInstance, class.Secret, func() (struct{}, error) {
 		if machine.UID == "" && machine.ProviderID == "" {
 			return struct{}{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
+		}
+		if err := p.foreign(machine); err != nil {
+			return struct{}{}, err
 		}
 		found := p.find(provider.Class{}, machine) // of no class: a name deletes nothing
 		for _, i := range found {
@@ -194,6 +200,16 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 		}
 		return ids, nil
 	})
+}
+
+// foreign returns provider.Foreign of the instances. The lock is held.
+func (p *Provider) foreign(machine provider.Machine) error {
+	for _, i := range p.instances {
+		if err := provider.Foreign(i.Instance, machine); err != nil && i.cluster == machine.Cluster {
+			return err
+		}
+	}
+	return nil
 }
 
 // find returns the instances of a machine: by UID tag, else by provider ID, else by the name of those without a UID in

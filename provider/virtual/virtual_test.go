@@ -107,6 +107,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 		seen, err := p.InstanceStatus(t.Context(), class("pool", nil), restored)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, seen.ProviderID)
+		restored.FormerUID = machine().UID // proven by the caller
 		adopted, err := p.CreateInstance(t.Context(), class("pool", nil), restored)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, adopted.ProviderID)

@@ -266,11 +266,21 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 	if d.Problem != nil {
 		return m.awaitRepair(ctx, d, *d.Problem)
 	}
-	if answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, m.call(d)); err != nil || answer == nil {
+	answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, m.call(d))
+	if err != nil || answer == nil {
 		return err
 	}
-	m.done = deletion.Instance
-	return nil
+	m.done, m.anothers = deletion.Instance, answer.Anothers != ""
+	if !m.anothers {
+		return nil
+	}
+	message := "the instance stays: " + answer.Anothers
+	report := m.progress(ctx, vocabulary.PhaseTerminating, nil)
+	report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceAnothers, Message: message}
+	report.Conditions = []activities.Condition{
+		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceAnothers, Message: message},
+	}
+	return m.writeStatus(ctx, message, report)
 }
 
 func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error {
@@ -286,7 +296,7 @@ func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
 		Machine:       m.Ref,
 		NodeName:      d.NodeName,
 		ProviderID:    d.ProviderID,
-		InstanceStays: d.Deletion.Stays,
+		InstanceStays: d.Deletion.Stays || m.anothers,
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millwright/activities/cloud"
 	"millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
+	"millwright/decide/ownership"
 	workflowsdrain "millwright/workflows/drain"
 	"millwright/workflows/run"
 )
@@ -272,6 +274,37 @@ func TestReleasedMachineGoesWithoutItsProvider(t *testing.T) {
 		},
 		told,
 	)
+}
+
+// The deletion of a copy ends without the instance, which is that of the original.
+func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
+	w := newGoing(t)
+	w.going.Owner = ownership.Answer{Whose: ownership.Anothers, Why: "node m-1 has the mark of Machine prod/m"}
+	w.going.Node = false
+	w.deletion = cloud.InstanceAnswer{Anothers: "instance virtual:///i-1 has the UID of Machine prod/m"}
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	var told []string
+	for _, r := range w.reports {
+		if r.Event != nil && r.Event.Reason == "InstanceAnothers" {
+			told = append(told, r.Event.Message)
+		}
+	}
+	require.Equal(t, []string{"the instance stays: instance virtual:///i-1 has the UID of Machine prod/m"}, told)
+}
+
+// A doubt stops the deletion before the drain, and it goes on when the doubt has ended.
+func TestDeletionWaitsWhileItIsInDoubtWhoseTheNodeIs(t *testing.T) {
+	w := newGoing(t)
+	w.going.Owner = ownership.Answer{Whose: ownership.InDoubt, Why: "two machines name node m-1"}
+	w.after(time.Hour, func() {
+		last := w.reports[len(w.reports)-1]
+		require.Equal(t, []string{"OwnershipInDoubt"}, last.Step.BlockedBy)
+		require.Equal(t, "two machines name node m-1", last.Operation.Description)
+		require.NotContains(t, w.log, "delete virtual:///i-1")
+		w.going.Owner = ownership.Answer{Whose: ownership.Ours}
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Contains(t, w.log, "delete virtual:///i-1")
 }
 
 func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {

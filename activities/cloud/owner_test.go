@@ -1,0 +1,93 @@
+package cloud_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
+	"millwright/provider"
+	"millwright/provider/fake"
+)
+
+// A Machine (a copy, one from a template with a provider ID, or one of a stranger) names an instance that carries the UID
+// of another Machine. The call is for machine shop/m.
+func TestAnInstanceThatTheMachineNames(t *testing.T) {
+	t.Parallel()
+	const victim = "uid-victim"
+	class := provider.Class{Namespace: activitiestest.Shop, Name: "small"}
+	for name, row := range map[string]struct {
+		options  []fake.Option
+		others   map[string]bool // UIDs of other Machines that exist; true: it names the instance
+		anothers string          // part of the answer to the deletion
+		problem  string          // part of the problem; empty: the instance is adopted, and deleted
+	}{
+		"of a Machine that exists": {
+			nil, map[string]bool{victim: true}, "has the UID of Machine production/", "has the UID of Machine production/",
+		},
+		"of a Machine that exists and does not know it yet": {
+			nil, map[string]bool{victim: false}, "has the UID of Machine production/", "has the UID of Machine production/",
+		},
+		"of a Machine that is gone: a restore": {nil, nil, "", ""},
+		"of a Machine that is gone, and a second copy names it": {
+			nil, map[string]bool{"uid-copy": true}, "", "clear spec.providerID of the copy",
+		},
+		"without a UID": {[]fake.Option{fake.WithNames()}, map[string]bool{"uid-copy": false}, "", ""},
+		"without a UID, and another one names it": {
+			[]fake.Option{fake.WithNames()}, map[string]bool{"uid-copy": true}, "", "clear spec.providerID of the copy",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := activitiestest.NewOffice(t, activitiestest.Class())
+			if row.options != nil {
+				o.Cloud.Provider = fake.New(row.options...)
+			}
+			id := o.Cloud.Plant(
+				class, provider.Machine{Cluster: "prod", Namespace: "production", Name: "victim", UID: victim}).ProviderID
+			for uid, names := range row.others {
+				m := activitiestest.Machine(uid, elsewhere(uid, ""))
+				m.Namespace = "production"
+				if names {
+					m.Spec.ProviderID = id
+				}
+				require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
+			}
+			in := activitiestest.InstanceCall
+			in.ProviderID, in.NeverTried = id, false
+
+			made, err := o.Ask(o.CreateInstance, in)
+			require.NoError(t, err)
+			assertProblem(t, row.problem, made)
+			if row.problem == "" {
+				assert.Equal(t, id, made.ProviderID)
+			}
+			if row.anothers != "" {
+				row.problem = ""
+			}
+			gone, err := o.Ask(o.DeleteInstance, in)
+			require.NoError(t, err)
+			assertProblem(t, row.problem, gone)
+			assert.Contains(t, gone.Anothers, row.anothers)
+			assert.Equal(t, row.anothers == "", gone.Anothers == "")
+			left := 1
+			if row.anothers == "" && row.problem == "" {
+				left = 0
+			}
+			assert.Len(t, o.Cloud.Instances(), left)
+		})
+	}
+}
+
+// assertProblem asserts that an answer has a problem with this part, or none if that is empty.
+func assertProblem(t *testing.T, part string, answer cloud.InstanceAnswer) {
+	t.Helper()
+	if part == "" {
+		assert.Nil(t, answer.Problem)
+		return
+	}
+	require.NotNil(t, answer.Problem)
+	assert.Equal(t, "AlreadyExists", answer.Problem.Reason)
+	assert.Contains(t, answer.Problem.Message, part)
+}
