@@ -76,7 +76,7 @@ type InstanceAnswer struct {
 	Tokenless string
 	Gone      bool // with InstanceStatus: the provider is sure that there is no instance
 	// with DeleteInstance: whose the instance is that the machine names, if it is another Machine's; it was not deleted
-	Anothers string `json:",omitzero"`
+	Anothers string
 	Problem  *kube.Problem
 }
 
