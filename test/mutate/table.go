@@ -710,10 +710,44 @@ func mutations() []mutation {
 		{
 			"F5",
 			"activities/cloud/provider.go",
-			`m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID`,
-			`m.ProviderID == instance.ProviderID && m.UID != in.Machine.UID && false`,
+			`if err == nil && !owner.Is(ownership.Ours) {`,
+			`if err == nil && !owner.Is(ownership.Ours) && false {`,
 			cloud,
 			"an instance is adopted by its name although another machine names it",
+		},
+		{
+			"Z1",
+			"activities/cloud/provider.go",
+			`	if !owner.Is(ownership.Ours) {
+		return owner, provider.Errorf`,
+			`	if owner.Is(ownership.Nobodys) {
+		return owner, provider.Errorf`,
+			cloud,
+			"an instance in doubt is deleted",
+		},
+		{
+			"Z2",
+			"provider/driver/search.go",
+			`foreign != nil && by&toAct != 0`,
+			`foreign != nil && by&toAct != 0 && false`,
+			"./provider/virtual",
+			"an instance that carries the UID of another machine is deleted",
+		},
+		{
+			"Z3",
+			"activities/kube/write.go",
+			`err != nil || node == nil || !a.Cluster.WhoseNode(m, node).Is(ownership.Ours)`,
+			`err != nil || node == nil || a.Cluster.WhoseNode(m, node).Is(ownership.Nobodys)`,
+			"./activities/machine ./activities/drain",
+			"a node is written that is not proven to be the machine's",
+		},
+		{
+			"Z4",
+			"activities/drain/decide.go",
+			`return NodeLoad{Versions: versions}, a.Kube.NoNode(ctx, m)`,
+			`return NodeLoad{Versions: versions}, nil`,
+			"./activities/machine ./activities/drain",
+			"a node in doubt looks like an empty one",
 		},
 		{
 			"F6",

@@ -31,6 +31,7 @@ func Tests() map[string][]string {
 			"TestPreservedMachineFailsAndStays",
 			"TestTokenIsMadeForTheJoinAndRemovedAfterIt",
 			"TestNodeCarriesWhatItsTemplateSays",
+			"TestACopyOfMachinesInAnotherNamespace",
 		},
 		"drain": {
 			"TestBudgetThatLoosensEndsTheDrain",

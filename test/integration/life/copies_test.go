@@ -1,0 +1,131 @@
+//go:build integration
+
+package life
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"millwright/api/v1alpha1"
+	"millwright/test/integration/rig"
+)
+
+// A test restore copies all Machines of a pool into another namespace: the copies name the instances and the nodes of the
+// originals. A rollout, a scale-down and the end of the copies lose no instance, and each node is drained.
+func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	const name, copies, size = "originals", "copies", 10
+	r.Namespace(t, name, "")
+	p := r.Pool(t, name, name, size, rig.Hosting)
+	p.AwaitRunning(t, size)
+	p.AwaitHosts(t, size)
+	rig.Eventually(t, "each node has the mark of its machine", func() (bool, any) {
+		marked := 0
+		for _, n := range p.Nodes(t) {
+			if n.Annotations[v1alpha1.AnnotationMachineUID] != "" {
+				marked++
+			}
+		}
+		return marked == size, marked
+	})
+	p.Deploy(t, "web", 2*size)
+
+	r.Namespace(t, copies, "")
+	for _, m := range p.Machines(t) {
+		c := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: copies, Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
+		_, err := r.Machines.MachineV1alpha1().Machines(copies).Create(t.Context(), c, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	rig.Eventually(t, "each copy says that its instance is another Machine's", func() (bool, any) {
+		all, err := r.Machines.MachineV1alpha1().Machines(copies).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		said := 0
+		for _, m := range all.Items {
+			if o := m.Status.CurrentOperation; o != nil && len(o.BlockedBy) > 0 && o.BlockedBy[0] == "AlreadyExists" {
+				said++
+			}
+		}
+		return said == size, said
+	})
+
+	drained := ends(t, name)
+	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
+	rig.Eventually(t, "all machines are of the new template", func() (bool, any) {
+		n, all := 0, p.Machines(t)
+		for _, m := range all {
+			if m.Labels["edition"] == "2" {
+				n++
+			}
+		}
+		return n == size && len(all) == size, fmt.Sprintf("%d of %d", n, len(all))
+	})
+	p.AwaitRunning(t, size)
+	p.Scale(t, size/2)
+	p.AwaitRunning(t, size/2)
+	rig.Eventually(t, "all ends were seen", func() (bool, any) {
+		n := len(drained())
+		return n == size+size/2, n
+	})
+	for machine, how := range drained() {
+		assert.Equal(t, "Drained", how, "node of machine %s", machine)
+	}
+
+	var kept []string
+	for _, m := range p.Machines(t) {
+		kept = append(kept, m.Spec.ProviderID)
+	}
+	require.Len(t, kept, size/2)
+	require.NoError(t, r.Kube.CoreV1().Namespaces().Delete(t.Context(), copies, metav1.DeleteOptions{}))
+	rig.Eventually(t, "the copies are gone", func() (bool, any) {
+		_, err := r.Kube.CoreV1().Namespaces().Get(t.Context(), copies, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+	require.ElementsMatch(t, kept, p.Instances(t), "those of the originals, and no other")
+	p.AwaitRunning(t, size/2)
+	require.NoError(t, r.Kube.AppsV1().Deployments(name).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	p.Delete(t)
+	p.AwaitGone(t)
+}
+
+// ends watches the machines of a namespace, and returns a function that says how the drain of each one that has gone ended.
+func ends(t *testing.T, namespace string) func() map[string]string {
+	t.Helper()
+	events, err := r.Machines.MachineV1alpha1().Machines(namespace).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	t.Cleanup(events.Stop)
+	var mu sync.Mutex
+	how := map[string]string{}
+	go func() {
+		for e := range events.ResultChan() {
+			m, is := e.Object.(*v1alpha1.Machine)
+			if !is || e.Type != watch.Deleted {
+				continue
+			}
+			reason := "no condition"
+			for _, c := range m.Status.Conditions {
+				if c.Type == v1alpha1.MachineDrained {
+					reason = c.Reason
+				}
+			}
+			mu.Lock()
+			how[m.Name] = reason
+			mu.Unlock()
+		}
+	}()
+	return func() map[string]string {
+		mu.Lock()
+		defer mu.Unlock()
+		seen := map[string]string{}
+		for name, reason := range how {
+			seen[name] = reason
+		}
+		return seen
+	}
+}
