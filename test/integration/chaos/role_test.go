@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/devstack/component"
+	"millwright/devstack/virtualcloud/admin"
 	"millwright/test/integration/rig"
 )
 
@@ -27,18 +29,31 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 		_, err := bindings.Create(context.WithoutCancel(t.Context()), binding, metav1.CreateOptions{})
 		return err
 	}
+	defer func() { _ = restore() }() // a test that gives up leaves no worker without rights to the next one
 
 	r.Namespace(t, "no-role", slowly)
 	leaving := r.Pool(t, "no-role", "leaving", deleted)
 	leaving.AwaitRunning(t, deleted)
 	before := stats(t, r)
-	arriving := r.Pool(t, "no-role", "arriving", made)
+	later := admin.Fault{Operation: admin.Delete, Class: "no-role/small", Code: "Unavailable", Message: "a moment"}
+	require.NoError(t, r.Cloud.AddFault(t.Context(), later)) // no deletion ends before the role is gone
 	leaving.Delete(t)
+	rig.Eventually(t, "deletions are in flight", func() (bool, any) {
+		calling := 0
+		for _, m := range leaving.Machines(t) {
+			if d := m.Status.Deletion; d != nil && d.Stage == v1alpha1.MachineDeletionInstance {
+				calling++
+			}
+		}
+		return calling == deleted, calling
+	})
+	arriving := r.Pool(t, "no-role", "arriving", made)
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := stats(t, r)
 		return now.Creates > before.Creates, now
 	})
 	require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
 	for _, pool := range []string{"arriving", "leaving"} {
 		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {
 			refused := r.Workflows(
