@@ -127,11 +127,11 @@ type Operation struct {
 	// When the step is given up, or the next, harder one begins. Absent means never.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// What blocks the step; empty if nothing does. Each entry is a reason of a condition, the code of a provider such as
-	// ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy, NodeRefused, NoWorker,
-	// OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable. A drain is blocked by
-	// PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error, mostly followed by the
-	// name of the object.
+	// What blocks the step: the first five things; empty if nothing does. Each entry is a reason of a condition, the code
+	// of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy, NodeRefused,
+	// NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable. A drain is
+	// blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error, mostly followed
+	// by the name of the object.
 	// +optional
 	// +listType=atomic
 	BlockedBy []string `json:"blockedBy,omitempty"`

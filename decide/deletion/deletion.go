@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/explain"
 	"millwright/decide/ownership"
 	"millwright/decide/phrase"
 )
@@ -71,7 +71,7 @@ type Step struct {
 	Stage     Stage
 	Record    bool     // the status does not record Stage yet
 	Announce  bool     // the node has yet to be marked: its machine is being deleted
-	BlockedBy []string // what the stage waits for; nil: it waits for nothing
+	BlockedBy []string // the first things that the stage waits for; nil: it waits for nothing
 	Why       string
 	Skipped   string // why the node is not drained, if that is decided now; empty: it is or was drained
 	Abandoned string // why the instance is not deleted, if that is decided now; an operator has to delete it
@@ -164,11 +164,14 @@ func (f Facts) skip() string {
 	)
 }
 
+// hooks waits until there are no hooks of the kind. It names the first ones and counts the others: any number of
+// annotations can be hooks.
 func hooks(apply bool, kind string, names []string) Step {
 	if !apply || len(names) == 0 {
 		return Step{}
 	}
 	names = slices.Sorted(slices.Values(names))
-	why := fmt.Sprintf("waits until these %s hooks are removed: %s", kind, strings.Join(names, ", "))
-	return Step{BlockedBy: names, Why: why}
+	const most = explain.MaxBlockers
+	why := fmt.Sprintf("waits until these %s hooks are removed: %s", kind, phrase.List(names, most, ", "))
+	return Step{BlockedBy: names[:min(len(names), most)], Why: why}
 }

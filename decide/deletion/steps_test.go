@@ -1,6 +1,8 @@
 package deletion_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,6 +52,26 @@ func TestHooksHoldADeletion(t *testing.T) {
 		})
 	}
 	assert.Equal(t, []string{"hook/b", "hook/a"}, two, "the facts stay as they are")
+}
+
+// A status and a search attribute name the first hooks, and the sentence counts the others.
+func TestManyHooksAreCounted(t *testing.T) {
+	var forty []string
+	for i := range 40 {
+		forty = append(forty, fmt.Sprintf("pre-drain.delete.hook.machine.cluster.x-k8s.io/%063d", i))
+	}
+	for name, facts := range map[string]deletion.Facts{
+		"pre-drain":     full(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
+		"pre-terminate": full(recorded(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
+	} {
+		s := deletion.Next(facts)
+		assert.Equal(t, forty[:5], s.BlockedBy, name)
+		assert.Equal(
+			t,
+			"waits until these "+name+" hooks are removed: "+strings.Join(forty[:5], ", ")+" and 35 more",
+			s.Why,
+		)
+	}
 }
 
 func TestWhatEachStageSays(t *testing.T) {

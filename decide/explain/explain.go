@@ -86,12 +86,12 @@ type Summary struct {
 // Blocked reports whether anything stands still.
 func (s Summary) Blocked() bool { return s.Reason != "" }
 
-// Bounds of a summary. Sources: three causes fit on a screen of 80 columns and in a condition; BlockedBy of Temporal
-// holds 2 KiB, and the name of a budget with its namespace up to 317 bytes.
-const (
-	maxGroups   = 3
-	maxBlockers = 5
-)
+// MaxBlockers is how many blockers a status and a search attribute name. Source: BlockedBy of Temporal holds 2 KiB, and
+// the name of a budget with its namespace, or the key of a hook, has up to 317 bytes.
+const MaxBlockers = 5
+
+// maxGroups is how many causes a summary names. Source: what fits on a screen of 80 columns and in a condition.
+const maxGroups = 3
 
 // summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines
 // that wait for the same goal with the same cause are one group. Groups for which nothing happens without a person come
@@ -105,7 +105,7 @@ func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	for i, g := range groups {
 		s.Since, s.At = earlier(s.Since, g.Since), earlier(s.At, g.ends())
 		for _, name := range g.Blockers {
-			if !slices.Contains(s.Blockers, name) && len(s.Blockers) < maxBlockers {
+			if !slices.Contains(s.Blockers, name) && len(s.Blockers) < MaxBlockers {
 				s.Blockers = append(s.Blockers, name)
 			}
 		}

@@ -300,10 +300,6 @@ func (d *nodeDrain) note(ctx workflow.Context, next activities.Decision, seen ac
 	return err
 }
 
-// mostNames is how many blockers the search attribute names. Source: a value may have 2 KiB in Temporal, and a budget's
-// name and namespace up to 317 bytes.
-const mostNames = 5
-
 // mostCauses is how many causes the sentence about the machine names. Source: what fits on a screen of 80 columns.
 const mostCauses = 2
 
@@ -331,7 +327,7 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 		s.Deadline = volumes
 	}
 	s.Cause = cmp.Or(phrase.List(causes, mostCauses, "; "), d.seen.Picture.Why, doing(next.Step.Means))
-	s.BlockedBy = names[:min(len(names), mostNames)]
+	s.BlockedBy = names
 	d.Show(ctx, s)
 }
 

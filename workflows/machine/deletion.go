@@ -219,12 +219,8 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	}
 }
 
-// Bounds of what the stage Detach says. Sources: as for the blockers of a drain, and the sentence of one fits on a
-// screen.
-const (
-	mostVolumes      = 5 // in the search attribute
-	mostVolumesNamed = 2 // in the sentence
-)
+// mostVolumesNamed is how many volumes the sentence of the stage Detach names. Source: what fits on a screen of 80 columns.
+const mostVolumesNamed = 2
 
 // nameVolumes shows which volumes are still attached to the node, and until when they are waited for.
 func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
@@ -249,7 +245,7 @@ func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen 
 		Stuck:    true,
 		Deadline: seen.Until,
 	}
-	for _, name := range seen.Left[:min(len(seen.Left), mostVolumes)] {
+	for _, name := range seen.Left {
 		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
 	}
 	m.Show(ctx, s)

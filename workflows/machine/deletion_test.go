@@ -1,12 +1,15 @@
 package machine_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"millwright/activities/cloud"
 	"millwright/activities/drain"
@@ -188,6 +191,29 @@ func TestHooksHoldADeletionUntilSomebodyTakesThemOff(t *testing.T) {
 	held := w.reports[0]
 	require.Equal(t, []string{pre}, held.Step.BlockedBy)
 	require.Equal(t, "waits until these pre-drain hooks are removed: "+pre, held.Event.Message)
+}
+
+func TestManyHooksAreShownInPart(t *testing.T) {
+	w := newGoing(t)
+	for i := range 40 {
+		w.going.PreDrainHooks = append(
+			w.going.PreDrainHooks,
+			fmt.Sprintf("pre-drain.delete.hook.machine.cluster.x-k8s.io/%063d", i),
+		)
+	}
+	first := w.going.PreDrainHooks[:5]
+	var shown [][]string
+	w.env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
+		key := temporal.NewSearchAttributeKeyKeywordList("BlockedBy")
+		if names, changed := attributes.GetKeywordList(key); changed {
+			shown = append(shown, names)
+		}
+		return true
+	})).Return(nil)
+	w.after(time.Hour, func() { w.going.PreDrainHooks = nil })
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, first, shown[0])
+	require.Equal(t, first, w.reports[0].Step.BlockedBy)
 }
 
 func TestMissingClassHoldsUpTheInstanceOnly(t *testing.T) {

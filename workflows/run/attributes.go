@@ -1,8 +1,12 @@
 package run
 
 import (
+	"strings"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"millwright/decide/phrase"
 )
 
 // Attribute is a search attribute of Millwright: bootstrap registers it, and users search by it.
@@ -40,12 +44,12 @@ type Owner struct {
 
 // StartAttributes returns the search attributes that never change in a run; the bridge sets them when it starts one.
 func StartAttributes(namespace string, o Owner) temporal.SearchAttributes {
-	updates := []temporal.SearchAttributeUpdate{keyword("MachineNamespace").ValueSet(namespace)}
+	updates := []temporal.SearchAttributeUpdate{word("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
 		{"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet}, {"Machine", o.Machine}, {"Provider", o.Provider},
 	} {
 		if a.value != "" {
-			updates = append(updates, keyword(a.name).ValueSet(a.value))
+			updates = append(updates, word(a.name, a.value))
 		}
 	}
 	return temporal.NewSearchAttributes(updates...)
@@ -57,7 +61,7 @@ func inherited(ctx workflow.Context) temporal.SearchAttributes {
 	var updates []temporal.SearchAttributeUpdate
 	for _, name := range []string{"MachineNamespace", "MachineDeployment", "MachineSet", "Machine", "Provider", "Node"} {
 		if value, known := own.GetKeyword(keyword(name)); known {
-			updates = append(updates, keyword(name).ValueSet(value))
+			updates = append(updates, word(name, value))
 		}
 	}
 	return temporal.NewSearchAttributes(updates...)
@@ -65,4 +69,44 @@ func inherited(ctx workflow.Context) temporal.SearchAttributes {
 
 func keyword(name string) temporal.SearchAttributeKeyKeyword {
 	return temporal.NewSearchAttributeKeyKeyword(name)
+}
+
+// Bounds of the values of search attributes, in bytes. Sources: the SQL stores of Temporal have 255 characters for a
+// keyword, alone or in a list; its server refuses a value that has more than 2 KiB as JSON
+// (frontend.searchAttributesSizeOfValueLimit), which fails the workflow task at each attempt.
+const (
+	longestKeyword = 255
+	longestList    = 2048
+)
+
+// word sets the search attribute to the value, cut to what a keyword may have.
+func word(name, value string) temporal.SearchAttributeUpdate {
+	return keyword(name).ValueSet(phrase.Cut(value, longestKeyword))
+}
+
+// words sets the search attribute to the first values that it can have together, each cut to what a keyword may have.
+func words(name string, values []string) temporal.SearchAttributeUpdate {
+	fit, size := []string{}, len("[]")
+	for _, value := range values {
+		value = phrase.Cut(value, longestKeyword)
+		if size += inJSON(value); size > longestList {
+			break
+		}
+		fit = append(fit, value)
+	}
+	return temporal.NewSearchAttributeKeyKeywordList(name).ValueSet(fit)
+}
+
+// inJSON returns how many bytes a text has at most in a list in JSON, with its quotes and its comma. Each byte that is not
+// printable ASCII, or that JSON or HTML gives a meaning, counts as an escape sequence.
+func inJSON(text string) int {
+	size := len(`"",`)
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+			size += len(`\u003c`)
+		} else {
+			size++
+		}
+	}
+	return size
 }

@@ -76,9 +76,11 @@ func Reasons(reason string) []string {
 }
 
 // Show sets the current details in Temporal's UI. Publish sets the search attributes, before the workflow waits. A step
-// that is shown again keeps what the status says about it.
+// that is shown again keeps what the status says about it. A step may have any number of blockers: the first five are
+// shown, here, in the status and as a search attribute.
 func (o *Object) Show(ctx workflow.Context, s Step) {
 	was := o.Shown
+	s.BlockedBy = first(s.BlockedBy)
 	if s.Since = workflow.Now(ctx); s.Name == was.Name {
 		s.Since = was.Since
 	}
@@ -92,12 +94,16 @@ func (o *Object) Show(ctx workflow.Context, s Step) {
 	workflow.SetCurrentDetails(ctx, s.markdown())
 }
 
+// first returns the blockers that a step shows.
+func first(blockers []string) []string { return blockers[:min(len(blockers), explain.MaxBlockers)] }
+
 // Explain adds to the step what the status says that the object waits for. Earlier versions did not say it.
 func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 	if said.WaitsFor == "" {
 		return
 	}
-	o.Shown.WaitsFor, o.Shown.BlockedBy, o.Shown.Stuck = said.WaitsFor, said.BlockedBy, len(said.BlockedBy) > 0
+	o.Shown.WaitsFor, o.Shown.BlockedBy = said.WaitsFor, first(said.BlockedBy)
+	o.Shown.Stuck = len(said.BlockedBy) > 0
 	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
@@ -156,12 +162,11 @@ func (s Step) updates(before Step) (updates []temporal.SearchAttributeUpdate) {
 		{"Step", before.Name, s.Name}, {"Phase", before.Phase, s.Phase}, {"Node", before.Node, s.Node},
 	} {
 		if a.from != a.to {
-			updates = append(updates, keyword(a.name).ValueSet(a.to))
+			updates = append(updates, word(a.name, a.to))
 		}
 	}
 	if !slices.Equal(s.BlockedBy, before.BlockedBy) {
-		key := temporal.NewSearchAttributeKeyKeywordList("BlockedBy")
-		updates = append(updates, key.ValueSet(append([]string{}, s.BlockedBy...)))
+		updates = append(updates, words("BlockedBy", s.BlockedBy))
 	}
 	if s.Stuck != before.Stuck {
 		updates = append(updates, temporal.NewSearchAttributeKeyBool("Stuck").ValueSet(s.Stuck))

@@ -1,11 +1,15 @@
 package run
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/explain"
@@ -39,5 +43,53 @@ func TestThePageSaysThatAPersonHasToActOnlyIfNothingHappensByItself(t *testing.T
 			s := Step{}.Explained(explain.Summary{Blockers: row.blockers, Reason: "R", Message: "m", At: row.deadline})
 			assert.Equal(t, row.says, strings.Contains(s.markdown(), line), s.markdown())
 		})
+	}
+}
+
+// Temporal fails a workflow task whose search attribute has more than 2 KiB, and its SQL stores do not index a keyword of
+// more than 255 characters.
+func TestNoSearchAttributeIsTooLarge(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	many := func(name string, n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprint(i, name))
+		}
+		return all
+	}
+	for name, s := range map[string]Step{
+		"forty names of 110 bytes":             {BlockedBy: many(strings.Repeat("x", 108), 40)},
+		"five names that JSON writes six-fold": {BlockedBy: many(strings.Repeat("<", 250), 5)},
+		"a name that is too long":              {BlockedBy: []string{long}},
+		"a name of other characters":           {BlockedBy: many(strings.Repeat("é\u2028", 200), 9)},
+		"a thousand short names":               {BlockedBy: many("", 1000)},
+		"words that are too long":              {Name: long, Phase: long, Node: long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attributes := temporal.NewSearchAttributes(s.updates(Step{})...)
+			require.NotZero(t, attributes.Size())
+			for key, value := range attributes.GetUntypedValues() {
+				text, err := json.Marshal(value)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, len(text), 2048, key.GetName())
+				words, isList := value.([]string)
+				if word, isWord := value.(string); isWord {
+					words = []string{word}
+				}
+				assert.NotEmpty(t, words, key.GetName())
+				for i, word := range words {
+					assert.LessOrEqual(t, len(word), 255, key.GetName())
+					if isList {
+						assert.True(t, strings.HasPrefix(s.BlockedBy[i], strings.TrimSuffix(word, "…")), "the first ones, in their order")
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestNoSearchAttributeOfAStartIsTooLarge(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	for key, value := range StartAttributes(long, Owner{long, long, long, long}).GetUntypedValues() {
+		assert.LessOrEqual(t, len(value.(string)), 255, key.GetName())
 	}
 }
