@@ -7,11 +7,12 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"millwright/process/connection"
 	"millwright/workflows/installation"
 	"millwright/workflows/run"
 )
@@ -90,7 +91,16 @@ func claim(
 	if err != nil {
 		return "", ours, fmt.Errorf("describe workflow %s: %w", name.MarkID(), err)
 	}
-	err = converter.GetDefaultDataConverter().
-		FromPayload(there.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster], &theirs)
+	theirs, err = ControlCluster(there)
 	return theirs, ours, err
+}
+
+// ControlCluster returns the control cluster that the mark of an installation names: the UID of its namespace
+// kube-system. The error names the key if the mark is encrypted with one that this process does not have.
+func ControlCluster(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
+	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
+	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {
+		return "", fmt.Errorf("read whose installation it is: %w", err)
+	}
+	return uid, nil
 }

@@ -145,6 +145,7 @@ func (f *Flags) Options() (client.Options, error) {
 		dial = append(dial, grpc.WithChainUnaryInterceptor(encryption...))
 	}
 	options.ConnectionOptions.DialOptions = dial
+	options.DataConverter = DataConverter()
 	return options, nil
 }
 

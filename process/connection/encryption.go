@@ -6,8 +6,10 @@ import (
 	"crypto/cipher"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
+	"sync"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
@@ -32,6 +34,9 @@ type Keys struct {
 	from  string // the file
 	first string // name of the key that encrypts
 	all   map[string]cipher.AEAD
+
+	mu       sync.Mutex
+	reported map[string]bool // names of keys, in quotes, of payloads that could not be decrypted
 }
 
 // ReadKeys reads a file of keys. Each line has the name of a key and 32 random bytes in base64; empty lines and those
@@ -42,7 +47,7 @@ func ReadKeys(path string) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the keys of payloads: %w", err)
 	}
-	keys := &Keys{from: path, all: map[string]cipher.AEAD{}}
+	keys := &Keys{from: path, all: map[string]cipher.AEAD{}, reported: map[string]bool{}}
 	for i, line := range strings.Split(string(text), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
@@ -102,29 +107,63 @@ func (k *Keys) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 }
 
 // Decode decrypts payloads, each with the key that it names. One that is not encrypted is returned as it is: it was
-// written before there were keys.
+// written before there were keys. So is one that cannot be decrypted, because its key is not in the file or because
+// somebody changed it: whoever may signal can send such a payload, and an error would keep all tasks of its run from the
+// workers. It stays encrypted, so it never passes for a value; DataConverter has the error. The log says it once for each
+// key. It never returns an error.
 func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	decrypted := make([]*commonpb.Payload, len(payloads))
 	for i, p := range payloads {
+		decrypted[i] = p
 		if string(p.GetMetadata()[converter.MetadataEncoding]) != encodingEncrypted {
-			decrypted[i] = p
 			continue
 		}
-		name := string(p.GetMetadata()[metadataKey])
-		key := k.all[name]
-		if key == nil {
-			return nil, fmt.Errorf("a payload is encrypted with the key %q, which is not in %s", name, k.from)
-		}
-		plain, err := key.Open(nil, nil, p.GetData(), nil)
-		if err != nil {
-			return nil, fmt.Errorf("a payload cannot be decrypted with the key %q of %s: %w", name, k.from, err)
-		}
-		decrypted[i] = &commonpb.Payload{}
-		if err := proto.Unmarshal(plain, decrypted[i]); err != nil {
-			return nil, fmt.Errorf("a payload that was decrypted with the key %q of %s is none: %w", name, k.from, err)
+		if plain, err := k.decrypt(p); err == nil {
+			decrypted[i] = plain
+		} else {
+			k.report(keyName(p), err)
 		}
 	}
 	return decrypted, nil
+}
+
+func (k *Keys) decrypt(p *commonpb.Payload) (*commonpb.Payload, error) {
+	key := k.all[string(p.GetMetadata()[metadataKey])]
+	if key == nil {
+		return nil, fmt.Errorf("the key is not in %s", k.from)
+	}
+	plain, err := key.Open(nil, nil, p.GetData(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("with the key of that name in %s: %w", k.from, err)
+	}
+	var content commonpb.Payload
+	if err := proto.Unmarshal(plain, &content); err != nil {
+		return nil, fmt.Errorf("what was decrypted with the key of that name in %s is no payload: %w", k.from, err)
+	}
+	return &content, nil
+}
+
+// mostReported is how many names of keys the log has. Source: more than files of keys ever have; anybody may write any
+// number of names.
+const mostReported = 100
+
+// report says once for each key that a payload cannot be decrypted.
+func (k *Keys) report(name string, err error) {
+	k.mu.Lock()
+	first := !k.reported[name] && len(k.reported) < mostReported
+	if first {
+		k.reported[name] = true
+	}
+	k.mu.Unlock()
+	if first {
+		slog.Warn(
+			"a payload cannot be decrypted and is not read; further ones with the same key are not logged",
+			"key",
+			name,
+			"error",
+			err,
+		)
+	}
 }
 
 // interceptors encrypt what requests to Temporal carry, and decrypt what its answers carry: payloads, memos,
@@ -147,7 +186,7 @@ func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
 	return []grpc.UnaryClientInterceptor{final, copied, failures, payloads}, nil
 }
 
-// final makes what can be neither encrypted nor decrypted an error of which the SDK says so at once. It sends a request
+// final makes what cannot be encrypted an error of which the SDK says so at once. It sends a request
 // again after an error that is not one of gRPC, and logs nothing.
 func final(
 	ctx context.Context,

@@ -1,9 +1,11 @@
 package connection
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -83,21 +85,105 @@ func TestKeysAreExchanged(t *testing.T) {
 		_, err := reader.Decode(encode(turned))
 		require.NoError(t, err)
 	}
-	_, err := after.Decode(encode(before))
-	require.ErrorContains(t, err, `a payload is encrypted with the key "a", which is not in `+after.from)
+	assertEncrypted(t, after, encode(before))
+}
+
+// assertEncrypted asserts that payloads stay encrypted, and that the error of a value names the key.
+func assertEncrypted(t *testing.T, reader *Keys, encrypted []*commonpb.Payload) {
+	t.Helper()
+	read, err := reader.Decode(encrypted)
+	require.NoError(t, err)
+	require.Len(t, read, len(encrypted))
+	for i, p := range read {
+		assert.True(t, proto.Equal(encrypted[i], p))
+		var text string
+		err := DataConverter().FromPayload(p, &text)
+		require.ErrorContains(
+			t,
+			err,
+			`a payload is encrypted with the key "a", which is not in the file of --payload-keys-path, or it was changed`,
+		)
+		require.ErrorIs(t, err, converter.ErrUnableToDecode)
+		assert.Empty(t, text)
+	}
 }
 
 func TestAPayloadThatSomebodyChangedIsRefused(t *testing.T) {
 	keys, others := readKeys(t, line("a", "a")), readKeys(t, line("a", "z"))
 	encrypted, err := keys.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
 	require.NoError(t, err)
-	_, err = others.Decode(encrypted)
-	require.ErrorContains(t, err, `cannot be decrypted with the key "a"`)
+	assertEncrypted(t, others, encrypted)
 	encrypted[0].Data[20] ^= 1
-	_, err = keys.Decode(encrypted)
-	require.ErrorContains(t, err, `cannot be decrypted with the key "a"`)
-	_, err = keys.Decode([]*commonpb.Payload{{Metadata: encrypted[0].GetMetadata()}})
-	require.ErrorContains(t, err, `cannot be decrypted with the key "a"`)
+	assertEncrypted(t, keys, encrypted)
+	assertEncrypted(t, keys, []*commonpb.Payload{{Metadata: encrypted[0].GetMetadata()}})
+}
+
+// The log says once for each key what cannot be read, and never what is in it. Anybody may write the names.
+func TestTheLogNamesEachKeyOnce(t *testing.T) {
+	var lines bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	keys := readKeys(t, line("a", "a"))
+	for range 2 {
+		for _, p := range undecryptable(t, keys) {
+			_, err := keys.Decode([]*commonpb.Payload{p})
+			require.NoError(t, err)
+		}
+	}
+	for _, name := range []string{"nobodys", "a", ""} {
+		assert.Equal(t, 1, strings.Count(lines.String(), fmt.Sprintf(`key="\"%s\""`, name)), lines.String())
+	}
+	assert.Contains(t, lines.String(), keys.from)
+	assert.NotContains(t, lines.String(), "web-1")
+
+	for i := range 1000 {
+		name := fmt.Sprintf("%d\n%s", i, strings.Repeat("x", 1000))
+		poison := &commonpb.Payload{
+			Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), metadataKey: []byte(name)},
+		}
+		_, err := keys.Decode([]*commonpb.Payload{poison})
+		require.NoError(t, err)
+	}
+	assert.Less(t, lines.Len(), 50_000, "the log does not grow with the names")
+}
+
+// Values are what they are with the SDK's own converter.
+func TestTheDataConverterIsThatOfTheSDK(t *testing.T) {
+	own := converter.GetDefaultDataConverter()
+	for _, value := range []any{nil, "text", []byte("bytes"), map[string]int{"n": 1}, payload(t, "proto")} {
+		want, err := own.ToPayload(value)
+		require.NoError(t, err)
+		got, err := DataConverter().ToPayload(value)
+		require.NoError(t, err)
+		assert.True(t, proto.Equal(want, got), "%v", value)
+		assert.Equal(t, own.ToString(want), DataConverter().ToString(want))
+	}
+}
+
+// A client without keys has the converter too: it says which key it lacks.
+func TestAClientHasTheDataConverter(t *testing.T) {
+	without(t)
+	for _, arguments := range [][]string{nil, {"--payload-keys-path", write(t, line("a", "a"))}} {
+		options, err := parse(t, arguments...).Options()
+		require.NoError(t, err)
+		var v tolerant
+		require.NoError(t, options.DataConverter.FromPayload(undecryptable(t, readKeys(t, line("a", "a")))["cut off"], &v))
+		assert.NotEmpty(t, v.why)
+	}
+}
+
+// tolerant is a value that says itself that it could not be read.
+type tolerant struct{ why string }
+
+func (v *tolerant) Unreadable(why string) { v.why = why }
+
+func TestAValueMaySayItselfThatItCannotBeRead(t *testing.T) {
+	for name, p := range undecryptable(t, readKeys(t, line("a", "a"))) {
+		var v tolerant
+		require.NoError(t, DataConverter().FromPayloads(&commonpb.Payloads{Payloads: []*commonpb.Payload{p}}, &v), name)
+		assert.Contains(t, v.why, "a payload is encrypted with the key ", name)
+	}
 }
 
 func TestWrongKeysAreExplainedWithoutThem(t *testing.T) {
@@ -254,30 +340,76 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
 }
 
-// An answer with an unknown key is an error of the request, and none after which the SDK sends it again: nothing that
-// is encrypted passes for a value. An error of the server stays what it is.
-func TestAnUnknownKeyIsAnErrorOfTheRequest(t *testing.T) {
-	encrypted, err := readKeys(t, line("old", "a")).Encode([]*commonpb.Payload{payload(t, "web-1")})
-	require.NoError(t, err)
-	var fails error
-	ask := through(
-		t,
-		readKeys(t, line("new", "b")),
-		func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			if fails == nil {
-				reply.(*workflowservice.QueryWorkflowResponse).QueryResult = &commonpb.Payloads{Payloads: encrypted}
-			}
-			return fails
-		},
-	)
-	err = ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
-	require.ErrorContains(t, err, `the key "old"`)
-	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
+// undecryptable are payloads that a process with the key "a" cannot decrypt: under a key that nobody has, of another key of
+// the same name, changed on the way, and not a payload inside.
+func undecryptable(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
+	t.Helper()
+	encode := func(k *Keys) *commonpb.Payload {
+		encrypted, err := k.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
+		require.NoError(t, err)
+		return encrypted[0]
+	}
+	changed, noise := encode(keys), encode(keys)
+	changed.Data[20] ^= 1
+	noise.Data = keys.all["a"].Seal(nil, nil, []byte("no payload"), nil)
+	return map[string]*commonpb.Payload{
+		"a key that nobody has":     encode(readKeys(t, line("nobodys", "b"))),
+		"a key of the same name":    encode(readKeys(t, line("a", "z"))),
+		"changed on the way":        changed,
+		"cut off":                   {Metadata: changed.GetMetadata()},
+		"no name of a key":          {Metadata: map[string][]byte{"encoding": []byte("binary/encrypted")}, Data: []byte("x")},
+		"what is inside is nothing": noise,
+	}
+}
 
-	fails = status.Error(codes.Unavailable, "shard is moving")
-	err = ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
-	assert.Equal(t, codes.Unavailable, status.Code(err))
+// Whoever may signal can send a signal that nobody can decrypt. Its run gets its tasks nevertheless, and the signal stays
+// encrypted: nothing that is encrypted passes for a value.
+func TestATaskArrivesWhateverSignalItHas(t *testing.T) {
+	keys := readKeys(t, line("a", "a"))
+	good, err := keys.Encode([]*commonpb.Payload{payload(t, "good")})
+	require.NoError(t, err)
+	for name, poison := range undecryptable(t, keys) {
+		t.Run(name, func(t *testing.T) {
+			poll := &workflowservice.PollWorkflowTaskQueueResponse{
+				History: &historypb.History{Events: []*historypb.HistoryEvent{signaled(poison), signaled(good[0])}},
+			}
+			want := proto.Clone(poison)
+			reply := &workflowservice.PollWorkflowTaskQueueResponse{}
+			call(t, keys, 1, &workflowservice.PollWorkflowTaskQueueRequest{}, poll, reply)
+			events := reply.GetHistory().GetEvents()
+			input := func(i int) *commonpb.Payload {
+				return events[i].GetWorkflowExecutionSignaledEventAttributes().GetInput().GetPayloads()[0]
+			}
+			assert.True(t, proto.Equal(want, input(0)), "%v", input(0))
+			assert.True(t, proto.Equal(payload(t, "good"), input(1)), "%v", input(1))
+		})
+	}
+}
+
+func signaled(p *commonpb.Payload) *historypb.HistoryEvent {
+	return &historypb.HistoryEvent{
+		Attributes: &historypb.HistoryEvent_WorkflowExecutionSignaledEventAttributes{
+			WorkflowExecutionSignaledEventAttributes: &historypb.WorkflowExecutionSignaledEventAttributes{
+				SignalName: "changed", Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{p}},
+			},
+		},
+	}
 }
 
 // shown is a message as text, with its payloads as they are.
 func shown(m proto.Message) string { return fmt.Sprint(m) }
+
+// An error of the server stays what it is, and one of the encryption is none after which the SDK sends a request again.
+func TestErrorsOfAnswers(t *testing.T) {
+	fails := status.Error(codes.Unavailable, "shard is moving")
+	ask := through(
+		t,
+		readKeys(t, line("a", "a")),
+		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return fails },
+	)
+	err := ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	fails = fmt.Errorf("encrypt a payload: it is no UTF-8")
+	err = ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
+}

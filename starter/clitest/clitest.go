@@ -45,6 +45,7 @@ type FakeTemporal struct {
 	client.Client
 
 	ID       string // of the open workflow; others are not found
+	Memo     *commonpb.Memo
 	Status   enumspb.WorkflowExecutionStatus
 	Pending  []*workflowpb.PendingActivityInfo
 	Err      error
@@ -155,7 +156,11 @@ func (f *FakeTemporal) DescribeWorkflowExecution(
 		return nil, serviceerror.NewNotFound("workflow not found for ID: " + id)
 	}
 	return &workflowservice.DescribeWorkflowExecutionResponse{
-		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: f.Status}, PendingActivities: f.Pending,
+		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
+			Status: f.Status,
+			Memo:   f.Memo,
+		},
+		PendingActivities: f.Pending,
 	}, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 
 	activities "millwright/activities/drain"
 	"millwright/activities/kube"
@@ -19,6 +18,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	observe "millwright/observe/drain"
+	"millwright/process/connection"
 	"millwright/starter/kubecli"
 	workflows "millwright/workflows/drain"
 	"millwright/workflows/run"
@@ -130,7 +130,7 @@ func (s *snapshot) readHeartbeat(
 		if pending.GetHeartbeatDetails() == nil {
 			return false, nil
 		}
-		err := converter.GetDefaultDataConverter().FromPayloads(pending.GetHeartbeatDetails(), into)
+		err := connection.DataConverter().FromPayloads(pending.GetHeartbeatDetails(), into)
 		return err == nil, nil // if it cannot be decoded, the caller uses the query
 	}
 	return false, nil

@@ -21,6 +21,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
+	"millwright/process"
 	"millwright/starter/kubecli"
 	"millwright/workflows/check"
 	"millwright/workflows/run"
@@ -187,7 +188,11 @@ func (p *commands) check(c *cobra.Command, text string) error {
 	}
 	// A check with payloads that no worker can decrypt would never end. So the keys are tried first, on what all processes
 	// can read.
-	if _, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), ""); err != nil {
+	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), "")
+	if err == nil {
+		_, err = process.ControlCluster(mark)
+	}
+	if err != nil {
 		return fmt.Errorf("find installation %s in Temporal: %w", installation, err)
 	}
 	in := check.Input{

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	commonpb "go.temporal.io/api/common/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/cloud"
@@ -76,6 +77,24 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 		)
 		require.Contains(t, w.Temporal.Ended, "shop/small")
 	})
+}
+
+// The check asks nobody if it cannot read what all processes can: no worker could read it either, or the check could not
+// read the answer.
+func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
+	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"}
+	w := clitest.NewWorld(class)
+	w.Temporal.ID = run.Installation("prod").MarkID()
+	w.Temporal.Memo = &commonpb.Memo{Fields: map[string]*commonpb.Payload{"controlCluster": {
+		Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), "encryption-key-id": []byte("2026-11")},
+	}}}
+	_, err := w.Run(t.Context(), Command(w.Environment()), "check", "small", "-n", "shop", "--cluster-name", "prod")
+	require.ErrorContains(
+		t,
+		err,
+		`find installation prod in Temporal: read whose installation it is: a payload is encrypted with the key "2026-11", which is not in`,
+	)
+	require.Empty(t, w.Temporal.Ended, "nothing was started")
 }
 
 // A name of the list is an argument of check, without a flag for the namespace.

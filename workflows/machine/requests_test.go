@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
 
 	"millwright/activities/drain"
 	"millwright/activities/kube"
@@ -14,6 +16,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/request"
+	"millwright/process/connection"
 	"millwright/workflows/run"
 	"millwright/workflows/workflowstest"
 )
@@ -117,6 +120,39 @@ func TestRequestBySignal(t *testing.T) {
 	for _, order := range c.Orders {
 		require.True(t, order.Unheard)
 	}
+}
+
+// poison is a signal or a request that no process can decrypt.
+func poison() converter.RawValue {
+	return converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), "encryption-key-id": []byte("nobodys")},
+		Data:     []byte("x"),
+	})
+}
+
+// Whoever may signal can send what nobody can decrypt. The run goes on: a request is refused with the reason, and a change
+// is one, whose versions are not known.
+func TestWhatNobodyCanDecryptStopsNoRun(t *testing.T) {
+	w, c := waiting(t)
+	w.env.SetDataConverter(connection.DataConverter())
+	decisions := 0
+	c.After(time.Minute, func() { c.Signal(poison()) })
+	c.After(2*time.Minute, func() { c.Ask(poison()) })
+	c.After(3*time.Minute, func() {
+		decisions = len(w.decided)
+		w.env.SignalWorkflow(run.SignalChanged, poison())
+	})
+	c.After(4*time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
+	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	const why = `a payload is encrypted with the key "nobodys"`
+	require.Len(t, c.Orders, 2)
+	require.Contains(t, c.Orders[0].Order.Unread, why)
+	require.True(t, c.Orders[0].Unheard)
+	require.Equal(t, forced, c.Orders[1].Order, "what can be read is carried out")
+	require.Len(t, c.Refused, 1)
+	require.Contains(t, c.Refused[0], "RequestRefused: the request cannot be read: "+why)
+	require.Greater(t, len(w.decided), decisions)
+	require.True(t, w.decided[decisions].Live, "it may have had versions to wait for")
 }
 
 func TestRequestBySignalKeepTheirOrder(t *testing.T) {

@@ -138,7 +138,12 @@ type Changed struct {
 	// to a rollout: ID of a workflow that did not start it and must be signaled at its end; empty: no change
 	Tell  string
 	Ended string // to a deployment: the rollout that has ended; empty: none
+
+	unread bool // nobody could decrypt it
 }
+
+// Unreadable makes a signal that nobody can decrypt one that only says that something has changed.
+func (c *Changed) Unreadable(string) { *c = Changed{unread: true} }
 
 // maxID is the longest workflow ID that is used unchanged. SQL stores of Temporal keep 255 characters, which must also
 // hold the namespace and the UID.

@@ -134,6 +134,7 @@ func (o *Object) Receive() (received bool) {
 	var c Changed
 	for o.Changed.ReceiveAsync(&c) {
 		o.Raise(c.Versions)
+		o.Live = o.Live || c.unread // it may have had versions to wait for
 		o.Tell, o.Ended = cmp.Or(c.Tell, o.Tell), cmp.Or(c.Ended, o.Ended)
 		received = true
 	}

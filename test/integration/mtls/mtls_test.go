@@ -221,7 +221,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	require.ErrorContains(
 		t,
 		other.ExecuteContext(ctx),
-		`a payload is encrypted with the key "first", which is not in `+another,
+		`a payload is encrypted with the key "first", which is not in the file of --payload-keys-path`,
 	)
 
 	p.Delete(t)
