@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -25,6 +24,7 @@ import (
 // options are the flags of this process.
 type options struct {
 	process.Flags
+	nameBefore   string
 	queues       string
 	virtualcloud string
 	adopt        bool
@@ -58,6 +58,12 @@ func command() *cobra.Command {
 	o.mcm.Register(set)
 	o.clusterAPI.Register(set)
 	o.cloud.Register(set)
+	set.StringVar(
+		&o.nameBefore,
+		"accept-new-cluster-name",
+		"",
+		"former value of --cluster-name, if it was changed on purpose: the worker starts though its Lease has that name; all instances must have the new name as their tag before, or they look gone",
+	)
 	set.StringVar(
 		&o.queues,
 		"queues",
@@ -121,16 +127,8 @@ func execute(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := o.cloud.Check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
-	}
-	for group := range strings.SplitSeq(o.tokenGroups, ",") {
-		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
-			return fmt.Errorf(
-				"--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other",
-				group,
-			)
-		}
 	}
 	p, err := o.Start(ctx)
 	if err != nil {
@@ -138,6 +136,10 @@ func execute(ctx context.Context, o options) error {
 	}
 	restores := cache.NewRestores()
 	clients, err := connect(o, restores)
+	if err != nil {
+		return err
+	}
+	here, err := checkName(ctx, o, name, clients, p)
 	if err != nil {
 		return err
 	}
@@ -154,23 +156,12 @@ func execute(ctx context.Context, o options) error {
 		return err
 	}
 	fatal := serve.NewFatal()
-	if cluster != nil {
-		host, _ := os.Hostname() // if it fails, the process ID remains
-		leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-		here := newPresence(
-			leases,
-			name,
-			temporal,
-			o.Connection.Namespace,
-			fmt.Sprintf("%s-%d", host, os.Getpid()),
-			cluster,
-			serve.NewHeartbeat(p.Registry),
-			p.Logger,
-		)
+	if here != nil {
+		here.watch(temporal, o.Connection.Namespace, cluster)
 		if err := here.begin(ctx); err != nil {
 			return err
 		}
-		go here.keep(ctx)
+		go here.keepOrFail(ctx, fatal)
 		go func() {
 			if err := restores.AwaitRestore(ctx); err != nil {
 				fatal.Fail(err)
@@ -184,6 +175,36 @@ func execute(ctx context.Context, o options) error {
 	p.Ready(temporal)
 	p.Logger.Info("serving", "installation", name, "queues", o.queues)
 	return serve.UntilStopped(ctx, workers, fatal)
+}
+
+// check returns an error if a flag has a value that nobody can use.
+func (o *options) check() error {
+	for group := range strings.SplitSeq(o.tokenGroups, ",") {
+		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
+			return fmt.Errorf(
+				"--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other",
+				group,
+			)
+		}
+	}
+	return o.cloud.Check()
+}
+
+// checkName returns the presence of this worker, or an error if the installation had another name. It is nil if this
+// worker serves no queue of the core: such a worker has no Lease.
+func checkName(
+	ctx context.Context,
+	o options,
+	name run.Installation,
+	clients clients,
+	p *process.Process,
+) (*presence, error) {
+	if !o.servesCore() {
+		return nil, nil
+	}
+	leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
+	here := newPresence(leases, name, run.Installation(o.nameBefore), serve.NewHeartbeat(p.Registry), p.Logger)
+	return here, here.check(ctx)
 }
 
 // watch fills the caches; nil if this worker needs none. api is nil if no objects of Cluster API are reconciled.

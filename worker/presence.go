@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
 
@@ -40,6 +43,7 @@ const (
 type presence struct {
 	leases   typedcoordinationv1.LeaseInterface
 	of       run.Installation
+	before   run.Installation            // name that the installation had before; empty: the same
 	answers  func(context.Context) error // nil if Temporal answers
 	identity string
 	known    func(cache.Absences)
@@ -52,42 +56,92 @@ type presence struct {
 	failing bool
 }
 
-// newPresence returns the presence of this worker.
+// newPresence returns the presence of this worker. It needs watch before it can begin.
 func newPresence(
 	leases typedcoordinationv1.LeaseInterface,
-	of run.Installation,
-	temporal client.Client,
-	namespace, identity string,
-	cluster *cache.Cluster,
+	of, before run.Installation,
 	heartbeat prometheus.Gauge,
 	log *slog.Logger,
 ) *presence {
-	answers := func(ctx context.Context) error { // a request that Temporal answers from its database
-		_, err := temporal.WorkflowService().
-			DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
-		return err
-	}
+	host, _ := os.Hostname() // if it fails, the process ID remains
 	return &presence{
 		leases:    leases,
 		of:        of,
-		answers:   answers,
-		identity:  identity,
-		known:     cluster.SetAbsences,
+		before:    before,
+		identity:  fmt.Sprintf("%s-%d", host, os.Getpid()),
 		heartbeat: heartbeat,
 		log:       log,
 	}
 }
 
-// begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again
-// until ctx ends.
-func (p *presence) begin(ctx context.Context) error {
-	for {
-		err := p.renew(ctx)
-		if err == nil {
+// watch says what the presence depends on, and which cache learns of absences.
+func (p *presence) watch(temporal client.Client, namespace string, cluster *cache.Cluster) {
+	p.answers = func(ctx context.Context) error { // a request that Temporal answers from its database
+		_, err := temporal.WorkflowService().
+			DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+		return err
+	}
+	p.known = cluster.SetAbsences
+}
+
+// renamedError says that the workers of this control cluster had another name of the installation.
+type renamedError struct{ Lease, Theirs, Ours string }
+
+func (e *renamedError) Error() string {
+	return fmt.Sprintf(
+		"--cluster-name is %[1]s, and the Lease %[2]s says that the workers of this cluster had the name %[3]s: the instances have the tag %[3]s, so Millwright would take them for gone, replace their Machines and leave them running; "+
+			"set --cluster-name=%[3]s, or, if all instances have the tag %[1]s by now, start the worker with --accept-new-cluster-name=%[3]s",
+		e.Ours,
+		e.Lease,
+		e.Theirs,
+	)
+}
+
+// compare returns a renamedError if a Lease has another name than this worker, and nobody has said that the name is
+// changed. A Lease without a name is of an earlier version.
+func (p *presence) compare(lease *coordinationv1.Lease) error {
+	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
+	case "", p.of, p.before:
+		return nil
+	default:
+		return &renamedError{Lease: lease.Namespace + "/" + lease.Name, Theirs: string(theirs), Ours: string(p.of)}
+	}
+}
+
+// check returns a renamedError if the installation had another name, before anything is done under the new one. It
+// tries again until the API server answers or ctx ends. It changes nothing.
+func (p *presence) check(ctx context.Context) error {
+	return p.untilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+		defer cancel()
+		lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err): // no worker has ever run here
 			return nil
+		case err != nil:
+			return fmt.Errorf("read the Lease: %w", err)
+		case p.before != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.of):
+			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.of)
+		}
+		return p.compare(lease)
+	})
+}
+
+// begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again
+// until ctx ends. It returns a renamedError if the installation had another name.
+func (p *presence) begin(ctx context.Context) error {
+	return p.untilDone(ctx, "record the presence of this worker", p.renew)
+}
+
+// untilDone tries something each second until it succeeds, the installation turns out to be renamed, or ctx ends.
+func (p *presence) untilDone(ctx context.Context, what string, try func(context.Context) error) error {
+	for {
+		err := try(ctx)
+		if _, renamed := errors.AsType[*renamedError](err); err == nil || renamed {
+			return err
 		}
 		p.log.Warn(
-			"the presence of this worker cannot be recorded yet, will try again",
+			"the Lease of the workers cannot be used yet, will try again",
 			"lease",
 			v1alpha1.LeaseWorkers,
 			"error",
@@ -95,21 +149,25 @@ func (p *presence) begin(ctx context.Context) error {
 		)
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("record the presence of this worker: %w", err)
+			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
 		case <-time.After(time.Second):
 		}
 	}
 }
 
-// keep renews the Lease until ctx ends.
-func (p *presence) keep(ctx context.Context) {
+// keep renews the Lease until ctx ends. It returns a renamedError if a worker with another name of the installation has
+// renewed it: this one must not go on.
+func (p *presence) keep(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(renewEach):
 		}
 		err := p.renew(ctx)
+		if _, renamed := errors.AsType[*renamedError](err); renamed {
+			return err
+		}
 		if apierrors.IsConflict(err) { // another worker is at work
 			continue
 		}
@@ -117,6 +175,13 @@ func (p *presence) keep(ctx context.Context) {
 			p.failing = failing
 			p.log.Warn("presence", "recorded", !failing, "error", err)
 		}
+	}
+}
+
+// keepOrFail is keep, whose error ends the process.
+func (p *presence) keepOrFail(ctx context.Context, fatal serve.Fatal) {
+	if err := p.keep(ctx); err != nil {
+		fatal.Fail(err)
 	}
 }
 
@@ -149,6 +214,9 @@ func (p *presence) renew(ctx context.Context) error {
 
 // stretch renews a Lease as it was read, and records the absence before it if there was one.
 func (p *presence) stretch(ctx context.Context, lease *coordinationv1.Lease) (err error) {
+	if err := p.compare(lease); err != nil {
+		return err
+	}
 	// The time of the API server is known only after a write. So the begin of a possible absence is written first, and its
 	// end is computed from the answer; if this process dies in between, the next one goes on from there.
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" &&

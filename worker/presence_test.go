@@ -23,6 +23,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 	"millwright/worker/serve"
+	"millwright/workflows/run"
 )
 
 // server is an API server with one Lease, whose clock is ahead of that of the workers.
@@ -106,7 +107,7 @@ func (c *colleague) works(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	require.NoError(t, c.begin(ctx))
-	c.keep(ctx)
+	require.NoError(t, c.keep(ctx))
 }
 
 func TestAbsencesOfWorkers(t *testing.T) {
@@ -218,5 +219,86 @@ func TestAbsencesOfWorkers(t *testing.T) {
 func (c *colleague) goesOn(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	c.keep(ctx)
+	require.NoError(t, c.keep(ctx))
+}
+
+// named is a worker with this --cluster-name and --accept-new-cluster-name.
+func (s *server) named(of, before run.Installation) *colleague {
+	c := s.worker()
+	c.of, c.before = of, before
+	return c
+}
+
+// Instances carry the name as a tag: under another name they look gone.
+func TestAChangedNameIsRefused(t *testing.T) {
+	for name, row := range map[string]struct {
+		lease      string // what it says; empty: nothing
+		of, before run.Installation
+		refused    string // part of the error; empty: it begins
+	}{
+		"the same name":                               {"prod", "prod", "", ""},
+		"another one":                                 {"prod", "Prod", "", "--accept-new-cluster-name=prod"},
+		"on purpose":                                  {"prod", "Prod", "prod", ""},
+		"the flag names another one":                  {"prod", "Prod", "test", "--accept-new-cluster-name=prod"},
+		"the flag stayed after the change":            {"Prod", "Prod", "prod", ""},
+		"the flag stayed, and the name changes again": {"Prod", "new", "prod", "--accept-new-cluster-name=Prod"},
+		"a Lease of an earlier version":               {"", "Prod", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(0)
+				require.NoError(t, s.named(run.Installation(row.lease), "").begin(t.Context()))
+				before := s.writes
+				w := s.named(row.of, row.before)
+				checked, begun := w.check(t.Context()), w.begin(t.Context())
+				require.Equal(t, checked, begun, "before and after the name is claimed in Temporal")
+				if row.refused == "" {
+					require.NoError(t, begun)
+					require.Equal(t, string(row.of), s.lease.Annotations[v1alpha1.AnnotationInstallation])
+					return
+				}
+				require.ErrorContains(t, begun, row.refused)
+				require.ErrorContains(t, begun, "--cluster-name is "+string(row.of)+", ")
+				require.ErrorContains(t, begun, "had the name "+row.lease+":")
+				require.ErrorContains(t, begun, "take them for gone")
+				require.Equal(t, before, s.writes, "nothing is overwritten")
+			})
+		})
+	}
+}
+
+func TestTheNameOfAClusterWithoutALeaseIsNew(t *testing.T) {
+	require.NoError(t, newServer(0).named("prod", "").check(t.Context()))
+}
+
+// The Lease cannot be read at once, as when the API server starts.
+func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(0)
+		require.NoError(t, s.worker().begin(t.Context()))
+		asked := 0
+		s.client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			asked++
+			return asked < 5, nil, errors.New("connection refused")
+		})
+		require.ErrorContains(t, s.named("Prod", "").check(t.Context()), "--accept-new-cluster-name=prod")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		asked = 0
+		require.ErrorIs(t, s.named("Prod", "").check(ctx), context.Canceled)
+	})
+}
+
+// A worker with the former name ends when one with the new name is at work: both would make machines for the same objects.
+func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(0)
+		old := s.worker()
+		require.NoError(t, old.begin(t.Context()))
+		require.NoError(t, s.named("Prod", "prod").begin(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		require.ErrorContains(t, old.keep(ctx), "--cluster-name is prod, ")
+		require.Equal(t, "Prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
+	})
 }

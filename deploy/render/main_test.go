@@ -258,6 +258,20 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 	)
 }
 
+// The worker alone compares the name with its Lease.
+func TestTheFormerNameIsAFlagOfTheWorker(t *testing.T) {
+	given := examples(t)["incus"]
+	given["acceptNewClusterName"] = "former"
+	for name, o := range objects(t, loadChart(t), given) {
+		assert.Equal(
+			t,
+			name == "Deployment.apps millwright/millwright-worker",
+			strings.Contains(text(t, o), "--accept-new-cluster-name=former"),
+			name,
+		)
+	}
+}
+
 // A package holds the CRDs themselves, and not the link to them.
 func TestAPackagedChartIsTheSame(t *testing.T) {
 	archive, err := chartutil.Save(loadChart(t), t.TempDir())

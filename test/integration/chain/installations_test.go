@@ -104,6 +104,7 @@ func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 	)
 	if binary == build.Worker {
 		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudAddress())
+		start.Args = append(start.Args, "--accept-new-cluster-name", "second") // else its own Lease is in the way
 	}
 	said, err := start.CombinedOutput()
 	failed := new(exec.ExitError)
