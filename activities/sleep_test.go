@@ -33,7 +33,7 @@ var waits = map[string]string{
 	"provider/driver.pause":        "searches again until the request of a killed worker would show, within the call",
 	"provider/driver.do":           "waits for a creation of the same machine that is under way in this process",
 	"provider/mcmdriver.ask":       "waits for the answer of a driver, or for the end of the call",
-	"worker.begin":                 "the start of the process",
+	"worker.untilDone":             "the start of the process",
 	"worker.keep":                  "the presence of the process, beside its workers",
 	"worker/serve.Fail":            "tells a fatal error, and never waits",
 	"worker/serve.UntilStopped":    "the end of the process",
