@@ -4,6 +4,7 @@ package life
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 
@@ -122,10 +123,6 @@ func ends(t *testing.T, namespace string) func() map[string]string {
 	return func() map[string]string {
 		mu.Lock()
 		defer mu.Unlock()
-		seen := map[string]string{}
-		for name, reason := range how {
-			seen[name] = reason
-		}
-		return seen
+		return maps.Clone(how)
 	}
 }
