@@ -333,6 +333,24 @@ func TestDeletionWaitsWhileItIsInDoubtWhoseTheNodeIs(t *testing.T) {
 	require.Contains(t, w.log, "delete virtual:///i-1")
 }
 
+// The provider can tell whose a node is that a label alone names.
+func TestDeletionAsksTheProviderBeforeItIsInDoubt(t *testing.T) {
+	w := newGoing(t)
+	w.decision.Target = true
+	w.going.Owner = ownership.Answer{Whose: ownership.InDoubt, Why: "only a label says it", Ask: true}
+	w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		w.going.Owner = ownership.Answer{Whose: ownership.Ours}
+		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+	}
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Len(t, w.records, 1)
+	require.Equal(t, "m-1", w.records[0].NodeName)
+	require.True(t, w.records[0].Told, "the status has the name at once")
+	for _, r := range w.reports {
+		require.False(t, r.Step != nil && len(r.Step.BlockedBy) > 0, "nobody had to be asked: %+v", r.Step)
+	}
+}
+
 func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
 	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Node} {
 		t.Run("in stage "+string(stage), func(t *testing.T) {
