@@ -3,7 +3,6 @@
 package cloud
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +12,11 @@ import (
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/kube"
 	"millwright/api/generated/clientset/versioned"
-	"millwright/api/v1alpha1"
 	"millwright/decide/ownership"
-	"millwright/observe/cache"
 	"millwright/provider"
 )
 
@@ -189,74 +185,6 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 			return instance, err
 		},
 	)
-}
-
-// unclaimed returns an error if an instance was found by its name alone and another Machine names it. Another
-// controller may have made it for the machine, without a UID.
-func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
-	if instance.MachineUID != "" || in.ProviderID != "" {
-		return nil
-	}
-	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name) // the provider says that it is the machine's
-	owner, err := p.whose(ctx, in, instance)
-	if err == nil && !owner.Is(ownership.Ours) {
-		err = provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
-	}
-	return err
-}
-
-// whose says whose an instance is, as seen from a machine. It reads the Machines of all namespaces from the API server.
-func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
-	me := ownership.Machine{
-		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
-	}
-	var others []ownership.Machine
-	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
-		others = append(others, cache.ClaimOf(m))
-	})
-	if err != nil {
-		return ownership.Answer{}, &provider.Error{
-			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,
-		}
-	}
-	of := ownership.Instance{ProviderID: i.ProviderID, UID: i.MachineUID, Machine: i.MachineName}
-	return ownership.OfInstance(of, me, others), nil
-}
-
-// asOwner calls the cloud for an instance that the machine names, if that is proven to be the machine's. A provider
-// refuses an instance that carries another UID: then the Machines decide whose it is. Where instances carry no UID, they
-// decide before the call. It returns the answer if somebody was asked, and AlreadyExists for another's instance and for
-// a doubt.
-func (p *Provider) asOwner(
-	ctx context.Context,
-	in InstanceCall,
-	class provider.Class,
-	machine *provider.Machine,
-	call func() error,
-) (owner ownership.Answer, err error) {
-	if in.ProviderID == "" {
-		return owner, call()
-	}
-	seen := provider.Instance{ProviderID: in.ProviderID}
-	switch traits, err := p.Cloud.Traits(ctx, class); {
-	case err != nil:
-		return owner, err
-	case !traits.Named:
-		err = call()
-		refusal, is := errors.AsType[*provider.Error](err)
-		if !is || refusal.Code != provider.AlreadyExists || refusal.Instance == nil {
-			return owner, err
-		}
-		seen = *refusal.Instance
-	}
-	if owner, err = p.whose(ctx, in, seen); err != nil {
-		return owner, err
-	}
-	if !owner.Is(ownership.Ours) {
-		return owner, provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
-	}
-	machine.FormerUID = seen.MachineUID
-	return owner, call()
 }
 
 // DeleteInstance deletes the machine's instance and returns when the provider says that it is gone. It always calls the

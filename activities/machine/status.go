@@ -156,7 +156,6 @@ func overtaken(m *v1alpha1.Machine, in Report) bool {
 // before the creation of the machine, whose time is the API server's, which may be a little ahead of Temporal's.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
 	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
-	status.NodeName = cmp.Or(in.NodeName, status.NodeName)
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now

@@ -709,7 +709,7 @@ func mutations() []mutation {
 		},
 		{
 			"F5",
-			"activities/cloud/provider.go",
+			"activities/cloud/owner.go",
 			`if err == nil && !owner.Is(ownership.Ours) {`,
 			`if err == nil && !owner.Is(ownership.Ours) && false {`,
 			cloud,
@@ -717,7 +717,7 @@ func mutations() []mutation {
 		},
 		{
 			"Z1",
-			"activities/cloud/provider.go",
+			"activities/cloud/owner.go",
 			`	if !owner.Is(ownership.Ours) {
 		return owner, provider.Errorf`,
 			`	if owner.Is(ownership.Nobodys) {
