@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,12 +207,22 @@ func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	case node == nil:
 		return "has no node"
 	case !Ready(node):
-		return "is not ready"
+		return fmt.Sprintf("(%s) is not ready: %s", m.Status.CurrentStatus.Phase, readiness(node))
 	case node.Spec.Unschedulable:
 		return "is cordoned"
 	default:
 		return ""
 	}
+}
+
+// readiness says what the Ready condition of a node is, why, and since when.
+func readiness(node *corev1.Node) string {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return fmt.Sprintf("%s, %s, since %s", c.Status, c.Reason, c.LastTransitionTime.Format(time.TimeOnly))
+		}
+	}
+	return "no such condition; created " + node.CreationTimestamp.Format(time.TimeOnly)
 }
 
 func ids(instances []admin.Instance) (ids []string) {
