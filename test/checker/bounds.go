@@ -155,7 +155,7 @@ type view struct {
 	live, going int      // machines
 	places      int      // that live machines hold, or those will that are yet to be made
 	serving     int      // nodes of live machines that take pods
-	idle        []string // live machines without one, and why
+	idle        []string // machines without one, and why
 	sized       bool     // all sets have the size that follows from what is wanted now
 	settled     bool     // no set has machines left to delete
 }
@@ -168,6 +168,7 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 	for _, m := range s.MachinesOf(d) {
 		if m.DeletionTimestamp != nil {
 			v.going++
+			v.idle = append(v.idle, m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly))
 			continue
 		}
 		v.live++
@@ -219,10 +220,11 @@ func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 func readiness(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return fmt.Sprintf("%s, %s, since %s", c.Status, c.Reason, c.LastTransitionTime.Format(time.TimeOnly))
+			return fmt.Sprintf("Ready is %s, %s, since %s; created %s",
+				c.Status, c.Reason, c.LastTransitionTime.Format(time.TimeOnly), node.CreationTimestamp.Format(time.TimeOnly))
 		}
 	}
-	return "no such condition; created " + node.CreationTimestamp.Format(time.TimeOnly)
+	return "no condition Ready; created " + node.CreationTimestamp.Format(time.TimeOnly)
 }
 
 func ids(instances []admin.Instance) (ids []string) {
