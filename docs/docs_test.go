@@ -42,6 +42,7 @@ var foreign = []string{
 	"sigs.k8s.io/cluster-api/test",
 	"cluster.x-k8s.io/v1beta2",
 	// annotations
+	"machine.sapcloud.io/allowed-class-namespaces",
 	"rollout.machine.sapcloud.io/hold",
 	"rollout.machine.sapcloud.io/approve",
 	"rollout.machine.sapcloud.io/paused-by",
@@ -280,10 +281,11 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 		explain.Reason(""):                  true,
 		vocabulary.ConditionReplacementHeld: true,
 		// of a machine
-		vocabulary.ReasonClassNotFound:  true,
-		vocabulary.ReasonClassInvalid:   true,
-		vocabulary.ReasonSecretNotFound: true,
-		vocabulary.ReasonSecretInvalid:  true,
+		vocabulary.ReasonClassNotFound:    true,
+		vocabulary.ReasonClassInvalid:     true,
+		vocabulary.ReasonSecretNotFound:   true,
+		vocabulary.ReasonSecretInvalid:    true,
+		vocabulary.ReasonSecretNotAllowed: true,
 		// of a set
 		vocabulary.ReasonTemplateNotFound:      true,
 		vocabulary.ReasonPreflightCheckFailed:  true,

@@ -39,6 +39,9 @@ type Provider struct {
 	// request more.
 	NodeTemplates bool
 
+	// UnaskedSecrets lets classes use Secrets of other namespaces without the consent of their owners.
+	UnaskedSecrets bool
+
 	// ExhaustedRetry is the longest back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
 	ExhaustedRetry time.Duration
 }

@@ -76,7 +76,8 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (bou
 	return c, nil, nil
 }
 
-// secret reads a Secret of a class.
+// secret reads a Secret of a class. One of another namespace must allow that: whoever may write classes could use the
+// credentials of others, and read what a provider sends to the endpoint of a class.
 func (p *Provider) secret(
 	ctx context.Context,
 	c provider.Class,
@@ -100,6 +101,15 @@ func (p *Provider) secret(
 		), nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("get secret %s: %w", ref, err)
+	case !p.UnaskedSecrets && !observeclass.Allows(secret, c.Namespace):
+		return nil, kube.ClassProblem(
+			v1alpha1.ReasonSecretNotAllowed,
+			"Secret %s does not allow MachineClass %s of namespace %s to use it: its owner has to add %[3]s to its annotation %[4]s",
+			ref,
+			c.Name,
+			c.Namespace,
+			v1alpha1.AnnotationAllowedClassNamespaces,
+		), nil
 	}
 	return secret, nil, nil
 }

@@ -19,12 +19,15 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	observeclass "millwright/observe/class"
 	"millwright/provider"
 )
 
@@ -100,6 +103,87 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
 	})
+}
+
+// lent is a Secret of another namespace, with this annotation; empty: it has none.
+func lent(name, allows string) *corev1.Secret {
+	s := activitiestest.Secret(name, map[string]string{"userData": "boot", "token": activitiestest.Canary})
+	s.Namespace = "credentials"
+	if allows != "" {
+		s.Annotations = map[string]string{"machine.sapcloud.io/allowed-class-namespaces": allows}
+	}
+	return s
+}
+
+// Whoever may write a class in a namespace gets no Secret of another one for it, unless the owner of the Secret says so.
+func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
+	t.Parallel()
+	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
+		c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "a")
+		c.CredentialsSecretRef = activitiestest.SecretRef("credentials", "account")
+	})
+	for name, row := range map[string]struct {
+		allows  string
+		unasked bool // the flag of the worker
+		refused bool
+	}{
+		"no annotation":                     {"", false, true},
+		"the namespace":                     {"shop", false, false},
+		"one of several":                    {"bakery, shop", false, false},
+		"others":                            {"bakery,shops,sho", false, true},
+		"all":                               {"*", false, false},
+		"a pattern is no namespace":         {"sh*", false, true},
+		"an empty name":                     {",", false, true},
+		"no annotation, and the flag":       {"", true, false},
+		"its own namespace is not this one": {"credentials", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := activitiestest.Secret("a", map[string]string{"userData": "boot"})
+			o := activitiestest.NewOffice(t, class, a, lent("account", row.allows))
+			o.UnaskedSecrets = row.unasked
+			for _, step := range []any{o.CreateInstance, o.DeleteInstance} {
+				answer, err := o.Ask(step, activitiestest.InstanceCall)
+				require.NoError(t, err)
+				if !row.refused {
+					assert.Nil(t, answer.Problem)
+					continue
+				}
+				assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
+					Reason: "SecretNotAllowed",
+					Message: "Secret credentials/account does not allow MachineClass small of namespace shop to use it: " +
+						"its owner has to add shop to its annotation machine.sapcloud.io/allowed-class-namespaces",
+					React: kube.UntilCredential,
+				}}, answer)
+				assert.Empty(t, o.Cloud.Classes, "the cloud is not asked")
+				assertSilent(t, answer, err)
+			}
+		})
+	}
+}
+
+// A call that knows the versions reads nothing; the annotation is one of the things that a version covers.
+func TestAConsentThatIsTakenBackCountsFromTheNextCallOn(t *testing.T) {
+	t.Parallel()
+	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
+		c.SecretRef = activitiestest.SecretRef("credentials", "a")
+	})
+	secret := lent("a", "shop")
+	o := activitiestest.NewOffice(t, class, secret)
+	in := activitiestest.InstanceCall
+	in.Versions = observeclass.VersionOf(class) + observeclass.VersionOf(secret)
+	answer, err := o.Ask(o.CreateInstance, in)
+	require.NoError(t, err)
+	require.Nil(t, answer.Problem)
+
+	secret = lent("a", "")
+	secret.ResourceVersion = "2"
+	_, err = o.Secrets.CoreV1().Secrets("credentials").Update(t.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	in.Versions = observeclass.VersionOf(class) + observeclass.VersionOf(secret)
+	answer, err = o.Ask(o.DeleteInstance, in)
+	require.NoError(t, err)
+	require.NotNil(t, answer.Problem)
+	assert.Equal(t, "SecretNotAllowed", answer.Problem.Reason)
 }
 
 // assertSilent asserts that neither an answer nor a failure contains the canary, in any form that a history stores.

@@ -170,6 +170,8 @@ const (
 	ReasonClassInvalid   = vocabulary.ReasonClassInvalid
 	ReasonSecretNotFound = vocabulary.ReasonSecretNotFound
 	ReasonSecretInvalid  = vocabulary.ReasonSecretInvalid
+	// ReasonSecretNotAllowed: a Secret of another namespace lacks AnnotationAllowedClassNamespaces for the class.
+	ReasonSecretNotAllowed = vocabulary.ReasonSecretNotAllowed
 )
 
 // Reasons of InstanceReady; besides these, the names of the provider's codes.

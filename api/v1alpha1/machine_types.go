@@ -61,7 +61,7 @@ type MachineStatus struct {
 	// Copies of the node's conditions, and conditions of the machine itself:
 	// Blocked: the machine stands still. It is there only while it is True; the reason is what blocks the machine.
 	// ClassReady: class and Secrets can be used. Reasons: ClassFound, ClassNotFound, ClassInvalid, SecretNotFound,
-	// SecretInvalid. InstanceReady: the provider has made the instance. Reasons: InstanceCreated, Creating, InstanceGone,
+	// SecretInvalid, SecretNotAllowed. InstanceReady: the provider has made the instance. Reasons: InstanceCreated, Creating, InstanceGone,
 	// or the code of the provider. ReplacementDue: the machine must be replaced. Reasons: CreationTimeout, HealthTimeout,
 	// InstanceGone, NodeDeleted, StaleNode; if it is False, HealthTimeoutExtended or Recovered.
 	// Drained: the pods have left the node. Reasons: Drained, Forced, Skipped; if it is False, Draining, Blocked or

@@ -21,7 +21,8 @@ type MachineClass struct {
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	NodeTemplate *NodeTemplate `json:"nodeTemplate,omitempty"`
-	// The Secret with the provider's credentials. Left out means that they are in secretRef.
+	// The Secret with the provider's credentials. Left out means that they are in secretRef. A Secret of another namespace
+	// must have the namespace of the class in its annotation machine.sapcloud.io/allowed-class-namespaces.
 	// +optional
 	CredentialsSecretRef *corev1.SecretReference `json:"credentialsSecretRef,omitempty"`
 	// What the provider needs to create an instance; only its driver reads it.
@@ -31,7 +32,8 @@ type MachineClass struct {
 	// Name of the provider, in any case of letters: AWS and aws are the same.
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out.
+	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. For a Secret
+	// of another namespace see credentialsSecretRef.
 	// +optional
 	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
 	// The observed state of the class.

@@ -266,6 +266,11 @@ const (
 // them, and needs no end.
 const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
 
+// AnnotationAllowedClassNamespaces on a Secret holds the namespaces, separated by commas, whose MachineClasses may use the
+// Secret although it is in another namespace; * allows all. Without it only the classes of the Secret's own namespace may.
+// The owner of the Secret writes it.
+const AnnotationAllowedClassNamespaces = vocabulary.AnnotationAllowedClassNamespaces
+
 // Labels and annotations of pods that a drain obeys.
 const (
 	// LabelDrain with value skip: the pod stays; with wait-completed: the drain waits for its end and does not evict it.

@@ -36,6 +36,9 @@ const (
 	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
 )
 
+// AnnotationAllowedClassNamespaces is an annotation of a Secret: the namespaces whose MachineClasses may use it.
+const AnnotationAllowedClassNamespaces = "machine.sapcloud.io/allowed-class-namespaces"
+
 // ValueLowerTrue is the value of both annotations for the cluster autoscaler.
 const ValueLowerTrue = "true"
 

@@ -7,6 +7,7 @@ const (
 	ReasonClassInvalid          = "ClassInvalid"          // the class cannot be used
 	ReasonSecretNotFound        = "SecretNotFound"        // a Secret of the class does not exist
 	ReasonSecretInvalid         = "SecretInvalid"         // a Secret of the class cannot be used
+	ReasonSecretNotAllowed      = "SecretNotAllowed"      // a Secret of another namespace does not allow the class to use it
 	ReasonCreating              = "Creating"              // the instance is being created
 	ReasonInstanceCreated       = "InstanceCreated"       // InstanceReady is True
 	ReasonCreationTimeout       = "CreationTimeout"       // the creation timeout has ended

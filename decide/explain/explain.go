@@ -159,7 +159,8 @@ func NeedsPerson(blockers []string) bool {
 			vocabulary.ReasonClassNotFound,
 			vocabulary.ReasonClassInvalid,
 			vocabulary.ReasonSecretNotFound,
-			vocabulary.ReasonSecretInvalid:
+			vocabulary.ReasonSecretInvalid,
+			vocabulary.ReasonSecretNotAllowed:
 			return false
 		default:
 			return true

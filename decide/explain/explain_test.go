@@ -38,6 +38,10 @@ func blocked(by ...string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.BlockedBy = by }
 }
 
+func lenders(secrets ...string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.Lenders = secrets }
+}
+
 func until(clock string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.Deadline = at(clock) }
 }
@@ -124,6 +128,18 @@ func TestSentencesOfMachines(t *testing.T) {
 		"7b: no Secret": {
 			waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound"), stoppedAt("09:00:05")), true,
 			"Secret shop/creds does not exist (since 09:00:00 UTC); `kubectl create secret generic -n shop creds --from-file …`",
+		},
+		"7b: a Secret of another namespace": {
+			waiting(vocabulary.StepCreateInstance, "Secret lent/creds does not allow it", blocked("SecretNotAllowed"), lenders("lent/creds")), true,
+			"Secret lent/creds does not allow it (since 09:00:00 UTC); `kubectl annotate secret -n lent creds machine.sapcloud.io/allowed-class-namespaces=shop`",
+		},
+		"7b: both Secrets": {
+			waiting(vocabulary.StepDeleteInstance, "it does not allow it", leaving, blocked("SecretNotAllowed"), lenders("lent/data", "lent/creds")), true,
+			"it does not allow it (since 09:00:00 UTC); `kubectl annotate secret -n lent data creds machine.sapcloud.io/allowed-class-namespaces=shop`",
+		},
+		"7b: of two namespaces": {
+			waiting(vocabulary.StepCreateInstance, "it does not allow it", blocked("SecretNotAllowed"), lenders("lent/data", "other/creds")), true,
+			"it does not allow it (since 09:00:00 UTC); `kubectl describe machineclass -n shop small`",
 		},
 		"9: it is held": {
 			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold")), true,

@@ -19,7 +19,8 @@ type Machine struct {
 	Namespace, Name, Node string
 	Class                 string // name of its class
 	// namespace and name of the Secret with the credentials of its class, separated by a slash; empty: not known
-	Secret string
+	Secret  string
+	Lenders []string // namespaces and names of the Secrets of other namespaces that its class names
 
 	Owned     bool // a set replaces it when it fails
 	Deleting  bool
@@ -310,9 +311,31 @@ func (m Machine) ofClass(reason string) string {
 		default:
 			return "kubectl edit secret" + in(m.Secret)
 		}
+	case vocabulary.ReasonSecretNotAllowed:
+		return cmp.Or(m.allow(), fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class))
 	default:
 		return ""
 	}
+}
+
+// allow returns the command that lets the class use its Secrets of another namespace; empty if they are in several.
+func (m Machine) allow() string {
+	from, names := "", ""
+	for _, key := range m.Lenders {
+		namespace, name, _ := strings.Cut(key, "/")
+		if from != "" && from != namespace {
+			return ""
+		}
+		from, names = namespace, names+" "+name
+	}
+	return phrase.If(
+		names != "",
+		"kubectl annotate secret -n %s%s %s=%s",
+		from,
+		names,
+		vocabulary.AnnotationAllowedClassNamespaces,
+		m.Namespace,
+	)
 }
 
 // giveReason ends a command that needs a reason.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/phrase"
 )
@@ -50,6 +51,15 @@ type Class struct {
 	Provider string // in lower case
 	BadName  string // why that cannot be the name of a provider; empty: it can
 	Machines int    // that name it
+	Lenders  []Lender
+}
+
+// Lender is a Secret of another namespace that a class names.
+type Lender struct {
+	Namespace, Name string
+	Allows          bool   // classes of the class's namespace may use it
+	Allowed         string // value of its annotation
+	Unread          string // why it could not be read; empty: it was
 }
 
 // RefusedSpec is a template of which the API server takes no machine.
@@ -197,8 +207,37 @@ func (f Facts) classes() (all []Finding) {
 		default:
 			well++
 		}
+		for _, l := range c.Lenders {
+			all = append(all, f.lender(object, l)...)
+		}
 	}
 	return append(all, calm(well, "machineclasses", "class names its provider", "classes name their providers")...)
+}
+
+// lender says what a Secret of another namespace lacks; none if it lacks nothing.
+func (f Facts) lender(object string, l Lender) []Finding {
+	const annotation = vocabulary.AnnotationAllowedClassNamespaces
+	secret := "it uses Secret " + l.Namespace + "/" + l.Name + " of another namespace, which "
+	refused := "instances of its machines can be neither created nor deleted"
+	flag := ", or start the workers of providers with --allow-secrets-without-consent"
+	switch {
+	case l.Unread != "":
+		says := fmt.Sprintf("%scannot be read: %s; without the annotation %s, %s", secret, l.Unread, annotation, refused)
+		do := fmt.Sprintf("let its owner add %s to the annotation %s", f.Namespace, annotation)
+		return []Finding{{Note, object, says, do + flag}}
+	case !l.Allows:
+		value := strings.Join(phrase.Parts(l.Allowed, f.Namespace), ",")
+		do := fmt.Sprintf(
+			"kubectl annotate secret --namespace %s %s --overwrite '%s=%s'",
+			l.Namespace,
+			l.Name,
+			annotation,
+			value,
+		)
+		return []Finding{{First, object, secret + "does not allow that: " + refused, do + flag}}
+	default:
+		return nil
+	}
 }
 
 func named(machines int) string {

@@ -31,6 +31,25 @@ func found(f takeover.Facts, object string) (lines []string) {
 	return lines
 }
 
+// What is to be written on a Secret keeps what stands there.
+func TestTheAnnotationOfASecretIsWrittenOut(t *testing.T) {
+	for before, after := range map[string]string{"": "shop", "bakery": "bakery,shop"} {
+		f := facts(func(f *takeover.Facts) {
+			l := takeover.Lender{Namespace: "credentials", Name: "account", Allowed: before}
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{l}}}
+		})
+		first := takeover.Check(f)[0]
+		assert.Equal(t, "machineclass/c", first.Object)
+		assert.Equal(
+			t,
+			"kubectl annotate secret --namespace credentials account --overwrite "+
+				"'machine.sapcloud.io/allowed-class-namespaces="+after+"', "+
+				"or start the workers of providers with --allow-secrets-without-consent",
+			first.Do,
+		)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	lease := func(ago time.Duration) takeover.Lease {
 		return takeover.Lease{Name: "machine-controller", Holder: "pod-1", Renewed: now.Add(-ago), Lasts: 15 * time.Second}
@@ -57,6 +76,14 @@ func TestCheck(t *testing.T) {
 			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "a_b", BadName: "a_b is no name"}}
 		}, "machineclass/c", []string{"first a_b is no name"}},
 		"classes that are well": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws"}} }, "machineclasses", []string{"ok 1 class names its provider"}},
+		"a Secret of another namespace that does not allow it": {func(f *takeover.Facts) {
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{
+				{Namespace: "credentials", Name: "data", Allows: true}, {Namespace: "credentials", Name: "account"},
+			}}}
+		}, "machineclass/c", []string{"first it uses Secret credentials/account of another namespace, which does not allow that: instances of its machines can be neither created nor deleted"}},
+		"a Secret of another namespace that cannot be read": {func(f *takeover.Facts) {
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{{Namespace: "credentials", Name: "account", Unread: "forbidden"}}}}
+		}, "machineclass/c", []string{"note it uses Secret credentials/account of another namespace, which cannot be read: forbidden; without the annotation machine.sapcloud.io/allowed-class-namespaces, instances of its machines can be neither created nor deleted"}},
 		"a template that is refused": {func(f *takeover.Facts) {
 			f.Refused = []takeover.RefusedSpec{{Object: "machinedeployment/d", Why: "spec.drainTimeout: is negative"}}
 		}, "machinedeployment/d", []string{"first the API server takes no machine of its template: spec.drainTimeout: is negative"}},

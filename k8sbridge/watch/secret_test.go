@@ -84,6 +84,19 @@ func TestASecretAndItsClasses(t *testing.T) {
 			assert.Empty(t, w.asked())
 		})
 	})
+	t.Run("one in another namespace that allows its use wakes who waits for it", func(t *testing.T) {
+		elsewhere := secretNamed("credentials")
+		elsewhere.Namespace = "keys"
+		class := changed(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
+		waiting := changed(machineNamed("waiting"), uncreated)
+		inWorld(t, []runtime.Object{class, elsewhere, waiting}, func(w *world) {
+			w.took()
+			elsewhere.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: "ns"}
+			w.put(elsewhere)
+			w.flush()
+			assert.Equal(t, []string{awake(waiting)}, w.asked())
+		})
+	})
 	t.Run("one that changes is no news to a class that waits", func(t *testing.T) {
 		inWorld(t, append(calmStack(), goingClass()), func(w *world) {
 			w.pass(time.Second)

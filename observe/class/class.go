@@ -198,6 +198,23 @@ func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	return keys
 }
 
+// Allows reports whether classes of a namespace may use a Secret: those of its own namespace, and those that its
+// annotation allows.
+func Allows(secret metav1.Object, namespace string) bool {
+	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
+	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {
+		name = strings.TrimSpace(name)
+		return name == "*" || name == namespace
+	})
+}
+
+// Lenders returns the Secrets of other namespaces that a class names, each once.
+func Lenders(class *v1alpha1.MachineClass) []types.NamespacedName {
+	return slices.DeleteFunc(SecretsOf(class), func(key types.NamespacedName) bool {
+		return key.Name == "" || key.Namespace == class.Namespace
+	})
+}
+
 // Versions returns the versions of a class and of the Secrets that it names, as the caches have them: two calls with
 // the same text need read them once. It is empty if a Secret is not in the caches.
 func Versions(c *observecache.Cluster, class *v1alpha1.MachineClass) string {

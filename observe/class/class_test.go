@@ -2,6 +2,7 @@ package class_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -213,6 +214,42 @@ func TestNothingOfASecretIsKept(t *testing.T) {
 		DeletionTimestamp: kept[0].DeletionTimestamp, Finalizers: []string{v1alpha1.FinalizerSecret},
 	}, kept[0].ObjectMeta)
 	assert.NotNil(t, kept[0].DeletionTimestamp)
+}
+
+func TestWhoMayUseASecret(t *testing.T) {
+	for _, row := range []struct {
+		allows string
+		users  []string // of shop, the Secret's own namespace, and three others
+	}{
+		{"", []string{"shop"}},
+		{"bakery", []string{"shop", "bakery"}},
+		{" bakery ,farm", []string{"shop", "bakery", "farm"}},
+		{"*", []string{"shop", "bakery", "farm", "bake"}},
+		{"farm,*", []string{"shop", "bakery", "farm", "bake"}},
+		{",", []string{"shop"}},
+	} {
+		s := secret("keys")
+		s.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: row.allows}
+		var users []string
+		for _, namespace := range []string{"shop", "bakery", "farm", "bake"} {
+			if class.Allows(s, namespace) {
+				users = append(users, namespace)
+			}
+		}
+		assert.Equal(t, row.users, users, row.allows)
+	}
+}
+
+func TestTheSecretsOfOtherNamespaces(t *testing.T) {
+	for want, c := range map[string]*v1alpha1.MachineClass{
+		"[]":            observetest.Class("own", naming("shop", "keys"), withCredentials("", "keys")),
+		"[other/keys]":  observetest.Class("both", naming("other", "keys"), withCredentials("other", "keys")),
+		"[x/keys y/it]": observetest.Class("two", naming("x", "keys"), withCredentials("y", "it")),
+		"[z/keys]":      observetest.Class("one", naming("shop", "keys"), withCredentials("z", "keys")),
+	} {
+		assert.Equal(t, want, fmt.Sprint(class.Lenders(c)))
+	}
+	assert.Empty(t, class.Lenders(observetest.Class("no name", naming("other", ""))))
 }
 
 func TestClassesOfSecret(t *testing.T) {

@@ -33,6 +33,9 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
 			f.Secret = ref.Namespace + "/" + ref.Name
 		}
+		for _, key := range class.Lenders(of) {
+			f.Lenders = append(f.Lenders, key.String())
+		}
 	}
 	deadlines := drain.Deadlines(m, now)
 	if f.Deadline = deadlines.Next(); f.Deadline.IsZero() || drain.OnlyVolumes(o.BlockedBy) && o.Deadline != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
@@ -46,6 +47,16 @@ func TestWhenADrainThatIsBlockedGoesOn(t *testing.T) {
 			assert.Equal(t, c.at.UTC(), observe.Explained(m, nil, began.Add(time.Minute)).Deadline.UTC())
 		})
 	}
+}
+
+// The command against a Secret that does not allow its use names those of other namespaces.
+func TestTheSecretsOfOtherNamespacesAreExplained(t *testing.T) {
+	m, of := &v1alpha1.Machine{}, &v1alpha1.MachineClass{}
+	m.Namespace, of.Namespace = "shop", "shop"
+	m.Status.CurrentOperation = &v1alpha1.Operation{Step: "create-instance", BlockedBy: []string{"SecretNotAllowed"}}
+	of.SecretRef = &corev1.SecretReference{Name: "data"}
+	of.CredentialsSecretRef = &corev1.SecretReference{Namespace: "lent", Name: "creds"}
+	assert.Equal(t, []string{"lent/creds"}, observe.Explained(m, of, time.Time{}).Lenders)
 }
 
 // A creation that waits for a person is tried again an hour after it stopped.

@@ -225,6 +225,29 @@ func TestWhatIsInTheWay(t *testing.T) {
 			`first   machinedeployment/calm: the API server takes no machine of its template: Machine.machine.sapcloud.io "calm-check" is invalid: spec.drainTimeout: Invalid value: "-1s": must not be negative`+"\n",
 		)
 	})
+	t.Run("a class uses a Secret of another namespace", func(t *testing.T) {
+		machines, nodes := recorded(t)
+		for _, o := range machines {
+			if c, is := o.(*v1alpha1.MachineClass); is {
+				c.SecretRef = &corev1.SecretReference{Namespace: "credentials", Name: "account"}
+			}
+		}
+		const key = "machine.sapcloud.io/allowed-class-namespaces"
+		account := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "credentials", Name: "account"}}
+		out, err := run(t, world(t, true, machines, append(nodes, account)), cutAt(machines), "check", "-n", "shoot")
+		require.ErrorContains(t, err, " to be done first")
+		assert.Contains(t, out, "it uses Secret credentials/account of another namespace, which does not allow that: ")
+		assert.Contains(t, out, "kubectl annotate secret --namespace credentials account --overwrite '"+key+"=shoot'")
+
+		account.Annotations = map[string]string{key: "shoot"}
+		out, err = run(t, world(t, true, machines, append(nodes, account)), cutAt(machines), "check", "-n", "shoot")
+		require.NoError(t, err)
+		assert.NotContains(t, out, "credentials/account")
+
+		out, err = run(t, world(t, true, machines, nodes), cutAt(machines), "check", "-n", "shoot")
+		require.NoError(t, err, "it is not known")
+		assert.Contains(t, out, `which cannot be read: secrets "account" not found; without the annotation `+key)
+	})
 	t.Run("Leases may not be read", func(t *testing.T) {
 		machines, nodes := recorded(t)
 		w := world(t, true, machines, nodes)

@@ -21,6 +21,7 @@ import (
 	"millwright/decide/scale"
 	"millwright/decide/takeover"
 	"millwright/observe/cache"
+	"millwright/observe/class"
 	"millwright/observe/deployment"
 	"millwright/observe/machine"
 	"millwright/observe/set"
@@ -73,6 +74,7 @@ func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 	}
 	x.addController(ctx, clients, &f)
 	o.describe(&f)
+	o.addLenders(ctx, clients, &f)
 	if len(f.MissingKinds) == 0 { // MCM's CRDs take everything
 		o.tryOut(ctx, clients, &f)
 	}
@@ -223,6 +225,27 @@ func (o objects) classFacts() (facts []takeover.Class) {
 		facts = append(facts, c)
 	}
 	return facts
+}
+
+// addLenders reads the Secrets of other namespaces that classes name. Of a Secret only its annotation is used.
+func (o objects) addLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+	for i := range f.Classes {
+		of := o.classes[f.Classes[i].Name]
+		if of == nil {
+			continue
+		}
+		for _, key := range class.Lenders(of) {
+			l := takeover.Lender{Namespace: key.Namespace, Name: key.Name}
+			secret, err := clients.Core.Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			if err != nil {
+				l.Unread = kubecli.OneLine(err.Error())
+			} else {
+				l.Allows = class.Allows(secret, of.Namespace)
+				l.Allowed = secret.Annotations[v1alpha1.AnnotationAllowedClassNamespaces]
+			}
+			f.Classes[i].Lenders = append(f.Classes[i].Lenders, l)
+		}
+	}
 }
 
 func (o objects) nodeOf(m *v1alpha1.Machine) *corev1.Node { return o.nodes[cache.NodeNameOf(m)] }

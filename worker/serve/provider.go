@@ -14,6 +14,7 @@ import (
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/generated/clientset/versioned"
+	"millwright/api/v1alpha1"
 	"millwright/decide/scale"
 	"millwright/process"
 	"millwright/process/commandline"
@@ -29,6 +30,7 @@ type CloudFlags struct {
 	Exhausted time.Duration // longest back-off after ResourceExhausted
 	Calls     int           // concurrent calls to each provider
 	Rate      float64       // most calls that are begun in a second, by all workers of a provider together; zero: no limit
+	Unasked   bool          // classes may use Secrets of other namespaces without the consent of their owners
 }
 
 // Register adds the flags to a set.
@@ -44,6 +46,13 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 		"max-cloud-calls",
 		cloudCalls,
 		"largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers",
+	)
+	set.BoolVar(
+		&f.Unasked,
+		"allow-secrets-without-consent",
+		false,
+		"a MachineClass may use each Secret of another namespace that this worker can read, also if the Secret's annotation "+
+			v1alpha1.AnnotationAllowedClassNamespaces+" does not have the namespace of the class",
 	)
 	set.Float64Var(
 		&f.Rate,
@@ -77,6 +86,11 @@ func (f *CloudFlags) Options() worker.Options {
 	return options
 }
 
+// apply sets what the activities read of the flags.
+func (f *CloudFlags) apply(calls *cloud.Provider) {
+	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.Unasked
+}
+
 // StartCloud starts the worker of a provider's queue.
 func StartCloud(
 	temporal client.Client,
@@ -88,7 +102,8 @@ func StartCloud(
 	calls *cloud.Provider,
 ) (worker.Worker, error) {
 	calls.Cloud = metrics.Measure(name, calls.Cloud)
-	calls.Cluster, calls.ExhaustedRetry = string(installation), flags.Exhausted
+	calls.Cluster = string(installation)
+	flags.apply(calls)
 	return Start(
 		temporal,
 		installation.Queue(provider.TaskQueue(name)),

@@ -9,14 +9,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/cloud"
+	"millwright/activities/kube"
 	"millwright/process"
 )
+
+func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
+	for unasked, arguments := range map[bool][]string{false: nil, true: {"--allow-secrets-without-consent"}} {
+		var flags CloudFlags
+		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		flags.Register(set)
+		require.NoError(t, set.Parse(arguments))
+		var calls cloud.Provider
+		flags.apply(&calls)
+		assert.Equal(t, unasked, calls.UnaskedSecrets)
+		assert.Equal(t, kube.DefaultExhaustedRetry, calls.ExhaustedRetry)
+	}
+}
 
 // A call of the cloud reads class and Secret, and does not wait until the reports of other machines have used up their
 // rate.

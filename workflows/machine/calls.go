@@ -286,7 +286,8 @@ func problemConditions(d activities.Decision, p kube.Problem) []activities.Condi
 	case vocabulary.ReasonClassNotFound,
 		vocabulary.ReasonClassInvalid,
 		vocabulary.ReasonSecretNotFound,
-		vocabulary.ReasonSecretInvalid:
+		vocabulary.ReasonSecretInvalid,
+		vocabulary.ReasonSecretNotAllowed:
 		return []activities.Condition{{Type: vocabulary.ConditionClassReady, Reason: p.Reason, Message: p.Message}}
 	default:
 		return []activities.Condition{

@@ -527,6 +527,30 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	}, shown.Conditions)
 }
 
+// A Secret that the class may not use is a problem of the class, as one that does not exist.
+func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
+	w := newWorld(t)
+	problem := &kube.Problem{
+		Reason:  "SecretNotAllowed",
+		Message: "Secret lent/creds does not allow it",
+		React:   kube.UntilCredential,
+	}
+	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
+	}
+	w.after(10*time.Minute, func() { problem = nil })
+	w.after(11*time.Minute, w.joined)
+	w.run(t)
+	shown := w.reports[0]
+	require.Equal(
+		t,
+		[]machine.Condition{{Type: "ClassReady", Reason: "SecretNotAllowed", Message: "Secret lent/creds does not allow it"}},
+		shown.Conditions,
+	)
+	require.Equal(t, []string{"SecretNotAllowed"}, shown.Step.BlockedBy)
+	require.Equal(t, 2, w.count("create"), "it is called again when somebody says that something has changed")
+}
+
 // A problem that only a person can solve is shown and waited for, not retried.
 func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w := newWorld(t)

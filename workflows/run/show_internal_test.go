@@ -37,6 +37,7 @@ func TestThePageSaysThatAPersonHasToActOnlyIfNothingHappensByItself(t *testing.T
 		{"to be approved", []string{vocabulary.BlockedApproval}, time.Time{}, true},
 		{"the class does not exist", []string{vocabulary.ReasonTemplateNotFound, vocabulary.ReasonClassNotFound}, time.Time{}, true},
 		{"the Secret lacks a key", []string{vocabulary.ReasonSecretInvalid}, time.Time{}, true},
+		{"the Secret does not allow it", []string{vocabulary.ReasonSecretNotAllowed}, time.Time{}, true},
 		{"nothing is known", nil, time.Time{}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
