@@ -32,7 +32,7 @@ var waits = map[string]string{
 	"observe/drain.Subscribe":      "tells that something has changed, and never waits",
 	"provider/driver.pause":        "searches again until the request of a killed worker would show, within the call",
 	"provider/driver.do":           "waits for a creation of the same machine that is under way in this process",
-	"provider/mcmdriver.ask":       "waits for the answer of a driver, or for the end of the call",
+	"provider/mcmdriver.askUntil":  "waits for the answer of a driver, or for the end of the call",
 	"worker.untilDone":             "the start of the process",
 	"worker.keep":                  "the presence of the process, beside its workers",
 	"worker/serve.Fail":            "tells a fatal error, and never waits",

@@ -6,6 +6,8 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -41,5 +43,51 @@ func lengthenTask(task *workflowservice.PollActivityTaskQueueResponse, now time.
 	total := task.GetScheduleToCloseTimeout().AsDuration()
 	if ahead := now.Sub(task.GetStartedTime().AsTime()); total > 0 && task.GetStartedTime() != nil && ahead > 0 {
 		task.ScheduleToCloseTimeout = durationpb.New(total + ahead)
+	}
+}
+
+// betweenHeartbeats is the time until a heartbeat that Temporal did not take is sent again: it has 3 s in all, and a
+// call that is refused at once shall not be repeated at once.
+const betweenHeartbeats = 200 * time.Millisecond
+
+// persist repeats a heartbeat of an activity until Temporal has answered it or its time is over, and then reports it as
+// answered. Temporal's SDK cancels the activity otherwise, although nobody asked for it and Temporal still counts the
+// attempt: the next attempt would begin while a provider that does not heed cancellations still makes an instance. The
+// next heartbeat comes 3 s later; without three of them Temporal ends the attempt.
+func persist(
+	ctx context.Context,
+	method string,
+	request, reply any,
+	connection *grpc.ClientConn,
+	invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption,
+) error {
+	_, isHeartbeat := request.(*workflowservice.RecordActivityTaskHeartbeatRequest)
+	for {
+		err := invoke(ctx, method, request, reply, connection, options...)
+		if !isHeartbeat || !unanswered(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(betweenHeartbeats):
+		}
+	}
+}
+
+// unanswered reports whether an error says that Temporal did not answer, and nothing about the activity.
+func unanswered(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable,
+		codes.DeadlineExceeded,
+		codes.Canceled,
+		codes.ResourceExhausted,
+		codes.Aborted,
+		codes.Internal,
+		codes.Unknown:
+		return true
+	default:
+		return false
 	}
 }

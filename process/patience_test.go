@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -51,6 +54,45 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 	without := &workflowservice.PollActivityTaskQueueResponse{StartedTime: timestamppb.New(time.Now().Add(-time.Hour))}
 	require.NoError(t, lengthen(t.Context(), "", nil, without, nil, answered))
 	assert.Nil(t, without.ScheduleToCloseTimeout, "it has no such timeout")
+}
+
+// The SDK cancels an activity one of whose heartbeats ends with an error that may pass.
+func TestALostHeartbeatCancelsNoActivity(t *testing.T) {
+	heartbeat := &workflowservice.RecordActivityTaskHeartbeatRequest{}
+	other := &workflowservice.RespondActivityTaskCompletedRequest{}
+	lost := []error{status.Error(codes.Unavailable, "no connection"), status.Error(codes.DeadlineExceeded, "no answer")}
+	for name, row := range map[string]struct {
+		request any
+		errors  []error // of the first requests; then the answer comes
+		want    codes.Code
+		took    time.Duration
+		sent    int
+	}{
+		"it is answered":                        {heartbeat, nil, codes.OK, 0, 1},
+		"it is lost once":                       {heartbeat, lost[:1], codes.OK, betweenHeartbeats, 2},
+		"it is lost each time":                  {heartbeat, slices.Repeat(lost, 100), codes.OK, 3100 * time.Millisecond, 16},
+		"the attempt is over":                   {heartbeat, []error{status.Error(codes.NotFound, "no such attempt")}, codes.NotFound, 0, 1},
+		"it has no right":                       {heartbeat, []error{status.Error(codes.PermissionDenied, "no")}, codes.PermissionDenied, 0, 1},
+		"another request is for its own caller": {other, lost[:1], codes.Unavailable, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 3100*time.Millisecond)
+				defer cancel()
+				begun, sent := time.Now(), 0
+				invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					if sent++; sent <= len(row.errors) {
+						return row.errors[sent-1]
+					}
+					return nil
+				}
+				err := persist(ctx, "", row.request, nil, nil, invoke)
+				assert.Equal(t, row.want, status.Code(err))
+				assert.Equal(t, row.took, time.Since(begun))
+				assert.Equal(t, row.sent, sent)
+			})
+		})
+	}
 }
 
 func answered(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {

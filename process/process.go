@@ -167,7 +167,7 @@ func (f *Flags) Temporal(
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	options.ConnectionOptions.DialOptions = append(
 		options.ConnectionOptions.DialOptions,
-		grpc.WithChainUnaryInterceptor(lengthen),
+		grpc.WithChainUnaryInterceptor(lengthen, persist),
 	)
 	for {
 		c, err := client.DialContext(ctx, options)

@@ -80,6 +80,11 @@ type Machine struct {
 	// create an instance or treat it as absent. True saves that wait. How a caller can know:
 	// docs/adr/0005-create-exactly-once.md.
 	NeverTried bool
+
+	// MayRunUntil is until when an earlier create call for this UID may still run, in a process that was not heard of
+	// again: the deadline of its attempt. Where nothing else bounds a create request, CreateInstance waits for its
+	// instance so long. Zero: each earlier call has ended, or there was none.
+	MayRunUntil time.Time
 }
 
 // Foreign returns the refusal of an instance with the machine's provider ID that carries the UID of another machine; nil

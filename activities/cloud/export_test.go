@@ -25,3 +25,6 @@ func UserData(
 	data, _, problem, err := p.userData(ctx, class, machine, ref, time.Now())
 	return data, problem, err
 }
+
+// Attempt is the detail of the heartbeats of an attempt.
+type Attempt = attempt

@@ -1,6 +1,7 @@
 package cloud_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
+	"millwright/activities/kube"
+	"millwright/provider"
 )
 
 func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
@@ -48,25 +51,51 @@ func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 	}
 }
 
-// The heartbeat of an attempt that has called the cloud is there when somebody resets the activity.
+// The heartbeat of an attempt that has called the cloud is there when somebody resets the activity, and when Temporal
+// has not heard of its worker again. Then its create call may still run.
 func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class())
 	env := activitiestest.ActivityEnvironment()
 	env.RegisterActivity(o.Provider)
-	var details []string
+	var details []cloud.Attempt
 	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, d converter.EncodedValues) {
-		var text string
-		require.NoError(t, d.Get(&text))
-		details = append(details, text)
+		var detail cloud.Attempt
+		require.NoError(t, d.Get(&detail))
+		details = append(details, detail)
 	})
 	_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
 	require.NotEmpty(t, details, "before the call")
-	assert.True(t, o.Cloud.Machines[0].NeverTried)
+	first := o.Cloud.Machines[0]
+	assert.True(t, first.NeverTried)
+	assert.Zero(t, first.MayRunUntil)
+	lost := details[0]
+	assert.False(t, lost.CreatesUntil.IsZero())
+	lost.CreatesUntil = time.Now().Add(time.Hour)
 
-	env.SetHeartbeatDetails(details[0])
+	env.SetHeartbeatDetails(lost)
 	_, err = env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
-	assert.False(t, o.Cloud.Machines[1].NeverTried)
+	next := o.Cloud.Machines[1]
+	assert.False(t, next.NeverTried)
+	assert.WithinDuration(t, lost.CreatesUntil, next.MayRunUntil, time.Minute)
+
+	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+		return provider.Instance{}, provider.Errorf(provider.Unavailable, "not now")
+	}
+	again := activitiestest.InstanceCall
+	again.Known = &kube.Problem{Reason: provider.Unavailable.String(), React: kube.Retry}
+	_, err = env.ExecuteActivity(o.CreateInstance, again)
+	require.Error(t, err, "Temporal makes the next attempt")
+	ended := details[len(details)-1]
+	assert.Zero(t, ended.CreatesUntil, "the call has ended")
+	for what, detail := range map[string]any{"an attempt that ended": ended, "a worker of another version": "the cloud was called"} {
+		env.SetHeartbeatDetails(detail)
+		_, err = env.ExecuteActivity(o.CreateInstance, again)
+		require.Error(t, err)
+		next = o.Cloud.Machines[len(o.Cloud.Machines)-1]
+		assert.False(t, next.NeverTried, what)
+		assert.Zero(t, next.MayRunUntil, what)
+	}
 }

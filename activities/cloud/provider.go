@@ -98,7 +98,7 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 			info := activity.GetInfo(ctx)
 			machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID &&
 				isFirst(info, activity.HasHeartbeatDetails(ctx))
-			activity.RecordHeartbeat(ctx, called)
+			machine.MayRunUntil = lastCreation(ctx, info)
 			var err error
 			if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
 				return provider.Instance{}, err
@@ -141,16 +141,6 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 		return nil, nil
 	}
 	return m.Spec.NodeTemplateSpec.Annotations, nil
-}
-
-// called is the detail of each heartbeat. The next attempt finds it, and so does one that counts from 1 again.
-const called = "the cloud was called"
-
-// isFirst reports whether no attempt of an activity can have called the cloud before. An operator who resets an
-// activity, or pauses it and lets it go on, makes its attempts count from 1 again: then there are details of a
-// heartbeat, or the attempt has started long after the activity was scheduled. Both times are of the server's clock.
-func isFirst(info activity.Info, hasDetails bool) bool {
-	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin
 }
 
 // InitializeInstance does the provider's step after the instance exists. A provider without such a step succeeds.
@@ -277,7 +267,11 @@ func (p *Provider) call(
 			return InstanceAnswer{}, p.backOff(*in.Known)
 		}
 	}
-	stop := kube.Beat(ctx, called)
+	detail := attempt{Said: called}
+	if boots {
+		detail.CreatesUntil = info.StartedTime.Add(info.StartToCloseTimeout)
+	}
+	stop := kube.Beat(ctx, detail)
 	defer stop()
 	class, problem, err := p.class(ctx, in)
 	if err == nil && problem == nil && boots {
@@ -292,6 +286,7 @@ func (p *Provider) call(
 	case problem != nil:
 		return InstanceAnswer{Problem: problem}, nil
 	}
+	activity.RecordHeartbeat(ctx, detail)
 	instance, err := do(ctx, class.Class, provider.Machine{
 		Cluster: p.Cluster, Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID,
 		ProviderID: in.ProviderID, LastKnownState: in.LastKnownState,
@@ -303,6 +298,9 @@ func (p *Provider) call(
 			Uninitialized: instance.State == provider.Uninitialized,
 			Tokenless:     class.tokenless,
 		}, nil
+	}
+	if stop(); ctx.Err() == nil {
+		activity.RecordHeartbeat(ctx, attempt{Said: called})
 	}
 	return p.refused(ctx, in, class, instance, err, failures)
 }

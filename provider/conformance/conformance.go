@@ -61,6 +61,10 @@ type Cloud struct {
 	// Timeless says that errors of this cloud cannot say when to try again: Fail is not given RetryAfter.
 	Timeless bool
 
+	// CreatesOn says that a create request cannot be taken back: CreateInstance waits for its end when it is cancelled, and
+	// gives it up only at its deadline.
+	CreatesOn bool
+
 	// Hang makes calls of a method hang until the test ends. It is called for the methods of Fail.
 	Hang func(method provider.Method)
 

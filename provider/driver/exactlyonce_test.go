@@ -114,6 +114,50 @@ func TestADeletionAfterACreatorThatDiedLeavesNone(t *testing.T) {
 	})
 }
 
+// A worker was not heard of again, and its create call may still run: the next one waits for the instance so long, where
+// nothing else bounds the call.
+func TestACallThatMayStillRun(t *testing.T) {
+	const may = 10 * time.Minute
+	waits := func(traits provider.Traits) bool {
+		return traits.Idempotency == provider.NotIdempotent && !traits.Expires
+	}
+	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
+		die(t, cloud, time.Minute)
+		begun, m := time.Now(), aMachine()
+		m.MayRunUntil = begun.Add(may)
+		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), m)
+		require.NoError(t, err)
+		if waits(traits) {
+			assert.InDelta(t, (time.Minute + traits.Window).Seconds(), time.Since(begun).Seconds(), 1)
+		}
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, cloud.live())
+	})
+	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
+		begun, m := time.Now(), aMachine()
+		m.MayRunUntil = begun.Add(may)
+		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), m)
+		if waits(traits) {
+			require.Equal(t, provider.Aborted, provider.CodeOf(err))
+			require.ErrorContains(t, err, "a worker that was not heard of again")
+			assert.Equal(t, may+traits.Window, time.Since(begun))
+			assert.Zero(t, cloud.calls["Create"])
+			m.MayRunUntil = time.Time{}
+			_, err = driver.New(cloud).CreateInstance(t.Context(), aClass(), m)
+		}
+		require.NoError(t, err)
+		assert.Equal(t, 1, cloud.live())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		cloud := newSim(provider.Traits{Idempotency: provider.NotIdempotent})
+		begun, m := time.Now(), aMachine()
+		m.MayRunUntil = begun.Add(may)
+		_, err := driver.New(cloud, driver.WithRequestLife(time.Second)).CreateInstance(t.Context(), aClass(), m)
+		require.NoError(t, err)
+		assert.Equal(t, time.Second, time.Since(begun), "somebody has said how long a request lives")
+	})
+}
+
 // The worst case of each combination: a process freezes between its search and its request, and goes on a minute later,
 // after another process has taken over. docs/provider.md has the results.
 func TestARequestThatArrivesAMinuteLate(t *testing.T) {

@@ -68,6 +68,10 @@ func pick(instances []provider.Instance, machine provider.Machine, by ties) []pr
 
 func isTerminated(i provider.Instance) bool { return i.State == provider.Terminated }
 
+// unbound reports whether nothing is known that ends an earlier process's create call: requests do not expire, and
+// nobody has set their life.
+func (p *Provider) unbound(seen Found) bool { return seen.Now.IsZero() && p.requestLife <= 0 }
+
 // life returns how long after a search a create request may still take effect.
 func (p *Provider) life(seen Found) time.Duration {
 	switch {
@@ -113,7 +117,10 @@ func (p *Provider) outwait(
 		return seen, err
 	}
 	until := begun.Add(p.life(seen) + traits.Window)
-	if !traits.Named || creating {
+	switch last := machine.MayRunUntil.Add(traits.Window); {
+	case creating && p.unbound(seen) && last.After(until):
+		return p.outwaitCall(ctx, class, machine, last, by)
+	case creating || !traits.Named:
 		return p.searchUntil(ctx, class, machine, until, by)
 	}
 	seen, err = p.searchUntil(ctx, class, machine, until, by|byName)
@@ -122,6 +129,26 @@ func (p *Provider) outwait(
 			provider.Aborted,
 			"instance %s has appeared, which has the name of machine %s",
 			seen.Instances[0].ProviderID,
+			machine.Name,
+		)
+	}
+	return seen, err
+}
+
+// outwaitCall searches for the instance of a create call that may still run until it can make none any more. Then the
+// caller begins anew: a call that begins now would have what is left of this attempt's time.
+func (p *Provider) outwaitCall(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	until time.Time,
+	by ties,
+) (Found, error) {
+	seen, err := p.searchUntil(ctx, class, machine, until, by)
+	if err == nil && len(seen.Instances) == 0 {
+		err = provider.Errorf(
+			provider.Aborted,
+			"a worker that was not heard of again called the cloud for machine %s, and made no instance; the next call makes it",
 			machine.Name,
 		)
 	}

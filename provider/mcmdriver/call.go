@@ -29,6 +29,16 @@ func ask[Q, A any](
 	method func(context.Context, Q) (*A, error),
 	request Q,
 ) (*A, *refused) {
+	return askUntil(ctx, ctx, class, method, request)
+}
+
+// askUntil is ask that returns when another context ends than that of the call.
+func askUntil[Q, A any](
+	ctx, until context.Context,
+	class provider.Class,
+	method func(context.Context, Q) (*A, error),
+	request Q,
+) (*A, *refused) {
 	type outcome struct {
 		answer *A
 		err    error
@@ -47,9 +57,18 @@ func ask[Q, A any](
 	select {
 	case o := <-done:
 		return o.answer, refusalOf(class, o.err)
-	case <-ctx.Done():
-		return nil, refusalOf(class, ctx.Err())
+	case <-until.Done():
+		return nil, refusalOf(class, until.Err())
 	}
+}
+
+// deadlineOf returns a context that ends at the deadline of another one, and not when that is cancelled.
+func deadlineOf(ctx context.Context) (until context.Context, release context.CancelFunc) {
+	deadline, has := ctx.Deadline()
+	if until = context.WithoutCancel(ctx); !has {
+		return until, func() {}
+	}
+	return context.WithDeadline(until, deadline)
 }
 
 // refused is an error of a driver.

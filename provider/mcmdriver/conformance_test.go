@@ -93,7 +93,8 @@ func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance
 			return m == provider.MethodInstanceStatus &&
 				(code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)
 		},
-		Timeless: true,
+		Timeless:  true,
+		CreatesOn: true,
 		Hang: func(m provider.Method) {
 			d.Hang(method(m), t.Context().Done())
 		},

@@ -154,6 +154,9 @@ func (s *shim) lookInList(
 
 // Create implements driver.Driver. As MCM does, it initializes the instance next. If that fails, the instance is
 // Uninitialized, and the caller asks for it again; an instance of a driver without such a step is not.
+//
+// A driver that does not heed a cancellation still makes the instance. So Create returns when the driver does, or at the
+// deadline of its context, when the caller counts as dead anyhow: until then nobody else begins a creation.
 func (s *shim) Create(
 	ctx context.Context,
 	class provider.Class,
@@ -165,7 +168,9 @@ func (s *shim) Create(
 		defer end() // also if nobody waits any more
 		return s.mcm.CreateMachine(ctx, request)
 	}
-	answer, refusal := ask(ctx, class, create, &mcm.CreateMachineRequest{
+	until, release := deadlineOf(ctx)
+	defer release()
+	answer, refusal := askUntil(ctx, until, class, create, &mcm.CreateMachineRequest{
 		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
 	})
 	if answer == nil {

@@ -282,6 +282,50 @@ func TestACreationThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
+// Two workers serve a provider. The driver takes 40 s and does not heed its context. When the attempt of the first worker
+// is cancelled, it ends with the driver's call, and the next one finds the instance.
+func TestACancelledCreationEndsWithItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
+		free := make(chan struct{})
+		slow := &ec2test.Driver{Cloud: cloud}
+		slow.Hang("CreateMachine", free)
+		time.AfterFunc(40*time.Second, func() { close(free) })
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(6*time.Second, cancel)
+		begun := time.Now()
+		made, err := mcmdriver.New(slow).CreateInstance(ctx, class, machine())
+		require.NoError(t, err)
+		assert.Equal(t, 40*time.Second, time.Since(begun))
+
+		again := machine()
+		again.NeverTried = false
+		found, err := mcmdriver.New(&ec2test.Driver{Cloud: cloud}).CreateInstance(t.Context(), class, again)
+		require.NoError(t, err)
+		assert.Equal(t, made.ProviderID, found.ProviderID)
+		assert.Len(t, cloud.All(), 1)
+	})
+}
+
+// The attempt of the first worker was given up by Temporal, which did not hear of it, while the driver's call runs. The
+// second one waits for its instance.
+func TestACreationThatNobodyHearsOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
+		free := make(chan struct{})
+		slow := &ec2test.Driver{Cloud: cloud}
+		slow.Hang("CreateMachine", free)
+		go func() { _, _ = mcmdriver.New(slow).CreateInstance(t.Context(), class, machine()) }()
+		time.AfterFunc(90*time.Second, func() { close(free) })
+		again := machine()
+		again.NeverTried, again.MayRunUntil = false, time.Now().Add(10*time.Minute)
+		_, err := mcmdriver.New(&ec2test.Driver{Cloud: cloud}).CreateInstance(t.Context(), class, again)
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Len(t, cloud.All(), 1)
+	})
+}
+
 // A worker dies after its create request, before it has recorded the instance. The next one finds it by its name if the
 // cloud shows it within the window; if the cloud is slower there are two, and the status says so.
 func TestACreatorThatDies(t *testing.T) {
