@@ -89,7 +89,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		}
 		d.Climb(ctx, v, cluster, ladder)
 		d.Cordon = !node.Spec.Unschedulable
-		if record == nil && ladder.Force == "" {
+		if record == nil && ladder.Forced() == "" {
 			_, d.Queue = decidedrain.MayDrain(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/kube"
@@ -87,14 +88,30 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	if record != nil && record.Result != "" {
 		d.Result, d.Why = record.Result, "the drain has already ended"
 	} else if d.Result, d.Why = needless(in, facts, purpose); d.Result == "" {
-		ladder := observedrain.Ladder(m, record, node, in.Grace, now)
+		ladder := a.ladder(m, record, node, in.Grace, now)
 		ladder.Unasked = in.Unasked
-		if ladder.Unusable != "" { // it reads every node
-			_, ladder.Breaker, _ = replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now), now)
-		}
 		d.Climb(ctx, m, a.Kube.Cluster, ladder)
 	}
 	return d, nil
+}
+
+// ladder returns the facts from which the means of a drain is decided.
+func (a *Activities) ladder(
+	m *v1alpha1.Machine,
+	record *v1alpha1.MachineDrain,
+	node *corev1.Node,
+	grace time.Duration,
+	now time.Time,
+) drain.Ladder {
+	l := observedrain.Ladder(m, record, node, grace, now)
+	if l.Unusable == "" {
+		return l
+	}
+	nodes := machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now) // it reads every node
+	if l.Breaker = replace.Disbelief(nodes); !l.Lost {
+		_, l.Breaker, _ = replace.Breaker(nodes, now)
+	}
+	return l
 }
 
 // needless returns how a drain ends that is not needed; empty: it is.
@@ -199,7 +216,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 			load.Pods++
 		}
 	}
-	if node := a.Kube.Cluster.NodeOf(m); node != nil && observedrain.Forced(m, node) == "" {
+	if node := a.Kube.Cluster.NodeOf(m); node != nil && a.ladder(m, nil, node, 0, in.Time()).Forced() == "" {
 		_, load.Queue = drain.MayDrain(observedrain.Turns(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil

@@ -122,19 +122,21 @@ func TestDecideDrain(t *testing.T) {
 func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		others int // machines with a silent node
-		going  int // how many of them are being drained too
-		well   int // machines with a healthy node
+		others int  // machines with a silent node
+		lost   bool // the cloud has no instance of them
+		going  int  // how many of them are being drained too
+		well   int  // machines with a healthy node
 		change func(*v1alpha1.Machine)
 		means  drain.Means
 	}{
-		"most nodes":                           {3, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
-		"all machines are being drained":       {3, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
-		"a few of many":                        {1, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
-		"most nodes, but a person asks":        {3, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
-		"most nodes, but its instance is gone": {3, 0, 2, instanceGone, drain.Kill},
-		"most nodes, and the time is over":     {3, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
-		"most nodes, and kill was recorded":    {3, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
+		"most nodes":                                        {3, false, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
+		"all machines are being drained":                    {3, false, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
+		"a few of many":                                     {1, false, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
+		"most nodes, but a person asks":                     {3, false, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
+		"most nodes, but its instance is gone":              {3, false, 0, 2, instanceGone, drain.Kill},
+		"most nodes, and the cloud has no instance of them": {3, true, 0, 2, instanceGone, drain.Evict},
+		"most nodes, and the time is over":                  {3, false, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
+		"most nodes, and kill was recorded":                 {3, false, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -158,6 +160,9 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 					}
 					if i < row.others {
 						activitiestest.NotReady(7 * time.Minute)(node)
+						if row.lost {
+							instanceGone(other)
+						}
 					}
 					objects = append(objects, other, node)
 				}
@@ -170,7 +175,11 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				)
 				assert.Equal(t, row.means, d.Step.Means, d.Why)
 				if row.means == drain.Evict {
-					assert.Contains(t, d.Why, "nodes look dead at once")
+					because := "nodes look dead at once"
+					if row.lost {
+						because = "the provider says of 4 of 6 machines that it has no instance"
+					}
+					assert.Contains(t, d.Why, because)
 					assert.Equal(
 						t,
 						3*time.Minute,

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -241,6 +242,46 @@ func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 				)
 				assert.Equal(t, row.fails, activitiestest.Failed(decision))
 			})
+		}
+	}
+}
+
+// All nodes are cut off, and run on. The cloud is asked about another account, or with another cluster name, and has no
+// instance of them. Once their Nodes are gone, too, it is believed.
+func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	const all = 9
+	for _, hasNode := range []bool{true, false} {
+		var objects []runtime.Object
+		var machines []*v1alpha1.Machine
+		for i := range all {
+			name := fmt.Sprintf("x-%d", i)
+			machines = append(machines, activitiestest.Machine(
+				name,
+				activitiestest.Tried,
+				sickSince(time.Now().Add(-time.Minute)),
+				func(m *v1alpha1.Machine) {
+					m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
+					m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo
+				},
+			))
+			objects = append(objects, machines[i])
+			if hasNode {
+				objects = append(objects, activitiestest.Node(
+					activitiestest.NotReady(time.Minute),
+					activitiestest.ProviderID("fake:///"+name),
+					func(n *corev1.Node) { n.Name = name },
+				))
+			}
+		}
+		w := activitiestest.NewWorld(t, append(objects, activitiestest.Class())...)
+		d := activitiestest.DecideMachine(w, activitiestest.Read(machines[0]))
+		assert.Equal(t, !hasNode, activitiestest.Failed(d))
+		require.NotNil(t, d.Health.Due)
+		assert.Equal(t, "InstanceGone", d.Health.Due.Reason)
+		if hasNode {
+			assert.Contains(t, d.Health.Due.Message, "9 of 9 nodes look dead at once")
+			assert.Contains(t, d.Health.Due.Message, "the provider says of 9 of 9 machines that it has no instance")
 		}
 	}
 }

@@ -31,7 +31,7 @@ const (
 	// LabelFreeze with value True, on MachineSet or MachineDeployment, stops the creation of machines.
 	LabelFreeze = vocabulary.LabelFreeze
 	// LabelForceDeletion on a Machine, read as a bool: delete without waiting for pods.
-	LabelForceDeletion = "force-deletion"
+	LabelForceDeletion = vocabulary.LabelForceDeletion
 	// LabelForceDrain with the exact value True, on a Machine: drain by force for in-place update and preservation.
 	LabelForceDrain = "force-drain"
 	// LabelScaleUpDisabled on a MachineSet, by its presence: the set makes no machines. Its usual value is true.

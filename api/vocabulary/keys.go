@@ -14,6 +14,8 @@ const (
 	AnnotationNotManaged = "node.machine.sapcloud.io/not-managed-by-mcm"
 	// annotation of a Machine or its Node: whether the machine is kept for inspection
 	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
+	// label of a Machine that is deleted without waiting for pods
+	LabelForceDeletion = "force-deletion"
 	// annotation of a Machine: the value of its Node's annotation that was taken over last
 	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
 	// annotation of a Node: the cluster autoscaler must not remove it

@@ -24,9 +24,12 @@ type Ladder struct {
 	Force         string    // why all pods are killed at once; empty: they are not
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: it can
 	UnusableSince time.Time // zero: the node does not count as unusable
+	// Lost: the provider no longer has the instance of a node that is Unusable. Nothing is to be waited for.
+	Lost bool
 	// NoEviction is why the cluster of the node cannot evict pods; empty: it can, or that is not known.
 	NoEviction string
-	// Breaker is why the condition of the node is not believed: most nodes look dead at once. Empty: it is believed.
+	// Breaker is why the condition of the node is not believed: most nodes look dead at once; or, if it is Lost, why the
+	// provider is not. Empty: they are believed.
 	Breaker string
 
 	Grace time.Duration // longest grace period of the pods left
@@ -51,7 +54,7 @@ type Step struct {
 // requested timeout. A means that was reached is kept. If it was reached late, because no run was active, it has its
 // full time.
 func Climb(l Ladder) Step {
-	if why := l.forced(); why != "" {
+	if why := l.Forced(); why != "" {
 		return l.kill(why)
 	}
 	if l.Unasked && (l.Reached == Delete || l.Reached == Kill) {
@@ -117,22 +120,25 @@ func (d Deadlines) Evictions() (until time.Time, then Means) {
 	return step.Until, Climb(l).Means
 }
 
-// forced says why all pods are killed at once; empty: they are not.
-func (l Ladder) forced() string {
+// Forced says why all pods are killed at once; empty: they are not.
+func (l Ladder) Forced() string {
 	if at := l.unusableAt(); l.Force == "" && !at.IsZero() && !l.Now.Before(at) {
 		return fmt.Sprintf("%s since %s", l.Unusable, phrase.Clock(l.UnusableSince, l.Now))
 	}
 	return l.Force
 }
 
-// unusableAt returns when an unusable node has been so for unusableFor; zero: the node is usable. While the breaker is
-// open, it returns the next time at which the breaker is to be asked again, because the containers of a node that is
-// only cut off go on running.
+// unusableAt returns when an unusable node has been so for unusableFor, or at all if it is Lost; zero: the node is
+// usable. While the breaker is open, it returns the next time at which the breaker is to be asked again, because the
+// containers of a node that is only cut off go on running, also when the provider was asked about another account.
 func (l Ladder) unusableAt() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
 	}
-	at := l.UnusableSince.Add(unusableFor)
+	at := l.UnusableSince
+	if !l.Lost {
+		at = at.Add(unusableFor)
+	}
 	if l.Breaker != "" && !l.Now.Before(at) {
 		at = at.Add(l.Now.Sub(at).Truncate(unusableFor) + unusableFor)
 	}

@@ -27,6 +27,8 @@ func unusable(why string, since time.Duration) func(*drain.Ladder) {
 	return func(l *drain.Ladder) { l.Unusable, l.UnusableSince = why, at(since) }
 }
 
+func lost(l *drain.Ladder) { l.Lost = true }
+
 func retries(n int32) func(*drain.Ladder) { return func(l *drain.Ladder) { l.Retries = &n } }
 
 func timeout(d time.Duration) func(*drain.Ladder) { return func(l *drain.Ladder) { l.Timeout = d } }
@@ -113,6 +115,8 @@ func TestTheLadder(t *testing.T) {
 		{"unusable, and nobody knows since when", twoHours(10*m, func(l *drain.Ladder) { l.Unusable = notReady }), evict, 2 * h},
 		{"unusable for long, and so are most nodes: evicts on, and asks again", twoHours(12*m, unusable(notReady, 5*m), open), evict, 15 * m},
 		{"unusable for long, and so are most nodes: deletes to the end", twoHours(2*h+m, reached(remove, 2*h), unusable(notReady, h), open), remove, 2*h + 90*s},
+		{"the instance is gone: at once", twoHours(12*m, unusable(notReady, 12*m), lost), kill, 12*m + 30*s},
+		{"the instance is gone, and most nodes are unusable: evicts on, and asks again", twoHours(12*m, unusable(notReady, 11*m), lost, open), evict, 16 * m},
 		{"by force, although most nodes are unusable", twoHours(0, notStarted, forced, open), kill, 30 * s},
 		{"deletes in order at first", twoHours(0, notStarted, cannotEvict), inOrder, never},
 		{"to the deadline", twoHours(2*h-1, reached(inOrder, 0), cannotEvict), inOrder, 2 * h},

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
@@ -122,7 +123,7 @@ func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 			"%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
 			n.Dead,
 			n.Joined,
-		), until
+		) + phrase.If(n.Lost > 0, "; %s", lost(n)), until
 	}
 	recent := slices.DeleteFunc(
 		slices.Clone(n.Recovered),
@@ -137,6 +138,21 @@ func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 		n.Joined,
 		phrase.Clock(until, now),
 	), until
+}
+
+// Disbelief returns why the provider is not believed that it has no instance of a machine: it says so of at least
+// fewestDead, and of at least half of all. Empty: it is believed, also while the nodes of others look dead.
+func Disbelief(n Nodes) string {
+	return phrase.If(most(n.Lost, n.Joined), "%s", lost(n))
+}
+
+func lost(n Nodes) string {
+	return fmt.Sprintf(
+		"the provider says of %d of %d machines that it has no instance: if that is true, and not its account or the cluster name wrong, delete these Machines with the label %s",
+		n.Lost,
+		n.Joined,
+		vocabulary.LabelForceDeletion,
+	)
 }
 
 func most(dead, joined int) bool { return dead >= fewestDead && 2*dead >= joined }

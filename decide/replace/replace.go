@@ -48,6 +48,7 @@ type Grant struct {
 type Nodes struct {
 	Joined int // number of machines that have joined
 	Dead   int // number of these whose node is missing, unhealthy or being deleted
+	Lost   int // number of Dead whose instance the provider no longer has, as it says
 	// When each of the other nodes recovered, if it ever was unhealthy, in any order.
 	Recovered []time.Time
 	Unjudged  []Node // nodes of Joined that Dead and Recovered do not include yet

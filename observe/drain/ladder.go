@@ -39,9 +39,9 @@ func Held(m *v1alpha1.Machine) string {
 	return cmp.Or(phrase.Cut(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it, or the pods
-// run no longer, because the instance is gone. It is empty when there is no such reason.
-func Forced(m *v1alpha1.Machine, node *corev1.Node) string {
+// forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it. It is empty
+// when there is no such reason.
+func forced(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
 	if m.DeletionTimestamp != nil {
@@ -51,16 +51,7 @@ func Forced(m *v1alpha1.Machine, node *corev1.Node) string {
 	if wanted {
 		return "label " + label + " is set"
 	}
-	return cmp.Or(AnnotationReason(m, v1alpha1.AnnotationForce), vanished(m, node))
-}
-
-// vanished returns a reason if the provider has reported that the instance of a machine is gone, and the node is
-// unusable. Otherwise it is empty.
-func vanished(m *v1alpha1.Machine, node *corev1.Node) string {
-	if why, _ := unusable(node); why == "" || m.Status.Health == nil || m.Status.Health.InstanceGoneAt == nil {
-		return ""
-	}
-	return "the provider no longer has instance " + m.Spec.ProviderID
+	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
 // Ladder returns the facts from which the means of a drain is decided. Record is nil before the drain began. Grace is
@@ -84,8 +75,12 @@ func Ladder(
 	if record != nil {
 		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
 	}
-	l.Force, l.Extended = Forced(m, node), Extended(m)
+	l.Force, l.Extended = forced(m), Extended(m)
 	l.Unusable, l.UnusableSince = unusable(node)
+	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
+		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)
+		l.Unusable = "the provider no longer has instance " + m.Spec.ProviderID + ", and " + l.Unusable
+	}
 	return l
 }
 

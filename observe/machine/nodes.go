@@ -14,8 +14,9 @@ import (
 )
 
 // JoinedNodes returns the nodes of the machines that have joined the target of a namespace. It reads the nodes, because
-// phases may be older. Machines whose node is dead for a known reason do not count: the instance is gone or being
-// deleted, or the machine is being replaced.
+// phases may be older. Machines whose node is dead for a known reason do not count: the instance is being deleted, the
+// machine is being replaced, or the instance is gone and so is the Node. The provider's word alone is no such reason: it
+// may have been asked about another account.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Nodes {
 	_ = namespace // see Target
 	var n replace.Nodes
@@ -24,7 +25,14 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 		if !hasJoinedNode(m, node) {
 			continue
 		}
+		lost := m.Status.Health != nil && m.Status.Health.InstanceGoneAt != nil
+		if lost && node == nil {
+			continue
+		}
 		n.Joined++
+		if lost {
+			n.Lost++
+		}
 		if node != nil {
 			n.Unjudged = append(n.Unjudged, replace.Node{
 				Conditions: conditions(node),
@@ -50,10 +58,8 @@ func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
 // hasJoinedNode reports whether the node of a machine has joined, and no reason is known for which it would be dead.
 // The nodes of machines that are being deleted live until their drain is over.
 func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
-	phase, health := m.Status.CurrentStatus.Phase, m.Status.Health
+	phase := m.Status.CurrentStatus.Phase
 	switch {
-	case health != nil && health.InstanceGoneAt != nil:
-		return false
 	case m.DeletionTimestamp != nil:
 		return node != nil && phase != v1alpha1.MachineFailed && HasJoined(m) && !IsDue(m) && !drain.IsOver(m)
 	default:
