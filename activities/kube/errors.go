@@ -26,6 +26,7 @@ const (
 	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field: CRDs of an older version are installed
 	TypeTerminating = "Terminating" // the instance's deletion is under way
 	TypeRewound     = "Rewound"     // the API server is older than the versions to wait for: it was restored
+	TypeDenied      = "Denied"      // the API server does not let us do it
 	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
 )
 
@@ -125,6 +126,15 @@ func RefusedWrite(err error) string {
 func isTooLarge(err error) bool {
 	return apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInternalError(err) &&
 		(strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
+}
+
+// Denied gives the error of a request that an API server does not let us make (401, 403) its type: the server has
+// answered. It is retried, because people may give the right. Other errors, and nil, stay as they are.
+func Denied(err error) error {
+	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		return err
+	}
+	return benign(TypeDenied, Brief(err.Error()), false)
 }
 
 // Unanswered reports whether a request failed without an answer of the API server.

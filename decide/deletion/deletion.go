@@ -56,6 +56,7 @@ type Facts struct {
 	// NodeUnknown: the cache has no node, and the API server of the target does not answer.
 	NodeUnknown bool
 	Skip        string // why the node is not drained; empty: it is
+	Force       string // why its pods are killed at once; empty: they are not
 	Result      string // how the drain ended; empty: it has not
 
 	Attached          int      // number of volumes attached to the node
@@ -78,6 +79,7 @@ type Step struct {
 	Empty     bool   // this run found no pod to remove, and the status does not record that yet
 	Stays     bool   // an operator asked for abandon-instance: the instance may still run
 	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
+	Force     bool   `json:",omitzero"` // the same, until the instance is deleted: the node is waited for
 	Ask       bool   `json:",omitzero"` // the provider can tell whose the node is
 }
 
@@ -97,6 +99,7 @@ func Next(f Facts) Step {
 		}
 	}
 	s.Announce = f.Node && f.announces(s.Stage)
+	s.Force = f.Force != "" && s.Stage != Instance && Later(s.Stage, Instance) == Instance
 	if f.Abandon != "" && Later(first, Instance) == Instance && Later(s.Stage, Instance) != Instance {
 		s.Abandoned = f.Abandon
 	}

@@ -39,9 +39,9 @@ func Held(m *v1alpha1.Machine) string {
 	return cmp.Or(phrase.Cut(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it. It is empty
+// Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it. It is empty
 // when there is no such reason.
-func forced(m *v1alpha1.Machine) string {
+func Forced(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
 	if m.DeletionTimestamp != nil {
@@ -75,7 +75,7 @@ func Ladder(
 	if record != nil {
 		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
 	}
-	l.Force, l.Extended = forced(m), Extended(m)
+	l.Force, l.Extended = Forced(m), Extended(m)
 	l.Unusable, l.UnusableSince = unusable(node)
 	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
 		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)

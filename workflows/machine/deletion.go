@@ -85,7 +85,7 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 	if !d.Deletion.Announce || m.announced == d.NodeName {
 		return true, nil
 	}
-	made, announced, err := onTarget(
+	made, went, err := onTarget(
 		ctx,
 		m,
 		d,
@@ -97,7 +97,7 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 	if len(made) > 0 { // if no node could be written, the next decision tries again
 		m.announced = d.NodeName
 	}
-	return announced, err
+	return went != waits, err
 }
 
 // enter shows the stage that begins, and records it in the status if it is not on record.
@@ -119,6 +119,12 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 	)
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
 	switch {
+	case s.Empty && m.undrained:
+		report.Deletion.Result = vocabulary.DrainSkipped
+		report.Conditions = []activities.Condition{{
+			Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainSkipped,
+			Message: "the cluster of node " + d.NodeName + " does not answer, and a person wanted no wait for it",
+		}}
 	case s.Empty:
 		report.Deletion.Result = vocabulary.DrainDrained
 		report.Conditions = []activities.Condition{
@@ -280,8 +286,8 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 }
 
 func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error {
-	_, done, err := onTarget(ctx, m, d, "removes node "+d.NodeName, deleteNode, m.removal(d))
-	if done {
+	_, went, err := onTarget(ctx, m, d, "removes node "+d.NodeName, deleteNode, m.removal(d))
+	if went != waits {
 		m.done = deletion.Node
 	}
 	return err
@@ -299,28 +305,42 @@ func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
 // release removes what is left in the target cluster, then the finalizer.
 func (m *machine) release(ctx workflow.Context, d activities.Decision, summary string) error {
 	in := activities.Releasing{Read: m.Read(ctx), Hurry: d.Deletion.Hurry}
-	_, done, err := onTarget(ctx, m, d, summary, releaseMachine, in)
-	if done {
+	_, went, err := onTarget(ctx, m, d, summary, releaseMachine, in)
+	if went != waits {
 		m.done = deletion.Release
 	}
 	return err
 }
 
-// onTarget runs an activity in the target cluster, and reports whether it was done. While that cluster does not answer,
-// the status shows it as Failed, and each signal leads to a new decision. With the request to hurry, it does not wait
-// for that cluster.
+// passage says how a deletion went past an activity in the target cluster.
+type passage int
+
+const (
+	waits      passage = iota // it did not: the cluster has not answered
+	done                      // the activity was done
+	passedOver                // the cluster does not answer, and a person does not want to wait for it
+)
+
+// onTarget runs an activity in the target cluster. While that does not answer, the status shows it as Failed, and each
+// signal leads to a new decision. With the request to hurry, or with force as long as the instance is there, the
+// deletion does not wait for that cluster.
 func onTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.Local[In, Out], in In,
-) (out Out, done bool, err error) {
+) (out Out, went passage, err error) {
 	out, over, err := activity.Attempt(ctx, summary, in)
 	switch {
+	case over && err != nil:
+		return out, waits, err
 	case over:
-		return out, err == nil, err
-	case d.Deletion.Hurry:
-		return out, true, nil
+		return out, done, nil
+	case d.Deletion.Hurry || d.Deletion.Force:
+		return out, passedOver, nil
 	}
 	s := m.Shown
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
+	if denied, is := kube.Failure(err, kube.TypeDenied); is {
+		s.Why = "the target cluster does not allow it: " + summary + ": " + denied.Message()
+	}
 	s.Name = cmp.Or(s.Name, vocabulary.StepAnnounce)
 	s.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 	s.Stuck = true
@@ -331,8 +351,10 @@ func onTarget[In, Out any](
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why),
 	)
 	if err := m.writeStatus(ctx, s.Why, report); err != nil {
-		return out, false, err
+		return out, waits, err
 	}
-	done, err = m.UntilChanged(ctx, summary, activity.Activity, in, &out)
-	return out, done, err
+	if over, err = m.UntilChanged(ctx, summary, activity.Activity, in, &out); over {
+		went = done
+	}
+	return out, went, err
 }

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"millwright/activities/cloud"
 	"millwright/activities/drain"
@@ -244,6 +247,24 @@ func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 	require.Contains(t, w.log, "drain m-1")
 }
 
+// The cluster of the node was slow to answer while the machine was in the queue: the machine says that it is queued again.
+func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
+	w := newGoing(t)
+	w.load.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
+	w.after(time.Minute, func() { w.away = true })
+	w.after(2*time.Minute, func() {
+		require.Equal(t, []string{"TargetUnavailable"}, w.reports[len(w.reports)-1].Step.BlockedBy)
+		w.away = false
+	})
+	w.after(time.Hour, func() {
+		last := w.reports[len(w.reports)-1]
+		require.Equal(t, w.load.Queue, last.Operation.Description)
+		require.Empty(t, last.Step.BlockedBy)
+		w.load.Queue = ""
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+}
+
 func TestHeldDeletionStaysWhereItIs(t *testing.T) {
 	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Instance, deletion.Node} {
 		t.Run("before stage "+string(stage), func(t *testing.T) {
@@ -389,6 +410,39 @@ func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
 			require.Equal(t, name == "skip", slices.Contains(w.log, "delete virtual:///i-1"))
 		})
 	}
+}
+
+// A right that is missing in the target cluster is called so.
+func TestATargetClusterThatDeniesIsNotCalledAway(t *testing.T) {
+	w := newGoing(t)
+	w.going.Recorded, w.going.Result, w.away = deletion.Instance, vocabulary.DrainDrained, true
+	w.denied = kube.Denied(apierrors.NewForbidden(corev1.Resource("nodes"), "m-1", errors.New("no role allows it")))
+	w.after(time.Minute, func() {
+		said := w.reports[len(w.reports)-1].Operation.Description
+		require.Contains(t, said, "the target cluster does not allow it: removes node m-1: ")
+		require.Contains(t, said, "no role allows it")
+		w.away = false
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+}
+
+// The label force-deletion ends the wait for a cluster that is away, so that the instance goes. The Node is waited for.
+func TestForceDoesNotWaitForATargetClusterThatIsAway(t *testing.T) {
+	w := newGoing(t)
+	w.away = true
+	w.after(time.Minute, func() { w.going.Force = "label force-deletion is set" })
+	w.after(2*time.Minute, func() {
+		require.Contains(t, w.log, "delete virtual:///i-1")
+		require.NotContains(t, w.log, "release")
+		require.Equal(t, []string{"TargetUnavailable"}, w.reports[len(w.reports)-1].Step.BlockedBy)
+		w.away = false
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	skipped := slices.IndexFunc(w.reports, func(r machine.Report) bool {
+		return r.Deletion != nil && r.Deletion.Result == vocabulary.DrainSkipped
+	})
+	require.GreaterOrEqual(t, skipped, 0, "a node that was not asked is not called empty")
+	require.Contains(t, w.reports[skipped].Conditions[0].Message, "the cluster of node m-1 does not answer")
 }
 
 func TestWaitForVolumesEndsWhenAPersonWantsSomethingElse(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached
 // volumes needs no drain: its machine skips the stage.
 func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
-	load, done, err := onTarget(
+	load, went, err := onTarget(
 		ctx,
 		m,
 		d,
@@ -26,12 +26,12 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 		cordonAndCountPods,
 		m.Read(ctx),
 	)
-	if err != nil || !done {
+	if err != nil || went == waits {
 		return err
 	}
 	m.Raise(load.Versions)
 	if load.Pods == 0 && load.Attached == 0 {
-		m.done = deletion.Detach
+		m.done, m.undrained = deletion.Detach, went == passedOver
 		return nil
 	}
 	if d.Deletion.Record { // only recorded drains take turns: decide again once this one is on record
@@ -56,7 +56,7 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 
 // queue waits for the machine's turn. The bridge signals the machines that are next.
 func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string) error {
-	again := m.Shown.Name == vocabulary.StepQueued
+	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck // else the cluster of the node did not answer for a while
 	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
 	if !again { // then decide again: a turn that became free before this record woke no run
 		return m.writeStatus(

@@ -34,6 +34,7 @@ type machine struct {
 	answered  bool           // and the question is settled
 	anothers  bool           // the instance is another Machine's, and stays
 	announced string         // the node on which this run has written the condition that its machine is deleted
+	undrained bool           // the node was not drained: its cluster did not answer, and a person does not wait for it
 }
 
 // Machine reconciles one Machine while it is in motion: it creates and initialises the instance, waits for the node,

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -64,8 +65,9 @@ type world struct {
 	begins  []machine.Report   // what RecordCreateIntent was told
 	records []machine.Recorded // and RecordInstance
 
-	cancelled bool // a person cancels the drain
-	away      bool // the target cluster does not answer
+	cancelled bool  // a person cancels the drain
+	away      bool  // the target cluster does not answer
+	denied    error // what that cluster answers; nil: nothing
 	// what AwaitDetach tells one after the other, before the volumes are detached
 	slow      []drain.Detached
 	detaching []drain.Detaching // what it was asked then
@@ -240,7 +242,7 @@ func newWorld(t *testing.T) *world {
 		defer w.lock()()
 		w.note("announce")
 		if w.away {
-			return nil, errors.New("dial tcp: connection refused")
+			return nil, cmp.Or[error](w.denied, errors.New("dial tcp: connection refused"))
 		}
 		return kube.MinVersions{kube.NodesResource: "7"}, nil
 	})
@@ -248,7 +250,7 @@ func newWorld(t *testing.T) *world {
 		defer w.lock()()
 		w.note("weigh")
 		if w.away {
-			return drain.NodeLoad{}, errors.New("dial tcp: connection refused")
+			return drain.NodeLoad{}, cmp.Or[error](w.denied, errors.New("dial tcp: connection refused"))
 		}
 		return w.load, nil
 	})
@@ -299,7 +301,7 @@ func newWorld(t *testing.T) *world {
 		defer w.lock()()
 		w.note("delete node " + in.NodeName)
 		if w.away {
-			return errors.New("dial tcp: connection refused")
+			return cmp.Or[error](w.denied, errors.New("dial tcp: connection refused"))
 		}
 		return nil
 	})
