@@ -36,6 +36,8 @@ type Decision struct {
 	Gone    bool               // the object does not exist any more: only the reason in Pending is set besides
 	Pending attention.Decision // the pending work; calm when there is none
 	Version string             // resourceVersion of the deployment that was read
+	// Generation is its metadata.generation.
+	Generation int64 `json:",omitzero"`
 	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
 	Operation   string
 	Rollout     rollout.Decision
@@ -88,8 +90,8 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	observed := observedeployment.Observed(family, now)
 	plan := rollout.Look(observed)
 	d := Decision{
-		Pending:   plan.Pending,
-		Version:   deployment.ResourceVersion,
+		Pending: plan.Pending,
+		Version: deployment.ResourceVersion, Generation: deployment.Generation,
 		Operation: observedeployment.Named(deployment),
 		Rollout:   plan.Decision,
 		Prepare:   !observed.Deleting && !observed.Finalizer,

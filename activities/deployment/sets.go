@@ -162,6 +162,7 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 // SetChanges are the changes of a deployment's sets.
 type SetChanges struct {
 	Deployment kube.Ref
+	Generation int64            `json:",omitzero"` // of the deployment that the decision saw; zero: not known
 	Release    []rollout.Target // remove our controller reference
 	Adopt      []rollout.Target // make the deployment their controller
 	Open       []rollout.Target // allow them to create machines
@@ -193,6 +194,9 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 		return nil, err
 	}
 	if err := w.syncSets(ctx, in); err != nil {
+		return nil, err
+	}
+	if err := w.unchanged(ctx, in); err != nil {
 		return nil, err
 	}
 	for _, r := range in.Resize {
@@ -312,6 +316,21 @@ func (w setWriter) patch(ctx context.Context, name, uid, version string, change 
 	set, err := kube.Patch(ctx, w.Kube.Sets(w.deployment.Namespace), seen, change)
 	if err == nil {
 		w.versions.Raise(cache.Sets, set.ResourceVersion)
+	}
+	return err
+}
+
+// unchanged returns a Conflict if sets are to grow for a spec of the deployment that it has not any more. After a restore
+// of the API server, one cache may show the restored sets while another one still shows the deployment of before, for
+// which machines would be made. One request for each change by which a set grows.
+func (w setWriter) unchanged(ctx context.Context, in SetChanges) error {
+	grows := slices.ContainsFunc(in.Resize, func(r rollout.Resize) bool { return r.To > r.From })
+	if !grows || in.Generation == 0 {
+		return nil
+	}
+	d, err := kube.LiveAt(ctx, w.Kube.Deployments(w.deployment.Namespace), "deployment", w.deployment, "")
+	if err == nil && d.Generation != in.Generation {
+		err = kube.Conflict(w.deployment)
 	}
 	return err
 }

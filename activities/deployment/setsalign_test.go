@@ -102,6 +102,35 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 	}
 }
 
+// After a restore of the API server, a cache may show the deployment of before, which wanted more machines.
+func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		seen int64
+		to   int
+		want []string
+	}{
+		"the spec that the decision saw": {2, 5, []string{"patch machinesets"}},
+		"another spec":                   {3, 5, []string{}},
+		"another spec, and it shrinks":   {3, 2, []string{"patch machinesets"}},
+		"a decision of another version":  {0, 5, []string{"patch machinesets"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })
+			w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
+			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				Generation: row.seen,
+				Resize:     []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
+			})
+			_, conflict := kube.Failure(err, kube.TypeConflict)
+			assert.Equal(t, len(row.want) == 0, conflict)
+			assert.Equal(t, row.want, w.Writes())
+		})
+	}
+}
+
 func TestChangeSetsOpensAndCloses(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3)

@@ -55,6 +55,7 @@ type Facts struct {
 	Owner ownership.Answer
 	// NodeUnknown: the cache has no node, and the API server of the target does not answer.
 	NodeUnknown bool
+	AsMCM       bool   // the node gets the condition Terminating in any case
 	Skip        string // why the node is not drained; empty: it is
 	Force       string // why its pods are killed at once; empty: they are not
 	Result      string // how the drain ended; empty: it has not
@@ -116,10 +117,10 @@ func Next(f Facts) Step {
 
 // announces reports whether the node gets the condition Terminating in this stage: before the wait for hooks, when the
 // drain is on record, and when the node is not drained. The drain of a node without pods is never on record, so it
-// costs no write of the condition.
+// costs no write of the condition, except as in MCM.
 func (f Facts) announces(stage Stage) bool {
 	if stage == Drain {
-		return f.Recorded == Drain
+		return f.Recorded == Drain || f.AsMCM
 	}
 	return f.Recorded == "" && f.Done == ""
 }

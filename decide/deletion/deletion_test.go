@@ -66,6 +66,8 @@ func ended(result string) func(*deletion.Facts) {
 	return func(f *deletion.Facts) { f.Result = result }
 }
 
+func asMCM(f *deletion.Facts)          { f.AsMCM = true }
+func forced(f *deletion.Facts)         { f.Force = "label force-deletion is set" }
 func excluded(f *deletion.Facts)       { f.Skip = "somebody excludes it" }
 func detachExcluded(f *deletion.Facts) { f.SkipDetach = "somebody excludes it" }
 func lostNode(f *deletion.Facts)       { f.Node, f.Attached = false, 0 }

@@ -89,6 +89,28 @@ func TestWhatEachStageSays(t *testing.T) {
 	}
 }
 
+// Force waits for no cluster as long as the instance is there, and waits for the removal of the node.
+func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
+	for stage, want := range map[deletion.Stage]bool{
+		deletion.PreDrainHooks: true, deletion.Drain: true, deletion.Detach: true, deletion.PreTerminateHooks: true,
+		deletion.Instance: false, deletion.Node: false, deletion.Release: false,
+	} {
+		at := full(recorded(stage), forced)
+		if stage != deletion.PreDrainHooks {
+			at.PreDrainHooks = nil
+		}
+		if deletion.Later(stage, deletion.Detach) == stage {
+			at.Result = "Drained"
+		}
+		if deletion.Later(stage, deletion.Instance) == stage {
+			at.PreTerminateHooks = nil
+		}
+		s := deletion.Next(at)
+		assert.Equal(t, stage, s.Stage)
+		assert.Equal(t, want, s.Force, stage)
+	}
+}
+
 func TestANodeIsToldAtTheBeginning(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts deletion.Facts
@@ -98,6 +120,7 @@ func TestANodeIsToldAtTheBeginning(t *testing.T) {
 		"it is not drained":                      {busy(excluded), true},
 		"its drain is on record":                 {busy(recorded(deletion.Drain)), true},
 		"it may have no pod":                     {busy(), false},
+		"it may have no pod, as in MCM":          {busy(asMCM), true},
 		"it has none":                            {busy(done(deletion.Drain)), false},
 		"its drain is over":                      {busy(recorded(deletion.Drain), ended("Drained")), false},
 		"a later stage is recorded: it was told": {busy(recorded(deletion.Instance)), false},

@@ -297,7 +297,7 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, around Around, done de
 	}
 	f.Hold, f.Abandon = drain.Held(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
 	f.Skip = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
-	f.Force = drain.Forced(m)
+	f.Force, f.AsMCM = drain.Forced(m), c.AsMCM
 	f.SkipDetach = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
 	return f
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,11 @@ func codeOf(r *refused) provider.Code {
 	return r.Code
 }
 
+// quotaExceeded are the words of OpenStack's Nova for a quota that is used up: "Quota exceeded for cores: Requested 4, but
+// already used 10 of 10 cores". It answers 403, which its driver reports as PermissionDenied, as if the credentials were
+// wrong. A driver passes on nothing but code and words.
+var quotaExceeded = regexp.MustCompile(`\bQuota exceeded\b`)
+
 // refusalOf reads code and message of a driver's error; nil for nil. A code within the error is read as MCM does, from
 // the text, and an error without one is Unknown.
 func refusalOf(class provider.Class, err error) *refused {
@@ -100,6 +106,9 @@ func refusalOf(class provider.Class, err error) *refused {
 	}
 	if r.Code <= provider.OK || r.Code > provider.NotInitialized {
 		r.Code = provider.Unknown
+	}
+	if r.Code == provider.PermissionDenied && quotaExceeded.MatchString(r.Message) {
+		r.Code = provider.ResourceExhausted
 	}
 	r.Message = strings.Join(
 		strings.FieldsFunc(class.Secret.Redact(r.Message), func(c rune) bool { return c == '\n' || c == '\r' || c == '\t' }),

@@ -142,6 +142,8 @@ func TestErrorsOfADriver(t *testing.T) {
 	}{
 		"passes":            {status.Error(codes.Unavailable, "busy"), provider.Unavailable, "busy", 0},
 		"no capacity":       {status.Error(codes.ResourceExhausted, "quota"), provider.ResourceExhausted, "quota", 0},
+		"OpenStack's quota": {status.Error(codes.PermissionDenied, "Quota exceeded for cores: Requested 4, but already used 10 of 10 cores"), provider.ResourceExhausted, "Quota exceeded for cores: Requested 4, but already used 10 of 10 cores", 0},
+		"no right":          {status.Error(codes.PermissionDenied, "Policy doesn't allow os_compute_api:servers:create"), provider.PermissionDenied, "Policy doesn't allow os_compute_api:servers:create", medium},
 		"internal":          {status.Error(codes.Internal, "oops"), provider.Internal, "oops", 0},
 		"for people":        {status.Error(codes.InvalidArgument, "no such image"), provider.InvalidArgument, "no such image", medium},
 		"credentials":       {status.Error(codes.Unauthenticated, "expired"), provider.Unauthenticated, "expired", medium},

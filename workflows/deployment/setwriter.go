@@ -170,6 +170,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{
 			Deployment: w.Ref,
+			Generation: d.Generation,
 			Release:    d.Rollout.Release,
 			Adopt:      d.Rollout.Adopt,
 			Open:       d.Rollout.Open,

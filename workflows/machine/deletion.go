@@ -118,27 +118,10 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
 	)
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
-	switch {
-	case s.Empty && m.undrained:
-		report.Deletion.Result = vocabulary.DrainSkipped
-		report.Conditions = []activities.Condition{{
-			Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainSkipped,
-			Message: "the cluster of node " + d.NodeName + " does not answer, and a person wanted no wait for it",
-		}}
-	case s.Empty:
-		report.Deletion.Result = vocabulary.DrainDrained
+	if result, message := m.withoutDrain(s, d); result != "" {
+		report.Deletion.Result = result
 		report.Conditions = []activities.Condition{
-			{
-				Type:    vocabulary.ConditionDrained,
-				True:    true,
-				Reason:  vocabulary.DrainDrained,
-				Message: "no pod had to leave node " + d.NodeName,
-			},
-		}
-	case s.Skipped != "":
-		report.Deletion.Result = vocabulary.DrainSkipped
-		report.Conditions = []activities.Condition{
-			{Type: vocabulary.ConditionDrained, True: true, Reason: vocabulary.DrainSkipped, Message: s.Skipped},
+			{Type: vocabulary.ConditionDrained, True: true, Reason: result, Message: message},
 		}
 	}
 	if s.Abandoned != "" {
@@ -150,6 +133,21 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 		report.Event = &kube.Event{Reason: vocabulary.ReasonDeletionHeld, Message: now.Why}
 	}
 	return m.writeStatus(ctx, "stage "+string(s.Stage)+": "+s.Why, report)
+}
+
+// withoutDrain returns the result of a drain that was not needed, and why it was not; both are empty if it was, or if its
+// result is on record.
+func (m *machine) withoutDrain(s deletion.Step, d activities.Decision) (result, why string) {
+	switch {
+	case s.Empty && m.undrained:
+		return vocabulary.DrainSkipped, "the cluster of node " + d.NodeName + " does not answer, and a person wanted no wait for it"
+	case s.Empty:
+		return vocabulary.DrainDrained, "no pod had to leave node " + d.NodeName
+	case s.Skipped != "":
+		return vocabulary.DrainSkipped, s.Skipped
+	default:
+		return "", ""
+	}
 }
 
 // stageOf returns the step that shows a stage.

@@ -56,7 +56,8 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 
 // queue waits for the machine's turn. The bridge signals the machines that are next.
 func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string) error {
-	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck // else the cluster of the node did not answer for a while
+	// Stuck: the cluster of the node did not answer for a while, and the status says so.
+	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck
 	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
 	if !again { // then decide again: a turn that became free before this record woke no run
 		return m.writeStatus(
