@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -40,8 +42,10 @@ const (
 	pool      = "pool-aws"
 	placement = `{"tenancy":"dedicated"}`
 
-	// urlVariable tells a process of this binary to be the provider's worker, and where EC2 is.
-	urlVariable = "TEST_EC2_URL"
+	// urlVariable tells a process of this binary to be the provider's worker, and where EC2 is; lossyVariable, that it loses
+	// heartbeats.
+	urlVariable   = "TEST_EC2_URL"
+	lossyVariable = "TEST_LOSSY"
 
 	// The cloud shows an instance after consistency. The window in the traits of the worker is longer. Where a create
 	// request never arrives, the next attempt waits for life and window: 20 s by default.
@@ -58,6 +62,9 @@ var (
 // TestMain starts a stack whose provider's worker is this binary, in a process of its own.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(urlVariable); url != "" {
+		if os.Getenv(lossyVariable) != "" {
+			loseHeartbeats()
+		}
 		for _, name := range []string{"queues", "virtualcloud-address"} { // the stack has them for another provider
 			pflag.String(name, "", "not used")
 		}
@@ -70,12 +77,20 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	env := urlVariable + "=" + server.URL
 	options := stack.Options{
-		Components: append(component.Names(), component.ProviderWorker),
-		Binaries:   map[string]string{component.ProviderWorker: worker},
-		Env:        map[string][]string{component.ProviderWorker: {urlVariable + "=" + server.URL}},
+		Components: append(component.Names(), component.ProviderWorker, component.SecondWorker),
+		Binaries:   map[string]string{component.ProviderWorker: worker, component.SecondWorker: worker},
+		Env: map[string][]string{
+			component.ProviderWorker: {env}, component.SecondWorker: {env, lossyVariable + "=1"},
+		},
 	}
-	code := rig.Main(m, options, func(up *rig.Rig) { r = up })
+	code := rig.Main(m, options, func(up *rig.Rig) {
+		r = up
+		if err := r.Stack.Stop(context.Background(), component.SecondWorker); err != nil {
+			panic(err)
+		}
+	})
 	server.Close()
 	os.Exit(code)
 }
@@ -88,7 +103,8 @@ type region struct {
 	killed chan struct{} // closed when the worker is dead
 
 	mu    sync.Mutex
-	asked int // instances
+	asked int           // instances
+	slow  time.Duration // how long it takes to make one
 }
 
 func (e *region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
@@ -103,7 +119,9 @@ func (e *region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		e.mu.Lock()
 		e.asked++
 		n = e.asked
+		slow := e.slow
 		e.mu.Unlock()
+		time.Sleep(slow)
 	}
 	switch n {
 	case 3, 4:
@@ -172,7 +190,9 @@ func mayReadSecrets(t *testing.T) {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: component.ProviderIdentity}},
 		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		if !apierrors.IsAlreadyExists(err) { // of the test before
+			require.NoError(t, err)
+		}
 	}
 }
 
@@ -242,6 +262,97 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, joined.Items)
 	theWorkersRequests(t)
+}
+
+// Two workers serve the provider. The cloud takes 20 s to make an instance, and the driver does not heed cancellations.
+// Temporal does not answer heartbeats of one worker for four of every ten seconds.
+func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
+	const many = 200
+	_, err := r.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
+	require.NoError(t, err)
+	mayReadSecrets(t)
+	before := len(ec2.All())
+	ec2.become(20 * time.Second)
+	defer ec2.become(0)
+	ec2.Changed = nil // no node joins
+	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
+	p := r.Pool(t, namespace, pool, many, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "pool-aws" })
+	rig.Eventually(t, "all instances are on record", func() (bool, any) {
+		recorded := 0
+		for _, m := range p.Machines(t) {
+			if m.Spec.ProviderID != "" {
+				recorded++
+			}
+		}
+		return recorded == many, recorded
+	})
+	text, err := os.ReadFile(r.Stack.LogPath(component.SecondWorker))
+	require.NoError(t, err)
+	t.Logf("%d heartbeats had an error", bytes.Count(text, []byte("RecordActivityHeartbeat with error")))
+	eachHasOne(t, p)
+	require.Equal(t, many, len(ec2.All())-before, "instances that ever were")
+	p.Delete(t)
+	p.AwaitGone(t)
+	require.NoError(t, r.Stack.Stop(t.Context(), component.SecondWorker))
+}
+
+// become makes the cloud take so long to make an instance.
+func (e *region) become(slow time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.slow = slow
+}
+
+// loseHeartbeats puts a link in front of the Temporal that the flags of this process name. Of every ten seconds, it
+// passes on nothing for four.
+func loseHeartbeats() {
+	at := slices.Index(os.Args, "--temporal-address") + 1
+	temporal := os.Args[at]
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	os.Args[at] = listener.Addr().String()
+	var passes sync.Mutex
+	go func() {
+		for {
+			time.Sleep(6 * time.Second)
+			passes.Lock()
+			time.Sleep(4 * time.Second)
+			passes.Unlock()
+		}
+	}()
+	pass := func(to io.WriteCloser, from io.Reader) {
+		defer func() { _ = to.Close() }()
+		part := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(part)
+			if err != nil {
+				return
+			}
+			passes.Lock()
+			_, err = to.Write(part[:n])
+			passes.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", temporal)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			go pass(near, far)
+			go pass(far, near)
+		}
+	}()
 }
 
 // eachHasOne requires that each machine has one instance, which has its name, and that there is no other one. It
