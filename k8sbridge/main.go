@@ -40,6 +40,7 @@ type options struct {
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
 	mcm          process.MCMFlags
+	scope        process.ScopeFlags
 	clusterAPI   process.ClusterAPIFlags
 }
 
@@ -60,6 +61,7 @@ func command() *cobra.Command {
 	o.preflight.Register(set)
 	o.rollout.Register(set)
 	o.mcm.Register(set)
+	o.scope.Register(set)
 	o.clusterAPI.Register(set)
 	set.StringVar(
 		&o.identity,
@@ -183,6 +185,9 @@ func caches(
 	cluster.Unguarded = !o.guardSecrets
 	o.rollout.Apply(cluster)
 	o.mcm.Apply(cluster)
+	if err := o.scope.Apply(cluster); err != nil {
+		return nil, nil, err
+	}
 	if err := o.preflight.Watch(cluster, config); err != nil {
 		return nil, nil, err
 	}

@@ -36,6 +36,7 @@ type options struct {
 	preflight    process.PreflightFlags
 	rollout      process.RolloutFlags
 	mcm          process.MCMFlags
+	scope        process.ScopeFlags
 	clusterAPI   process.ClusterAPIFlags
 }
 
@@ -56,6 +57,7 @@ func command() *cobra.Command {
 	o.preflight.Register(set)
 	o.rollout.Register(set)
 	o.mcm.Register(set)
+	o.scope.Register(set)
 	o.clusterAPI.Register(set)
 	o.cloud.Register(set)
 	set.StringVar(
@@ -221,6 +223,9 @@ func watch(ctx context.Context, o options, clients clients) (cluster *cache.Clus
 	}
 	o.rollout.Apply(cluster)
 	o.mcm.Apply(cluster)
+	if err := o.scope.Apply(cluster); err != nil {
+		return nil, nil, err
+	}
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {
 		return nil, nil, err
 	}

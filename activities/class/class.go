@@ -152,6 +152,9 @@ func target(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
 
 // class returns a class with the objects of its namespace, as fresh as asked for; no class when it is gone.
 func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.MachineClass, observeclass.Neighbours, error) {
+	if !a.Kube.Ours(in) {
+		return nil, observeclass.Neighbours{}, nil
+	}
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
 		return nil, observeclass.Neighbours{}, err

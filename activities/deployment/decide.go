@@ -184,6 +184,9 @@ func versions(f observedeployment.Family) kube.MinVersions {
 // Family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone.
 // After a live read of the sets, the machines are read live too, because a decision about sets must not use older ones.
 func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Family, error) {
+	if !a.Ours(in) {
+		return observedeployment.Family{}, nil
+	}
 	live, err := a.Fresh(ctx, in)
 	if err != nil {
 		return observedeployment.Family{}, err

@@ -128,6 +128,10 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	return true, err
 }
 
+// Ours reports whether the namespace of an object is Millwright's. An object of another one is as good as gone: its run
+// ends, and nothing is written.
+func (a *Kube) Ours(in Read) bool { return a.Cluster.Scope.Has(in.Ref.Namespace) }
+
 // object is an object of the API server; nil means that it is gone.
 type object interface {
 	comparable
@@ -172,6 +176,9 @@ func LiveAt[O object](ctx context.Context, client getter[O], kind string, ref Re
 
 // Machine returns the machine as fresh as asked for, and whether it was read live; nil when it is gone.
 func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live bool, err error) {
+	if !a.Ours(in) {
+		return nil, false, nil
+	}
 	live, err = a.Fresh(ctx, in)
 	switch {
 	case err != nil:

@@ -87,6 +87,9 @@ func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error
 
 // set returns a set and what is around it, as fresh as asked for; nil when the set is gone.
 func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Around, error) {
+	if !a.Kube.Ours(in) {
+		return nil, observeset.Around{}, nil
+	}
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
 		return nil, observeset.Around{}, err

@@ -101,7 +101,12 @@ func (s *sweeps) checkAll() {
 }
 
 // check enqueues a check of the schedule of a class.
-func (s *sweeps) check(class cache.Ref) { s.queue.Add(task{class: class}) }
+// In a namespace that is not Millwright's there is none.
+func (s *sweeps) check(class cache.Ref) {
+	if s.cluster.Scope.Has(class.Namespace) {
+		s.queue.Add(task{class: class})
+	}
+}
 
 // trigger starts a sweep over a class early, unless one was started early within triggerInterval: one sweep is enough
 // for a hundred machines with the same problem.
@@ -184,14 +189,15 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// compare deletes the schedules of classes that were deleted while no bridge ran, and enqueues a check of each class
+// compare deletes the schedules of classes that were deleted while no bridge ran, or are not in a namespace of Millwright, and enqueues a check of each class
 // that has no schedule in the list: somebody deleted it, or Temporal has lost its data. A schedule gets into the list a
 // little after its creation.
 func (s *sweeps) compare(ctx context.Context) error {
 	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		ref := refOf(item.(*v1alpha1.MachineClass))
-		missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
+		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.Scope.Has(ref.Namespace) {
+			missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
+		}
 	}
 	known := maps.Clone(missing)
 	entries, err := s.schedules.List(ctx, client.ScheduleListOptions{})

@@ -24,14 +24,16 @@ func rolloutsOf() map[run.Kind]run.Kind {
 // returns.
 const strayPage = 1000
 
-// wakeStrays signals each open run whose object does not exist any more. A deletion that no leader has seen is in no
+// wakeStrays signals each open run whose object does not exist any more, or is not in a namespace of Millwright any more. A deletion that no leader has seen is in no
 // cache, and a run that waits without a timer would stay open for ever. The run itself finds out that its object is
 // gone.
 func (b *Bridge) wakeStrays(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
 	for kind, informer := range b.watched() {
 		for _, item := range informer.GetStore().List() {
-			known[string(item.(metav1.Object).GetUID())] = true
+			if o := item.(metav1.Object); b.cluster.Scope.Has(o.GetNamespace()) {
+				known[string(o.GetUID())] = true
+			}
 		}
 		kinds = append(kinds, string(kind))
 		if rollout := rolloutsOf()[kind]; rollout != "" {

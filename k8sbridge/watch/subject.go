@@ -38,6 +38,9 @@ type subject struct {
 
 // subject reads an object from the caches and decides whether it is calm.
 func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
+	if !b.cluster.Scope.Has(k.namespace) {
+		return subject{}, false // as if it did not exist: its run, if there is one, ends
+	}
 	id := k.namespace + "/" + k.name
 	switch k.kind {
 	case run.KindMachine:

@@ -74,6 +74,8 @@ type Cluster struct {
 	absences  atomic.Pointer[Absences]
 	evictions evictions // of the target
 
+	Scope Scope // namespaces that are Millwright's. Set it before Start.
+
 	// Unguarded: the Secrets of classes get no finalizers, and are no facts. Set it before Start.
 	Unguarded bool
 	// Unguided: rollouts do not keep the cluster autoscaler from scaling down nodes. Set it before Start.

@@ -1,0 +1,28 @@
+package watch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/api/v1alpha1"
+)
+
+// Nothing in a namespace that is not Millwright's gets a run, at events and at the resync. A run that is open already,
+// since the namespace was Millwright's before, is told once, and finds that out.
+func TestAnotherNamespaceGetsNoRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, calmStack()...)
+		w.cluster.Scope.Except = []string{aMachine().Namespace}
+		w.runs = []string{idOf(aMachine())}
+		w.lead()
+		w.pass(3 * time.Second)
+		assert.Equal(t, []string{"signal " + idOf(aMachine())}, w.asked(), "the open run")
+		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
+		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
+		w.pass(5 * time.Minute)
+		assert.Empty(t, w.asked())
+	})
+}

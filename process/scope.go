@@ -1,0 +1,48 @@
+package process
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"millwright/observe/cache"
+)
+
+// ScopeFlags choose the namespaces that are Millwright's. Worker and bridge must have the same values.
+type ScopeFlags struct{ cache.Scope }
+
+// Register adds the flags to a set.
+func (f *ScopeFlags) Register(set *pflag.FlagSet) {
+	set.StringSliceVar(
+		&f.Only,
+		"namespaces",
+		nil,
+		"namespaces whose objects Millwright acts on, separated by commas; empty: all; set the same value on worker and bridge",
+	)
+	set.StringSliceVar(
+		&f.Except,
+		"except-namespaces",
+		nil,
+		"namespaces whose objects Millwright leaves alone, separated by commas, for example those of another controller; set the same value on worker and bridge",
+	)
+}
+
+// Apply copies the flags into a cluster, or returns an error if one has no name of a namespace. Call it before the
+// caches start.
+func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
+	for flag, names := range map[string][]string{"--namespaces": f.Only, "--except-namespaces": f.Except} {
+		for _, name := range names {
+			if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+				return fmt.Errorf("%s: %q is no name of a namespace: %s", flag, name, strings.Join(wrong, "; "))
+			}
+		}
+	}
+	if len(f.Only) > 0 && !slices.ContainsFunc(f.Only, f.Has) {
+		return fmt.Errorf("--namespaces: --except-namespaces leaves none of %s", strings.Join(f.Only, ", "))
+	}
+	cluster.Scope = f.Scope
+	return nil
+}
