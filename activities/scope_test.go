@@ -20,18 +20,26 @@ func TestNothingIsDecidedInAnotherNamespace(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 	c := activitiestest.Class()
 	w := activitiestest.NewWorld(t, d, s, m, c)
-	w.Kube.Cluster.Scope.Except = []string{d.Namespace}
+	w.Cluster.Scope.Except = []string{d.Namespace}
 
 	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Gone)
 	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Live(m)).Gone)
-	ofSet, err := activitiestest.Run[set.Decision](w, (&set.Activities{Kube: w.Kube}).DecideScale, set.Input{Read: activitiestest.Read(s)})
+	ofSet, err := activitiestest.Run[set.Decision](
+		w,
+		(&set.Activities{Kube: w.Kube}).DecideScale,
+		set.Input{Read: activitiestest.Read(s)},
+	)
 	require.NoError(t, err)
 	assert.True(t, ofSet.Gone)
 	ofDeployment, err := activitiestest.Run[deployment.Decision](
 		w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{Read: activitiestest.Read(d)})
 	require.NoError(t, err)
 	assert.True(t, ofDeployment.Gone)
-	ofClass, err := activitiestest.Run[class.Decision](w, (&class.Activities{Kube: w.Kube}).DecideClass, activitiestest.Read(c))
+	ofClass, err := activitiestest.Run[class.Decision](
+		w,
+		(&class.Activities{Kube: w.Kube}).DecideClass,
+		activitiestest.Read(c),
+	)
 	require.NoError(t, err)
 	assert.True(t, ofClass.Gone)
 	assert.Empty(t, w.Writes())

@@ -30,9 +30,14 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flags into a cluster, or returns an error if one has no name of a namespace. Call it before the
-// caches start.
+// Apply copies the flags into a cluster, or returns the error of Check. Call it before the caches start.
 func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
+	cluster.Scope = f.Scope
+	return f.Check()
+}
+
+// Check returns an error if a flag has something else than names of namespaces, or if no namespace is left.
+func (f *ScopeFlags) Check() error {
 	for flag, names := range map[string][]string{"--namespaces": f.Only, "--except-namespaces": f.Except} {
 		for _, name := range names {
 			if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
@@ -43,6 +48,5 @@ func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
 	if len(f.Only) > 0 && !slices.ContainsFunc(f.Only, f.Has) {
 		return fmt.Errorf("--namespaces: --except-namespaces leaves none of %s", strings.Join(f.Only, ", "))
 	}
-	cluster.Scope = f.Scope
 	return nil
 }

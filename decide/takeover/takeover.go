@@ -20,6 +20,7 @@ type Facts struct {
 	Namespace string
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
+	Others       []Other       // other namespaces with Machines that the flags of worker and bridge do not leave out
 	Leases       []Lease       // of MCM's processes
 	Controllers  []Controller  // Deployments that run MCM
 	MissingKinds []string      // of Millwright, which the API server does not serve
@@ -124,7 +125,16 @@ const mostNames = 5
 
 // Check returns what was found, the heaviest first.
 func Check(f Facts) []Finding {
-	all := slices.Concat(f.installation(), f.classes(), f.refused(), f.deployments(), f.sets(), f.ties(), f.machines())
+	all := slices.Concat(
+		f.installation(),
+		f.others(),
+		f.classes(),
+		f.refused(),
+		f.deployments(),
+		f.sets(),
+		f.ties(),
+		f.machines(),
+	)
 	order := []Weight{First, Note, OK}
 	slices.SortStableFunc(
 		all,
@@ -170,7 +180,7 @@ func (f Facts) installation() (all []Finding) {
 // working returns the signs that MCM is at work, one sentence each; none: it is not.
 func (f Facts) working() (signs []string) {
 	for _, l := range f.Leases {
-		if l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts {
+		if f.isFresh(l) {
 			signs = append(
 				signs,
 				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.Clock(l.Renewed, f.Now)),

@@ -1,6 +1,7 @@
 package takeover_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,21 @@ func TestTheAnnotationOfASecretIsWrittenOut(t *testing.T) {
 			first.Do,
 		)
 	}
+}
+
+func TestManyNamespacesAreNotAllNamed(t *testing.T) {
+	f := facts(func(f *takeover.Facts) {
+		for i := range 8 {
+			f.Others = append(f.Others, takeover.Other{Namespace: fmt.Sprintf("n-%d", 8-i), Machines: 2})
+		}
+	})
+	assert.Equal(
+		t,
+		[]string{"first Millwright acts on its 2 Machines, too, with the same target cluster"},
+		found(f, "namespace/n-1"),
+	)
+	assert.Empty(t, found(f, "namespace/n-6"))
+	assert.Equal(t, []string{"first 3 more namespaces have Machines"}, found(f, "namespaces"))
 }
 
 func TestCheck(t *testing.T) {

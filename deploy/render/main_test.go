@@ -272,6 +272,18 @@ func TestTheFormerNameIsAFlagOfTheWorker(t *testing.T) {
 	}
 }
 
+// Worker and bridge must agree which namespaces are Millwright's.
+func TestTheNamespacesAreFlagsOfWorkerAndBridge(t *testing.T) {
+	given := examples(t)["incus"]
+	given["namespaces"], given["exceptNamespaces"] = []any{"shop", "bakery"}, []any{"other"}
+	processes := []string{"Deployment.apps millwright/millwright-worker", "Deployment.apps millwright/millwright-bridge"}
+	for name, o := range objects(t, loadChart(t), given) {
+		for _, flag := range []string{"--namespaces=shop,bakery\n", "--except-namespaces=other\n"} {
+			assert.Equal(t, slices.Contains(processes, name), strings.Contains(text(t, o), flag), "%s %s", name, flag)
+		}
+	}
+}
+
 // A package holds the CRDs themselves, and not the link to them.
 func TestAPackagedChartIsTheSame(t *testing.T) {
 	archive, err := chartutil.Save(loadChart(t), t.TempDir())

@@ -276,7 +276,13 @@ func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	defer ec2.become(0)
 	ec2.Changed = nil // no node joins
 	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
-	p := r.Pool(t, namespace, pool, many, func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "pool-aws" })
+	p := r.Pool(
+		t,
+		namespace,
+		pool,
+		many,
+		func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "pool-aws" },
+	)
 	rig.Eventually(t, "all instances are on record", func() (bool, any) {
 		recorded := 0
 		for _, m := range p.Machines(t) {

@@ -13,6 +13,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/decide/takeover"
+	"millwright/process"
 	"millwright/starter/kubecli"
 )
 
@@ -21,6 +22,7 @@ type commands struct {
 	kubecli.Objects
 	target string // kubeconfig of the cluster of the nodes; empty: that of the machines; noTarget: there are no nodes
 	asMCM  bool
+	scope  process.ScopeFlags // of worker and bridge
 	output kubecli.Output
 }
 
@@ -42,6 +44,7 @@ describes the takeover and the way back.`,
 	c.PersistentFlags().
 		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
 	c.PersistentFlags().BoolVar(&x.asMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
+	x.scope.Register(c.PersistentFlags())
 	c.AddCommand(x.checkCommand(), x.planCommand())
 	return c
 }

@@ -248,6 +248,34 @@ func TestWhatIsInTheWay(t *testing.T) {
 		require.NoError(t, err, "it is not known")
 		assert.Contains(t, out, `which cannot be read: secrets "account" not found; without the annotation `+key)
 	})
+	t.Run("another namespace has Machines", func(t *testing.T) {
+		machines, nodes := recorded(t)
+		elsewhere := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "bakery", Name: "m"}}
+		at := cutAt(machines)
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "bakery", Name: "machine-controller"},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(at)),
+			},
+		}
+		w := world(t, true, append(machines, elsewhere), append(nodes, lease))
+		out, err := run(t, w, at, "check", "-n", "shoot")
+		require.EqualError(t, err, "1 thing has to be done first")
+		assert.Contains(
+			t,
+			out,
+			"first   namespace/bakery: Millwright acts on its 1 Machine, too, with the same target cluster, "+
+				"while machine-controller-manager is at work there\n",
+		)
+		assert.Contains(t, out, "--namespaces=shoot")
+		for _, flag := range []string{"--namespaces=shoot", "--except-namespaces=bakery"} {
+			out, err = run(t, w, at, "check", "-n", "shoot", flag)
+			require.NoError(t, err)
+			assert.NotContains(t, out, "bakery", flag)
+		}
+		_, err = run(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
+		require.ErrorContains(t, err, "is no name of a namespace")
+	})
 	t.Run("Leases may not be read", func(t *testing.T) {
 		machines, nodes := recorded(t)
 		w := world(t, true, machines, nodes)

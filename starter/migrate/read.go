@@ -51,6 +51,9 @@ type objects struct {
 // read reads the namespace, and asks the decisions of Millwright about each object. What the user may not read is a
 // fact, too.
 func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
+	if err := x.scope.Check(); err != nil {
+		return takeover.Facts{}, err
+	}
 	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.asMCM}
 	clients, err := x.Clients(x.Access)
 	if err != nil {
@@ -72,7 +75,9 @@ func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 	if err := x.addNodes(ctx, clients, &o); err != nil {
 		return f, err
 	}
+	f.Leases = x.leases(ctx, clients, x.Namespace, &f)
 	x.addController(ctx, clients, &f)
+	x.addOthers(ctx, clients, &f)
 	o.describe(&f)
 	o.addLenders(ctx, clients, &f)
 	if len(f.MissingKinds) == 0 { // MCM's CRDs take everything
@@ -156,22 +161,55 @@ func (x *commands) addNodes(ctx context.Context, clients kubecli.Clients, o *obj
 	return nil
 }
 
-// addController reads the signs of MCM's processes. The Deployment that answers Gardener's autoscaler for Millwright
-// has the name of MCM's and the label of Millwright.
-func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+// leases returns the Leases of MCM's processes in a namespace.
+func (x *commands) leases(
+	ctx context.Context,
+	clients kubecli.Clients,
+	namespace string,
+	f *takeover.Facts,
+) (all []takeover.Lease) {
 	for _, name := range []string{managerName, machinesName} {
-		lease, err := clients.Leases.Leases(x.Namespace).Get(ctx, name, metav1.GetOptions{})
+		lease, err := clients.Leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
 		case lease.Spec.RenewTime != nil && lease.Spec.HolderIdentity != nil && lease.Spec.LeaseDurationSeconds != nil:
-			f.Leases = append(f.Leases, takeover.Lease{
+			all = append(all, takeover.Lease{
 				Name: name, Holder: *lease.Spec.HolderIdentity, Renewed: lease.Spec.RenewTime.Time,
 				Lasts: time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second,
 			})
 		}
 	}
+	return all
+}
+
+// addOthers reads which other namespaces have Machines, and whether MCM is at work there.
+func (x *commands) addOthers(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+	machines := map[string]int{}
+	err := cache.EachMachine(
+		ctx,
+		clients.Machines,
+		metav1.NamespaceAll,
+		func(m *v1alpha1.Machine) { machines[m.Namespace]++ },
+	)
+	if err != nil {
+		f.Unreadable = append(f.Unreadable, kubecli.OneLine("list the Machines of all namespaces: "+err.Error()))
+		return
+	}
+	delete(machines, x.Namespace)
+	for _, namespace := range slices.Sorted(maps.Keys(machines)) {
+		if x.scope.Has(namespace) {
+			f.Others = append(f.Others, takeover.Other{
+				Namespace: namespace, Machines: machines[namespace], Leases: x.leases(ctx, clients, namespace, f),
+			})
+		}
+	}
+}
+
+// addController reads the Deployment of MCM. The Deployment that answers Gardener's autoscaler for Millwright has the name
+// of MCM's and the label of Millwright.
+func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, managerName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -277,6 +277,16 @@ spec:
       app.kubernetes.io/name: {{ $name }}
 {{- end -}}
 
+{{/* The flags that say to worker and bridge which namespaces are Millwright's, a list. */}}
+{{- define "millwright.namespaceFlags" -}}
+{{- with .Values.namespaces }}
+- --namespaces={{ join "," . }}
+{{- end }}
+{{- with .Values.exceptNamespaces }}
+- --except-namespaces={{ join "," . }}
+{{- end }}
+{{- end -}}
+
 {{/* The flags that worker and bridge need for objects of Cluster API, a list. */}}
 {{- define "millwright.clusterAPIFlags" -}}
 {{- with .Values.clusterAPI }}

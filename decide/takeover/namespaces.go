@@ -1,0 +1,47 @@
+package takeover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"millwright/decide/phrase"
+)
+
+// Other is another namespace that Millwright would act on when it starts.
+type Other struct {
+	Namespace string
+	Machines  int
+	Leases    []Lease // of MCM's processes in it
+}
+
+// others says which other namespaces Millwright would take over at the same time. The flags of worker and bridge limit
+// them; the cluster of the nodes is the same for all.
+func (f Facts) others() (all []Finding) {
+	others := slices.SortedFunc(
+		slices.Values(f.Others),
+		func(a, b Other) int { return strings.Compare(a.Namespace, b.Namespace) },
+	)
+	for i, o := range others {
+		if i == mostNames {
+			return append(
+				all,
+				Finding{First, "namespaces", fmt.Sprintf("%d more namespaces have Machines", len(others)-i), f.limit()},
+			)
+		}
+		says := "Millwright acts on its " + phrase.Count(o.Machines, "Machine") + ", too, with the same target cluster"
+		if slices.ContainsFunc(o.Leases, f.isFresh) {
+			says += ", while machine-controller-manager is at work there"
+		}
+		all = append(all, Finding{First, "namespace/" + o.Namespace, says, f.limit()})
+	}
+	return all
+}
+
+func (f Facts) limit() string {
+	return "if its nodes are in another cluster, or it is taken over later, start worker and bridge with --namespaces=" + f.Namespace +
+		", and give this command the same flag; else take it over together with this namespace, and name both in the flag"
+}
+
+// isFresh reports whether the holder of a Lease is at work.
+func (f Facts) isFresh(l Lease) bool { return l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts }
