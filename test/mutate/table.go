@@ -1030,5 +1030,29 @@ func mutations() []mutation {
 			"./workflows/machine",
 			"with the label force-deletion, the instance stays as long as the cluster of its node is away",
 		},
+		{
+			"Z12",
+			"k8sbridge/watch/subject.go",
+			`!b.cluster.Scope.Has(k.namespace)`,
+			`false`,
+			bridge,
+			"a namespace of another controller gets runs",
+		},
+		{
+			"Z13",
+			"activities/kube/kube.go",
+			`return a.Cluster.Scope.Has(in.Ref.Namespace)`,
+			`return true`,
+			"./activities",
+			"a run in a namespace of another controller writes",
+		},
+		{
+			"Z14",
+			"activities/deployment/sets.go",
+			`err == nil && d.Generation != in.Generation`,
+			`false`,
+			node,
+			"after a restore of the API server, machines are made for the deployment of before",
+		},
 	}
 }
