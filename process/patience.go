@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
@@ -70,6 +71,7 @@ func persist(
 		}
 		select {
 		case <-ctx.Done():
+			slog.Warn("Temporal has not answered a heartbeat; the call goes on", "error", err)
 			return nil
 		case <-time.After(betweenHeartbeats):
 		}
