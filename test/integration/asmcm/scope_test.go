@@ -1,0 +1,51 @@
+//go:build integration
+
+package asmcm
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+// foreign is the namespace that worker and bridge leave to another controller.
+const foreign = "foreign"
+
+// While one namespace is taken over, the objects of another one stay as they are: no run, no finalizer, no status, no
+// event.
+func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	r.Namespace(t, foreign, "")
+	theirs := r.Pool(t, foreign, foreign, 3)
+	lone := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "foreign-lone"}}
+	lone.Spec.Class.Kind, lone.Spec.Class.Name = "MachineClass", "small"
+	_, err := r.Machines.MachineV1alpha1().Machines(foreign).Create(t.Context(), lone, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	r.Namespace(t, "ours", "")
+	p := r.Pool(t, "ours", "ours", 2)
+	p.AwaitRunning(t, 2)
+	p.Delete(t)
+	p.AwaitGone(t)
+
+	require.Empty(t, r.OpenWorkflows(t, foreign))
+	require.Empty(t, theirs.Machines(t))
+	now, err := r.Machines.MachineV1alpha1().Machines(foreign).Get(t.Context(), lone.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, now.Finalizers)
+	require.Empty(t, now.Status)
+	require.Empty(t, theirs.Instances(t))
+	require.Empty(t, theirs.Deployment(t).Status)
+	require.Empty(t, theirs.Deployment(t).Finalizers)
+	written := r.Audit(t, func(a rig.Audited) bool {
+		ours := slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username)
+		return ours && a.ObjectRef.Namespace == foreign && !slices.Contains([]string{"get", "list", "watch"}, a.Verb)
+	})
+	require.Empty(t, written)
+}
