@@ -90,14 +90,15 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	observed := observedeployment.Observed(family, now)
 	plan := rollout.Look(observed)
 	d := Decision{
-		Pending: plan.Pending,
-		Version: deployment.ResourceVersion, Generation: deployment.Generation,
-		Operation: observedeployment.Named(deployment),
-		Rollout:   plan.Decision,
-		Prepare:   !observed.Deleting && !observed.Finalizer,
-		Release:   observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:   PictureOf(observed, plan.Status.Counts),
-		Seen:      versions(family),
+		Pending:    plan.Pending,
+		Version:    deployment.ResourceVersion,
+		Generation: deployment.Generation,
+		Operation:  observedeployment.Named(deployment),
+		Rollout:    plan.Decision,
+		Prepare:    !observed.Deleting && !observed.Finalizer,
+		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
+		Picture:    PictureOf(observed, plan.Status.Counts),
+		Seen:       versions(family),
 	}
 	hold := ""
 	if observed.Due+observed.Replacing > 0 && !observed.Deleting {

@@ -320,9 +320,9 @@ func (w setWriter) patch(ctx context.Context, name, uid, version string, change 
 	return err
 }
 
-// unchanged returns a Conflict if sets are to grow for a spec of the deployment that it has not any more. After a restore
-// of the API server, one cache may show the restored sets while another one still shows the deployment of before, for
-// which machines would be made. One request for each change by which a set grows.
+// unchanged returns a Conflict if a set would grow although the deployment has another spec than the decision saw. After
+// a restore of the API server, one cache may show the restored sets, and another cache the deployment before the restore:
+// the sets would make machines that nobody wants. It reads the deployment once, and only if a set grows.
 func (w setWriter) unchanged(ctx context.Context, in SetChanges) error {
 	grows := slices.ContainsFunc(in.Resize, func(r rollout.Resize) bool { return r.To > r.From })
 	if !grows || in.Generation == 0 {

@@ -80,7 +80,7 @@ type Step struct {
 	Empty     bool   // this run found no pod to remove, and the status does not record that yet
 	Stays     bool   // an operator asked for abandon-instance: the instance may still run
 	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
-	Force     bool   `json:",omitzero"` // the same, until the instance is deleted: the node is waited for
+	Force     bool   `json:",omitzero"` // as Hurry, but not for the removal of the node after that of the instance
 	Ask       bool   `json:",omitzero"` // the provider can tell whose the node is
 }
 

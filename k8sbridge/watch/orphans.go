@@ -189,9 +189,9 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// compare deletes the schedules of classes that were deleted while no bridge ran, or are not in a namespace of Millwright, and enqueues a check of each class
-// that has no schedule in the list: somebody deleted it, or Temporal has lost its data. A schedule gets into the list a
-// little after its creation.
+// compare deletes the schedules of classes that were deleted while no bridge ran, or are not in a namespace of
+// Millwright, and enqueues a check of each class that has no schedule in the list: somebody deleted it, or Temporal has
+// lost its data. A schedule gets into the list a little after its creation.
 func (s *sweeps) compare(ctx context.Context) error {
 	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {

@@ -10,8 +10,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Nothing in a namespace that is not Millwright's gets a run, at events and at the resync. A run that is open already,
-// since the namespace was Millwright's before, is told once, and finds that out.
+// Neither an event nor the resync starts a run in a namespace that is not Millwright's. If the namespace was Millwright's
+// before, a run may be open. The bridge signals it once, and the run ends.
 func TestAnotherNamespaceGetsNoRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, calmStack()...)

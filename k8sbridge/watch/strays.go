@@ -24,9 +24,9 @@ func rolloutsOf() map[run.Kind]run.Kind {
 // returns.
 const strayPage = 1000
 
-// wakeStrays signals each open run whose object does not exist any more, or is not in a namespace of Millwright any more. A deletion that no leader has seen is in no
-// cache, and a run that waits without a timer would stay open for ever. The run itself finds out that its object is
-// gone.
+// wakeStrays signals each open run whose object does not exist any more, or is not in a namespace of Millwright any
+// more. A deletion that no leader has seen is in no cache, and a run that waits without a timer would stay open for
+// ever. The run itself finds out that its object is gone.
 func (b *Bridge) wakeStrays(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
 	for kind, informer := range b.watched() {
