@@ -290,8 +290,8 @@ func (f fleet) awaitOutdated(t *testing.T, n int) {
 	nodes := f.workload(t).CoreV1().Nodes()
 	rig.Eventually(t, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
 		var tainted []string
-		for _, m := range f.members(t) {
-			name, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
+		for _, m := range f.joined(t, len(f.members(t))) {
+			name := nodeOf(m)
 			node, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			if slices.ContainsFunc(

@@ -42,13 +42,14 @@ func drainedPool(t *testing.T, name string, replicas int) pool {
 	s.merge(t, clusters, s.name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, drainOptIn))
 	p := s.newPool(t, name, replicas)
 	p.awaitStatus(t, replicas)
-	for _, m := range p.members(t) {
+	all := p.joined(t, replicas)
+	for _, m := range all {
 		require.Contains(t, m.GetAnnotations(), drainHook, "the Cluster opts in")
 		require.Contains(t, m.GetAnnotations(), noDrain)
 	}
 	s.merge(t, controlPlanes, s.name, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
 	s.connect(t, managementKubeconfig(t))
-	for _, m := range p.members(t) {
+	for _, m := range all {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(m)}}
 		node.Spec.ProviderID, _, _ = unstructured.NestedString(m.Object, "spec", "providerID")
 		_, err := r.Kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
@@ -80,6 +81,23 @@ func (s space) connect(t *testing.T, kubeconfig []byte) {
 	secret.Data["value"] = kubeconfig
 	_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
 	require.NoError(t, err)
+}
+
+// joined waits until so many machines name their nodes, and returns the machines. Cluster API writes the conditions of a
+// machine first and the rest of the status in another request: a machine can be Ready before it names its node.
+func (p pool) joined(t *testing.T, n int) (all []unstructured.Unstructured) {
+	t.Helper()
+	rig.Eventually(t, fmt.Sprintf("%d machines name their nodes", n), func() (bool, any) {
+		all = p.members(t)
+		var names []string
+		for _, m := range all {
+			if name := nodeOf(m); name != "" {
+				names = append(names, name)
+			}
+		}
+		return len(names) == n && len(all) == n, names
+	})
+	return all
 }
 
 func nodeOf(m unstructured.Unstructured) string {
