@@ -18,7 +18,8 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	const name = "check"
 	r.Namespace(t, name, "")
 	r.Pool(t, name, name, 2).AwaitRunning(t, 2)
-	check := []string{"migrate", "check", "--namespace", name}
+	// other tests have Machines in other namespaces: the worker is said to leave them alone
+	check := []string{"migrate", "check", "--namespace", name, "--namespaces", name}
 
 	leases := r.Kube.CoordinationV1().Leases(name)
 	_, err := leases.Create(t.Context(), &coordinationv1.Lease{
