@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/devstack/build"
 	"millwright/devstack/component"
@@ -68,8 +69,17 @@ func TestTheCommandsOfThePages(t *testing.T) {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 	for _, name := range ownProcesses {
+		forgetInstallation(t)
 		t.Run(name, func(t *testing.T) { follow(t, repo, name, commands(t, repo, name)) })
 	}
+	forgetInstallation(t)
+}
+
+// forgetInstallation removes the Lease that says which installation was at work: the next one may have another name.
+func forgetInstallation(t *testing.T) {
+	t.Helper()
+	leases := r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)
+	require.NoError(t, leases.Delete(t.Context(), "millwright-worker", metav1.DeleteOptions{}))
 }
 
 // commands returns the blocks of a page that can be run.
