@@ -188,6 +188,13 @@ func caches(
 	if err := o.scope.Apply(cluster); err != nil {
 		return nil, nil, err
 	}
+	client, err := process.KubernetesClient(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cluster.WatchForeign(client); err != nil {
+		return nil, nil, err
+	}
 	if err := o.preflight.Watch(cluster, config); err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/observe/cache"
@@ -19,7 +20,8 @@ import (
 type clients struct {
 	config   *rest.Config         // of the control cluster
 	machines versioned.Interface  // machine objects
-	control  kubernetes.Interface // Secrets of classes, events
+	control  kubernetes.Interface // Secrets of classes, Leases
+	events   record.EventRecorder // of the control cluster
 	metadata metadata.Interface   // of the control cluster's Secrets; nil if they get no finalizers
 	target   kubernetes.Interface // nodes, bootstrap tokens; nil without a target cluster
 }
@@ -41,6 +43,7 @@ func connect(o options, restores *cache.Restores) (c clients, err error) {
 	if c.control, err = process.KubernetesClient(control); err != nil {
 		return c, err
 	}
+	c.events = recorder(c.control)
 	if o.guardSecrets {
 		if c.metadata, err = metadata.NewForConfig(control); err != nil {
 			return c, fmt.Errorf("make client: %w", err)

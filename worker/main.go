@@ -226,6 +226,9 @@ func watch(ctx context.Context, o options, clients clients) (cluster *cache.Clus
 	if err := o.scope.Apply(cluster); err != nil {
 		return nil, nil, err
 	}
+	if err := cluster.WatchForeign(clients.control); err != nil {
+		return nil, nil, err
+	}
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {
 		return nil, nil, err
 	}
@@ -237,7 +240,11 @@ func watch(ctx context.Context, o options, clients clients) (cluster *cache.Clus
 			return nil, nil, err
 		}
 	}
-	return cluster, api, cluster.Start(ctx)
+	if err := cluster.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	cluster.OnForeign(tellsForeign(cluster, clients.events))
+	return cluster, api, nil
 }
 
 // servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a

@@ -53,7 +53,7 @@ func serveQueues(
 ) ([]worker.Worker, error) {
 	k := &kube.Kube{
 		Cluster:     cluster,
-		Recorder:    recorder(clients.control),
+		Recorder:    clients.events,
 		TokenGroups: o.tokenGroups,
 		Draining:    o.draining,
 		Issued:      &kube.Issued{},

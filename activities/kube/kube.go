@@ -130,7 +130,7 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 
 // Ours reports whether the namespace of an object is Millwright's. An object of another one is as good as gone: its run
 // ends, and nothing is written.
-func (a *Kube) Ours(in Read) bool { return a.Cluster.Scope.Has(in.Ref.Namespace) }
+func (a *Kube) Ours(in Read) bool { return a.Cluster.Ours(in.Ref.Namespace) }
 
 // object is an object of the API server; nil means that it is gone.
 type object interface {

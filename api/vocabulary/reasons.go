@@ -39,6 +39,10 @@ const (
 	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
 )
 
+// ReasonAnotherController is the reason of the event of an object that Millwright leaves to machine-controller-manager,
+// which is at work in its namespace.
+const ReasonAnotherController = "AnotherController"
+
 // Reasons of the node condition Terminating.
 const (
 	ReasonUnhealthy = "Unhealthy" // the machine had failed; also the reason of the event when a node becomes unhealthy

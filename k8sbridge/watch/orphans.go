@@ -103,7 +103,7 @@ func (s *sweeps) checkAll() {
 // check enqueues a check of the schedule of a class.
 // In a namespace that is not Millwright's there is none.
 func (s *sweeps) check(class cache.Ref) {
-	if s.cluster.Scope.Has(class.Namespace) {
+	if s.cluster.Ours(class.Namespace) {
 		s.queue.Add(task{class: class})
 	}
 }
@@ -195,7 +195,7 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 func (s *sweeps) compare(ctx context.Context) error {
 	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.Scope.Has(ref.Namespace) {
+		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.Ours(ref.Namespace) {
 			missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
 		}
 	}

@@ -31,7 +31,7 @@ func (b *Bridge) wakeStrays(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
 	for kind, informer := range b.watched() {
 		for _, item := range informer.GetStore().List() {
-			if o := item.(metav1.Object); b.cluster.Scope.Has(o.GetNamespace()) {
+			if o := item.(metav1.Object); b.ours(kind, o.GetNamespace()) {
 				known[string(o.GetUID())] = true
 			}
 		}

@@ -36,9 +36,19 @@ type subject struct {
 	rollout  string // workflow ID of the open rollout, from the status; empty: none
 }
 
+// ours reports whether Millwright acts on objects of a kind in a namespace.
+func (b *Bridge) ours(kind run.Kind, namespace string) bool {
+	switch kind {
+	case run.KindClusterAPISet, run.KindClusterAPIDeployment, run.KindClusterAPIDrain, run.KindClusterAPIRollout:
+		return b.cluster.Scope.Has(namespace)
+	default:
+		return b.cluster.Ours(namespace)
+	}
+}
+
 // subject reads an object from the caches and decides whether it is calm.
 func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
-	if !b.cluster.Scope.Has(k.namespace) {
+	if !b.ours(k.kind, k.namespace) {
 		return subject{}, false // as if it did not exist: its run, if there is one, ends
 	}
 	id := k.namespace + "/" + k.name

@@ -74,7 +74,8 @@ type Cluster struct {
 	absences  atomic.Pointer[Absences]
 	evictions evictions // of the target
 
-	Scope Scope // namespaces that are Millwright's. Set it before Start.
+	Scope   Scope // namespaces that are Millwright's. Set it before Start.
+	foreign foreign
 
 	// Unguarded: the Secrets of classes get no finalizers, and are no facts. Set it before Start.
 	Unguarded bool
@@ -159,6 +160,11 @@ func (c *Cluster) Begin(ctx context.Context) {
 
 // AwaitFilled waits until the caches that Start waits for are filled, and returns an error if ctx ends first.
 func (c *Cluster) AwaitFilled(ctx context.Context) error {
+	for _, informer := range c.foreign.informers {
+		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+			return fmt.Errorf("fill cache of Leases: %w", context.Cause(ctx))
+		}
+	}
 	for resource, informer := range c.Informers {
 		filled := true
 		switch resource {

@@ -22,7 +22,7 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 	var n replace.Nodes
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		node := c.NodeOf(m)
-		if !c.Scope.Has(m.Namespace) || !hasJoinedNode(m, node) {
+		if !c.Ours(m.Namespace) || !hasJoinedNode(m, node) {
 			continue
 		}
 		lost := m.Status.Health != nil && m.Status.Health.InstanceGoneAt != nil

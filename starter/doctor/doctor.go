@@ -23,6 +23,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/observe/cache"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
@@ -87,6 +88,7 @@ func (x *command) run(ctx context.Context, out io.Writer) error {
 	findings = append(findings, server...)
 	if reached && clients.Leases != nil {
 		findings = append(findings, x.heartbeats(ctx, clients, ready)...)
+		findings = append(findings, x.foreign(ctx, clients)...)
 	}
 	if ready {
 		installation := cmp.Or(run.Installation(x.cluster), clients.Installation(ctx))
@@ -217,6 +219,30 @@ func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, tempo
 			return f
 		},
 	)
+}
+
+// foreign says in which namespaces machine-controller-manager is at work. Who may not list Leases has heard so by then.
+func (x *command) foreign(ctx context.Context, clients kubecli.Clients) (findings []finding) {
+	for _, name := range cache.MCMLeases() {
+		of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+		found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
+		if err != nil {
+			return nil
+		}
+		for i := range found.Items {
+			by, renewed := cache.Holder(&found.Items[i], x.Now())
+			if by != "" && found.Items[i].Name == name {
+				findings = append(findings, finding{what: fmt.Sprintf(
+					"namespace %s is left to machine-controller-manager, which is at work there: %s renewed Lease %s %s ago",
+					found.Items[i].Namespace,
+					by,
+					name,
+					kubecli.Age(renewed, x.Now()),
+				)})
+			}
+		}
+	}
+	return findings
 }
 
 // mostSkew is how far the clock of this machine may be from that of the API server. Source: its time comes in whole

@@ -231,6 +231,33 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 	}
 }
 
+// machine-controller-manager is at work in a namespace, and has stopped in another one.
+func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
+	w := installed(t, "machines")
+	of := func(namespace string, ago time.Duration) *coordinationv1.Lease {
+		l := lease("machine-controller-manager", ago)
+		l.Namespace, l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = namespace, new("pod-1"), new(int32(15))
+		return l
+	}
+	w.Cluster = kubefake.NewClientset(
+		lease(
+			v1alpha1.LeaseWorkers,
+			time.Second,
+		),
+		lease("millwright-bridge", time.Second),
+		of("shop", time.Second),
+		of("old", time.Hour),
+	)
+	out, err := w.Run(t.Context(), Command(w.Environment()))
+	require.Error(t, err, "kinds are missing")
+	assert.Contains(
+		t,
+		out,
+		"ok      namespace shop is left to machine-controller-manager, which is at work there: pod-1 renewed Lease machine-controller-manager 1s ago\n",
+	)
+	assert.NotContains(t, out, "namespace old")
+}
+
 // Leases that cannot be read say nothing: that is no heartbeat.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 	w := installed(

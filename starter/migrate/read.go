@@ -29,11 +29,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// Names of MCM's processes: of their Deployment, and of the Leases of their leader elections.
-const (
-	managerName  = "machine-controller-manager"
-	machinesName = "machine-controller"
-)
+// managerName is the name of MCM's Deployment.
+const managerName = "machine-controller-manager"
 
 // objects are what a namespace holds.
 type objects struct {
@@ -168,7 +165,7 @@ func (x *commands) leases(
 	namespace string,
 	f *takeover.Facts,
 ) (all []takeover.Lease) {
-	for _, name := range []string{managerName, machinesName} {
+	for _, name := range cache.MCMLeases() {
 		lease, err := clients.Leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -1,0 +1,33 @@
+package main
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/observe/cache"
+)
+
+// tellsForeign returns a function that tells, by an event of each object of a namespace that has no controller, that
+// Millwright leaves the namespace alone, and why. Each worker tells it.
+func tellsForeign(cluster *cache.Cluster, events record.EventRecorder) func(namespace, why string) {
+	return func(namespace, why string) {
+		tell(events, cache.All[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), namespace, why)
+		tell(events, cache.All[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), namespace, why)
+		tell(events, cache.All[*v1alpha1.Machine](cluster.Informer(cache.Machines)), namespace, why)
+	}
+}
+
+func tell[O interface {
+	metav1.Object
+	runtime.Object
+}](events record.EventRecorder, objects []O, namespace, why string) {
+	for _, o := range objects {
+		if o.GetNamespace() == namespace && metav1.GetControllerOf(o) == nil {
+			events.Event(o, corev1.EventTypeWarning, vocabulary.ReasonAnotherController, why)
+		}
+	}
+}
