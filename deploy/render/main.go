@@ -108,12 +108,23 @@ func files(deploy string) ([]file, error) {
 			with(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}),
 			[]string{"autoscaler.yaml"},
 		},
-		{"base/roles.yaml", namespace, core, []string{"rbac/bridge.yaml", "rbac/provider.yaml", "rbac/worker.yaml"}},
+		{
+			"components/admission/policies.yaml",
+			namespace,
+			with(core, "admission", map[string]any{"enabled": true}),
+			[]string{"admission.yaml"},
+		},
+		{
+			"base/roles.yaml",
+			namespace,
+			core,
+			[]string{"rbac/bridge.yaml", "rbac/people.yaml", "rbac/provider.yaml", "rbac/worker.yaml"},
+		},
 		{"rbac/tokens/role.yaml", noNamespace, core, []string{"rbac/tokens.yaml"}},
 		{"rbac/cluster-api/roles.yaml", noNamespace, clusterAPI, []string{"rbac/clusterapi.yaml"}},
 		{"components/cluster-api/bindings.yaml", namespace, clusterAPI, []string{"clusterapi.yaml"}},
 	}
-	for _, name := range []string{"bridge", "provider", "worker"} {
+	for _, name := range []string{"bridge", "people", "provider", "worker"} {
 		all = append(all, file{"rbac/" + name + ".yaml", noNamespace, core, []string{"rbac/" + name + ".yaml"}})
 	}
 	for _, name := range []string{"bootstrap", "bridge", "flowcontrol", "network", "priority", "worker"} {

@@ -51,7 +51,7 @@ func requesting(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *wor
 
 var (
 	pause  = workflowsrun.RequestInput{Command: "pause", Actor: "ann", Reason: "not now"}
-	paused = request.Order{Command: request.Pause, Actor: "ann", Reason: "not now"}
+	paused = request.Order{Command: request.Pause, Actor: "somebody in Temporal who signs as ann", Reason: "not now"}
 )
 
 func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
@@ -84,13 +84,17 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 		require.WithinDuration(t, w.begun.Add(time.Minute), s.Times[0], 0)
 		require.Equal(t, request.Order{
 			Command:  request.Cancel,
-			Actor:    "somebody, in Temporal",
+			Actor:    "somebody in Temporal",
 			Reason:   "bad image",
 			Revision: &back,
 			Back:     true,
 			UID:      workflowstest.Ref.UID,
 		}, s.Orders[1].Order)
-		require.Equal(t, request.Order{Command: request.Approve, Actor: "ann", Steps: 2}, s.Orders[2].Order)
+		require.Equal(
+			t,
+			request.Order{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", Steps: 2},
+			s.Orders[2].Order,
+		)
 		require.Equal(
 			t,
 			"12",
@@ -176,7 +180,7 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 				t,
 				request.Order{
 					Command:  request.Cancel,
-					Actor:    "somebody, in Temporal",
+					Actor:    "somebody in Temporal",
 					Reason:   "its workflow was cancelled",
 					Revision: new(int64(7)),
 				},

@@ -21,7 +21,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var forced = request.Order{Command: request.Force, Actor: "ann", Reason: "it burns"}
+var forced = request.Order{Command: request.Force, Actor: "somebody in Temporal who signs as ann", Reason: "it burns"}
 
 // waiting is a machine that waits for its node for a while and is calm afterwards.
 func waiting(t *testing.T) (*world, *workflowstest.Operator) {
@@ -58,14 +58,14 @@ func TestRequestOfWhoeverDoesNotSayWhoItIs(t *testing.T) {
 	w.run(t)
 	require.Equal(
 		t,
-		request.Order{Command: request.Hold, Actor: "somebody, in Temporal", Reason: "a b", UID: workflowstest.Ref.UID},
+		request.Order{Command: request.Hold, Actor: "somebody in Temporal", Reason: "a b", UID: workflowstest.Ref.UID},
 		c.Orders[0].Order,
 	)
 	require.Equal(
 		t,
 		request.Order{
 			Command:   request.Extend,
-			Actor:     "somebody, in Temporal",
+			Actor:     "somebody in Temporal",
 			Reason:    long[:200],
 			For:       "1h30m",
 			InAdvance: true,
@@ -167,7 +167,7 @@ func TestRequestBySignalKeepTheirOrder(t *testing.T) {
 	w.run(t)
 	var actors []string
 	for _, order := range c.Orders {
-		actors = append(actors, order.Order.Actor)
+		actors = append(actors, strings.TrimPrefix(order.Order.Actor, "somebody in Temporal who signs as "))
 	}
 	require.Equal(t, []string{"ann", "bob", "eve"}, actors)
 }

@@ -1,13 +1,13 @@
 package run
 
 import (
-	"cmp"
 	"encoding/json"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	activities "millwright/activities/request"
+	"millwright/decide/phrase"
 	"millwright/decide/request"
 )
 
@@ -19,8 +19,11 @@ const MessageRequest = "request"
 // TypeRequestRefused is the type of the failure of an update whose request was refused. Its message says why.
 const TypeRequestRefused = "RequestRefused"
 
-// inTemporal is the actor of a request that names none: Temporal does not say to a workflow who sent a message.
-const inTemporal = "somebody, in Temporal"
+// claimed is the actor of a request that came through Temporal. Temporal does not say to a workflow who sent a message,
+// so that the name in it is only a claim.
+func claimed(actor string) string {
+	return "somebody in Temporal" + phrase.If(actor != "", " who signs as %s", actor)
+}
 
 // RequestInput is the content of MessageRequest, as people write it: {"command":"force","actor":"ann","reason":"the
 // node burns"}.
@@ -126,7 +129,7 @@ func (o *Object) Apply(ctx workflow.Context, order request.Order, noReply bool) 
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.Cleaned()
-	order.Actor, order.Asked = cmp.Or(order.Actor, inTemporal), workflow.Now(ctx)
+	order.Actor, order.Asked = claimed(order.Actor), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
 	apply := applyRequest
 	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {

@@ -133,7 +133,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		time.Second,
 		"two hours, and one more",
 	)
-	told(t, m, "RequestApplied", "ann requested extend: the backup needs longer; wrote ")
+	told(t, m, "RequestApplied", "somebody in Temporal who signs as ann requested extend: the backup needs longer; wrote ")
 
 	before := len(asked(t, p.Namespace))
 	answer, refused = ask(t, m, run.RequestInput{Command: "retry"})
@@ -175,16 +175,16 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	signal(run.RequestInput{Command: "hold", Reason: "looks at it first"})
 	rig.Eventually(t, "it is held", func() (bool, any) {
 		c := drained(machine(t, m))
-		return strings.Contains(c.Message, "held by bob (looks at it first)"), c
+		return strings.Contains(c.Message, "held by somebody in Temporal who signs as bob (looks at it first)"), c
 	})
 	signal(run.RequestInput{Command: "resume"})
 	told(t, m, "DeletionResumed", "")
 
 	answer, refused = ask(t, m, run.RequestInput{Command: "force", Reason: "the node burns"})
 	require.Empty(t, refused)
-	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "ann: the node burns"`, answer)
+	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: the node burns"`, answer)
 	awaitGone(t, m)
-	told(t, m, "DrainForced", "ann: the node burns")
+	told(t, m, "DrainForced", "somebody in Temporal who signs as ann: the node burns")
 	for _, pod := range here {
 		require.Contains(t, deletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
 	}
@@ -240,7 +240,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	require.Contains(t, refused, "is not later than the present deadline")
 	answer, refused := ask(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
 	require.Empty(t, refused)
-	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "ann: tonight"`, answer)
+	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: tonight"`, answer)
 	rig.Eventually(t, "the agent on the node is told", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -287,7 +287,12 @@ func TestCalmMachineIsPreservedByAnUpdate(t *testing.T) {
 	answer, refused := hearMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationPreserve+`: "now"`, answer)
-	told(t, m, "RequestApplied", "ann requested preserve: what is in its memory?; wrote ")
+	told(
+		t,
+		m,
+		"RequestApplied",
+		"somebody in Temporal who signs as ann requested preserve: what is in its memory?; wrote ",
+	)
 	rig.Eventually(t, "machine and node say that it is preserved", func() (bool, any) {
 		now := machine(t, m)
 		n, err := r.Kube.CoreV1().

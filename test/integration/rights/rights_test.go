@@ -67,6 +67,8 @@ var unused = map[string]string{
 	"millwright-worker: list storage.k8s.io/volumeattachments":                    streaming,
 	"millwright-worker: list /nodes":                                              streaming,
 	"millwright-worker: list machine.sapcloud.io/machinedeployments":              streaming,
+	"millwright-worker: list coordination.k8s.io/leases":                          streaming,
+	"millwright-bridge: list coordination.k8s.io/leases":                          streaming,
 	"millwright-bridge: list /nodes":                                              streaming,
 	"millwright-bridge: list /secrets":                                            streaming,
 	"millwright-bridge: list machine.sapcloud.io/machineclasses":                  streaming,

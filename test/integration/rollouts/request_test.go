@@ -136,10 +136,14 @@ func TestRequestedBySignal(t *testing.T) {
 	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
 	d = f.Deployment(t)
 	require.True(t, d.Spec.Paused)
-	require.Contains(t, d.Annotations[v1alpha1.AnnotationLastRequest], "ann requested pause: lunch")
-	f.awaitEvent(t, "ann requested pause: lunch")
+	require.Contains(
+		t,
+		d.Annotations[v1alpha1.AnnotationLastRequest],
+		"somebody in Temporal who signs as ann requested pause: lunch",
+	)
+	f.awaitEvent(t, "somebody in Temporal who signs as ann requested pause: lunch")
 	require.NoError(t, signal("approve", "looks well"))
-	f.awaitEvent(t, "ann requested approve: looks well; refused: ")
+	f.awaitEvent(t, "somebody in Temporal who signs as ann requested approve: looks well; refused: ")
 	require.True(t, f.Deployment(t).Spec.Paused)
 	release()
 	require.NoError(t, signal("resume", "back"))
