@@ -20,6 +20,7 @@ import (
 type Worker struct {
 	Ahead time.Duration // of the clocks of Temporal's server and of the API servers; negative: behind
 	Local bool          // it runs activities as local ones: then nothing but the input says the time of the server
+	Tried time.Duration // how long the activity is due when the attempt begins; zero: it is the first attempt
 }
 
 // Bubble is when the time of a bubble begins. Source: testing/synctest.
@@ -75,43 +76,43 @@ func (k Worker) Execute(
 }
 
 func (k Worker) interceptors() []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead}}
+	return []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead, tried: k.Tried}}
 }
 
 // serverTimes makes the times of a regular activity those of the server: the test environment takes them from the
 // worker's clock.
 type serverTimes struct {
 	interceptor.WorkerInterceptorBase
-	ahead time.Duration
+	ahead, tried time.Duration
 }
 
 func (s *serverTimes) InterceptActivity(
 	_ context.Context,
 	next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
-	in := &inbound{ahead: s.ahead}
+	in := &inbound{ahead: s.ahead, tried: s.tried}
 	in.Next = next
 	return in
 }
 
 type inbound struct {
 	interceptor.ActivityInboundInterceptorBase
-	ahead time.Duration
+	ahead, tried time.Duration
 }
 
 func (i *inbound) Init(next interceptor.ActivityOutboundInterceptor) error {
-	out := &outbound{ahead: i.ahead}
+	out := &outbound{ahead: i.ahead, tried: i.tried}
 	out.Next = next
 	return i.Next.Init(out)
 }
 
 type outbound struct {
 	interceptor.ActivityOutboundInterceptorBase
-	ahead time.Duration
+	ahead, tried time.Duration
 }
 
 func (o *outbound) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
-	info.ScheduledTime, info.StartedTime = info.ScheduledTime.Add(-o.ahead), info.StartedTime.Add(-o.ahead)
+	info.ScheduledTime, info.StartedTime = info.ScheduledTime.Add(-o.ahead-o.tried), info.StartedTime.Add(-o.ahead)
 	return info
 }

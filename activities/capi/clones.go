@@ -164,7 +164,7 @@ func (a *Activities) CollectClones(ctx context.Context, in set.Errands) (kube.Mi
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
-		return "", kube.WriteError(in.Set, err)
+		return "", kube.WriteError(ctx, in.Set, err)
 	})
 }
 
@@ -222,7 +222,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.Min
 		template.SetLabels(labels)
 		written, err := objects.Update(ctx, template, metav1.UpdateOptions{})
 		if err != nil {
-			return nil, kube.WriteError(in.Set, err)
+			return nil, kube.WriteError(ctx, in.Set, err)
 		}
 		versions.Raise(capi.ResourceName(o.GVR()), written.GetResourceVersion())
 	}
@@ -287,7 +287,7 @@ func (a *Activities) syncClone(
 	labels, annotations := a.cloneMetadata(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
 	_, err = kube.Patch(ctx, asMillwright{objects}, o, capi.MetadataPatch(o, labels, annotations))
-	return kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
+	return kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
 }
 
 // asMillwright patches as the field manager that made the clones.

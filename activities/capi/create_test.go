@@ -3,6 +3,7 @@ package capi_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/activitiestest"
@@ -190,6 +192,37 @@ func TestARejectedMachineLeavesNothing(t *testing.T) {
 }
 
 // An API server that does not answer has not rejected anything: the attempt is repeated, and uses what it made.
+// The API server may have made a machine whose creation it answers with an internal error: its clones are in use.
+func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
+	s := capitest.Set("s", 1)
+	later := activitiestest.Worker{Tried: 5 * time.Second}
+	for name, made := range map[string]bool{"made": true, "not made": false} {
+		t.Run(name, func(t *testing.T) {
+			w, a := world(t, s)
+			w.Provider.Core.PrependReactor("create", "machines", func(action k8stesting.Action) (bool, runtime.Object, error) {
+				create, _ := action.(k8stesting.CreateAction)
+				if made {
+					require.NoError(
+						t,
+						w.Provider.Core.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
+					)
+				}
+				return true, nil, apierrors.NewInternalError(assert.AnError)
+			})
+			written, err := activitiestest.RunOn[set.Written](
+				w,
+				later,
+				a.CreateClusterAPIMachines,
+				activitiestest.CreateClusterAPI(s, "s-a"),
+			)
+			require.NoError(t, err)
+			assert.Contains(t, written.Failure.Message, assert.AnError.Error())
+			assert.Equal(t, made, machineOf(w, "s-a") != nil)
+			assert.Equal(t, made, bootstrapOf(w, "s-a") != nil)
+		})
+	}
+}
+
 func TestARepeatedAttemptUsesItsClones(t *testing.T) {
 	s := capitest.Set("s", 1)
 	w, a := world(t, s)

@@ -145,7 +145,7 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 
 // machine returns a machine as fresh as asked for; nil when it is gone.
 func (a *Activities) machine(ctx context.Context, in kube.Read) (*clusterv1.Machine, error) {
-	if !a.Kube.Ours(in) {
+	if !a.Kube.Cluster.Scope.Has(in.Ref.Namespace) {
 		return nil, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
@@ -189,7 +189,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (ku
 		case err == nil, apierrors.IsNotFound(err):
 			return nil, nil
 		case !apierrors.IsConflict(err):
-			return nil, kube.WriteError(in.Ref, fmt.Errorf("cordon node %s: %w", node.Name, err))
+			return nil, kube.WriteError(ctx, in.Ref, fmt.Errorf("cordon node %s: %w", node.Name, err))
 		}
 	}
 	return nil, kube.Contended(in.Ref)
@@ -265,7 +265,7 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 		case apierrors.IsNotFound(err):
 			return kube.Reported{}, kube.ObjectGone(in.Read.Ref)
 		case err != nil:
-			return kube.Reported{}, kube.WriteError(in.Read.Ref, err)
+			return kube.Reported{}, kube.WriteError(ctx, in.Read.Ref, err)
 		}
 		if written.ResourceVersion != m.ResourceVersion {
 			a.Kube.RecordEvent(written, in.Event)
@@ -362,7 +362,7 @@ func (a *Activities) unhook(ctx context.Context, s *clusterv1.MachineSet) error 
 		}
 		_, err := kube.Patch(ctx, a.API.Client().Machines(s.Namespace), m, patch)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return kube.WriteError(kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
+			return kube.WriteError(ctx, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
 		}
 	}
 	return nil

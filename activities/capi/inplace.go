@@ -95,7 +95,7 @@ func (a *Activities) mark(
 		return "", nil
 	}
 	if err != nil {
-		return "", kube.WriteError(of, err)
+		return "", kube.WriteError(ctx, of, err)
 	}
 	return written.ResourceVersion, nil
 }
@@ -195,7 +195,7 @@ func (a *Activities) applyClone(
 	}
 	if len(patch) > 0 {
 		if _, err := objects.Patch(ctx, ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
-			return kube.WriteError(at, err)
+			return kube.WriteError(ctx, at, err)
 		}
 	}
 	spec, _, _ := unstructured.NestedMap(template.Object.Object, "spec", "template", "spec")
@@ -212,5 +212,5 @@ func (a *Activities) applyClone(
 	desired.SetLabels(labels)
 	desired.SetAnnotations(annotations)
 	_, err = objects.Apply(ctx, ref.Name, desired, metav1.ApplyOptions{FieldManager: capi.FieldManager, Force: true})
-	return kube.WriteError(at, err)
+	return kube.WriteError(ctx, at, err)
 }

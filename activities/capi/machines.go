@@ -46,6 +46,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 		return !found || set.StillWants(now, s)
 	}
 	return set.Create(
+		ctx,
 		a.Kube,
 		s,
 		in,
@@ -63,10 +64,14 @@ func (a *Activities) createMachine(
 	name string,
 ) (string, error) {
 	m := a.API.Desired(s, name, nil)
+	machines := a.API.Client().Machines(s.Namespace)
 	var made []clone
 	fail := func(err error) (string, error) {
-		if kube.RefusedWrite(err) == "" {
+		if kube.RefusedWrite(ctx, err) == "" {
 			return "", err // the attempt is repeated, and finds what it made
+		}
+		if _, absent := machines.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(absent) {
+			return "", errors.Join(err, absent) // an attempt made the machine, and its clones are in use
 		}
 		return "", errors.Join(err, a.deleteClones(ctx, s, made))
 	}
@@ -82,7 +87,6 @@ func (a *Activities) createMachine(
 			m.Spec.Bootstrap.ConfigRef = c.ref
 		}
 	}
-	machines := a.API.Client().Machines(s.Namespace)
 	written, err := machines.Create(ctx, m, metav1.CreateOptions{FieldManager: capi.FieldManager})
 	switch {
 	case err == nil:
@@ -142,14 +146,14 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch)
 		}
 		return "", err
 	})
-	if refused := kube.RefusedWrite(err); refused != "" {
+	if refused := kube.RefusedWrite(ctx, err); refused != "" {
 		if found {
 			a.Kube.Recorder.Event(s, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		}
 		return set.Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
 	// the answer to a deletion has no version
-	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(in.Set, err)
+	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(ctx, in.Set, err)
 }
 
 // AdoptClusterAPIMachines makes a set the controller of machines without a controller that still are as the decision
@@ -218,7 +222,7 @@ func (a *Activities) changeMachines(
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
-			return "", kube.WriteError(in.Set, err)
+			return "", kube.WriteError(ctx, in.Set, err)
 		}
 		if found {
 			a.Kube.Recorder.Event(s, corev1.EventTypeNormal, reason, fmt.Sprintf("%s%q: %s", words, target.Name, target.Why))
@@ -283,7 +287,7 @@ func (a *Activities) writeStatus(ctx context.Context, of kube.Ref, m *clusterv1.
 		return "", nil
 	}
 	if err != nil {
-		return "", kube.WriteError(of, err)
+		return "", kube.WriteError(ctx, of, err)
 	}
 	return m.ResourceVersion, nil
 }
@@ -325,7 +329,7 @@ func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Mac
 	}
 	if len(patch) > 0 {
 		if _, err := machines.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
-			return nil, kube.WriteError(ref, err)
+			return nil, kube.WriteError(ctx, ref, err)
 		}
 	}
 	data, err := applyConfiguration(desired)
@@ -339,7 +343,7 @@ func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Mac
 		data,
 		metav1.PatchOptions{FieldManager: capi.FieldManager, Force: new(true)},
 	)
-	return written, kube.WriteError(ref, err)
+	return written, kube.WriteError(ctx, ref, err)
 }
 
 // applyConfiguration encodes an object for server-side apply, without its status.
@@ -371,7 +375,7 @@ func (a *Activities) syncDeleting(ctx context.Context, s *clusterv1.MachineSet, 
 		return "", nil
 	}
 	if err != nil {
-		return "", kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: s.Name}, err)
+		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name}, err)
 	}
 	return m.ResourceVersion, nil
 }

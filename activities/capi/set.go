@@ -100,7 +100,7 @@ func add(all *[]set.Errand, activity, why string, objects []set.Object) {
 // set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's.
 // Around a set that was handed over nothing is read.
 func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Around, error) {
-	if !a.Kube.Ours(in) {
+	if !a.Kube.Cluster.Scope.Has(in.Ref.Namespace) {
 		return nil, capi.Around{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
@@ -176,7 +176,7 @@ func (a *Activities) release(ctx context.Context, s *clusterv1.MachineSet) (stri
 		next.Status.Conditions, next.ManagedFields = theirs, nil
 		written, err := a.API.Client().Sets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
-			return "", kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
+			return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 		}
 		s = written
 	}
@@ -198,7 +198,7 @@ func (a *Activities) update(ctx context.Context, s *clusterv1.MachineSet) (strin
 	s.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
 	written, err := a.API.Client().Sets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {
-		return "", kube.WriteError(kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
+		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 	}
 	return written.ResourceVersion, nil
 }

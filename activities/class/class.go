@@ -198,19 +198,19 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
-			return "", secretError(kube.Ref{Namespace: in.Class.Namespace, Name: s.Name, UID: s.UID}, err)
+			return "", secretError(ctx, kube.Ref{Namespace: in.Class.Namespace, Name: s.Name, UID: s.UID}, err)
 		}
 		return written.ResourceVersion, nil
 	})
 }
 
 // secretError is kube.WriteError for a Secret, without the words of the API server.
-func secretError(ref kube.Ref, err error) error {
+func secretError(ctx context.Context, ref kube.Ref, err error) error {
 	if apierrors.IsConflict(err) {
 		return kube.Conflict(ref)
 	}
 	wordless := kube.WithoutWords("change finalizers of Secret "+ref.Key(), err)
-	if _, refused := kube.Failure(kube.WriteError(ref, err), kube.TypeRefused); refused {
+	if _, refused := kube.Failure(kube.WriteError(ctx, ref, err), kube.TypeRefused); refused {
 		return kube.Refused(wordless.Error())
 	}
 	return wordless

@@ -202,7 +202,7 @@ func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error)
 		map[string]any{"metadata": map[string]any{"annotations": annotations}},
 	)
 	if err != nil {
-		return "", kube.WriteError(ref, err)
+		return "", kube.WriteError(ctx, ref, err)
 	}
 	return d.ResourceVersion, nil
 }

@@ -43,7 +43,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 		d = d.DeepCopy()
 		d.Status.Replacements = replacements(plan.Grants)
 		if d, err = a.Kube.Deployments(in.Ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-			return Granted{}, kube.WriteError(in.Ref, err)
+			return Granted{}, kube.WriteError(ctx, in.Ref, err)
 		}
 		granted.Versions.Raise(cache.Deployments, d.ResourceVersion)
 		granted.Wrote = true

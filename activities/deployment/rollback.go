@@ -50,7 +50,7 @@ func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.
 	d.Spec.RollbackTo = nil
 	d, err = a.Kube.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{})
 	if err != nil {
-		return nil, kube.WriteError(in.Deployment, err)
+		return nil, kube.WriteError(ctx, in.Deployment, err)
 	}
 	kind := corev1.EventTypeWarning
 	if in.Rollback.Reason == vocabulary.ReasonDeploymentRollback {

@@ -77,7 +77,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		)
 	}
 	if err != nil {
-		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
+		return nil, kube.WriteError(ctx, in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
 	return versions, a.writeRevision(ctx, in.Deployment, d, set, versions)
@@ -102,7 +102,7 @@ func (a *Activities) writeRevision(
 		map[string]any{"metadata": map[string]any{"annotations": annotations}},
 	)
 	if err != nil {
-		return kube.WriteError(ref, err)
+		return kube.WriteError(ctx, ref, err)
 	}
 	versions.Raise(cache.Deployments, d.ResourceVersion)
 	return nil
@@ -123,7 +123,7 @@ func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alph
 	}
 	d.Status.CollisionCount = &count
 	if _, err := a.Kube.Deployments(ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-		return kube.WriteError(ref, err)
+		return kube.WriteError(ctx, ref, err)
 	}
 	return kube.Conflict(ref)
 }
@@ -209,7 +209,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 			Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, kube.WriteError(w.ref(t.Name, t.UID), err)
+			return nil, kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 		}
 	}
 	return w.versions, nil
@@ -286,7 +286,7 @@ func (w setWriter) changeOwner(
 		return err
 	}
 	if set, err = w.Kube.Sets(w.deployment.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
-		return kube.WriteError(w.ref(t.Name, t.UID), err)
+		return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 	}
 	w.versions.Raise(cache.Sets, set.ResourceVersion)
 	w.Kube.Recorder.Event(d, corev1.EventTypeNormal, reason, words+t.Name+": "+t.Why)
@@ -304,7 +304,7 @@ func (w setWriter) label(ctx context.Context, sets []rollout.Target, value any) 
 			t.Version,
 			map[string]any{"metadata": map[string]any{"labels": labels}},
 		); err != nil {
-			return kube.WriteError(w.ref(t.Name, t.UID), err)
+			return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 		}
 	}
 	return nil
@@ -352,7 +352,7 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 	}
 	d, known := w.Kube.Cluster.Deployment(w.deployment.Key())
 	if err != nil || !known || r.From == r.To {
-		return kube.WriteError(w.ref(r.Name, r.UID), err)
+		return kube.WriteError(ctx, w.ref(r.Name, r.UID), err)
 	}
 	direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
 	w.Kube.Recorder.Eventf(
@@ -398,7 +398,7 @@ func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 		}
 		set, err := w.Kube.Sets(w.deployment.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 		if err != nil {
-			return kube.WriteError(w.ref(t.Name, t.UID), err)
+			return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 		}
 		if string(set.UID) != t.UID || set.ResourceVersion != t.Version {
 			return kube.Conflict(w.ref(t.Name, t.UID))
@@ -409,7 +409,7 @@ func (w setWriter) syncSets(ctx context.Context, in SetChanges) error {
 		deployment.FollowDeployment(set, d)
 		revise(set)
 		if set, err = w.Kube.Sets(w.deployment.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
-			return kube.WriteError(w.ref(t.Name, t.UID), err)
+			return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 		}
 		w.versions.Raise(cache.Sets, set.ResourceVersion)
 		if err := w.writeRevision(ctx, w.deployment, d, set, w.versions); err != nil {

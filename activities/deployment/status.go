@@ -96,7 +96,7 @@ func (a *Activities) thaw(
 				"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: value}},
 			}
 			if _, err := kube.Patch(ctx, a.Kube.Sets(set.Namespace), set, annotation); err != nil && !apierrors.IsNotFound(err) {
-				return "", kube.WriteError(kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
+				return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 			}
 		}
 	}

@@ -34,6 +34,7 @@ type Detached struct {
 	GoesOn bool      `json:",omitempty"` // the wait is not over: the status is to name the volumes
 	Until  time.Time `json:",omitzero"`  // end of a wait that goes on
 	Left   []string  // persistent volumes, or attachments, that are still attached, sorted; at most drain.MaxRows
+	More   int       `json:",omitempty"` // volumes that are still attached and not in Left
 }
 
 // AwaitDetach returns when no volume is attached to a node any more, when its time is over, or when the status has to
@@ -58,12 +59,12 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		known, next := a.Kube.Cluster.KnowsAttachments(), kube.HeartbeatEvery
 		shown := left[:min(len(left), drain.MaxRows)]
 		if known && len(left) == 0 || !clock.Now().Before(until) {
-			return Detached{Left: shown}, nil
+			return Detached{Left: shown, More: len(left) - len(shown)}, nil
 		}
 		if in.untold(shown) {
 			slow := in.Since.Add(slowDetach).Sub(clock.Now())
 			if slow <= 0 {
-				return Detached{GoesOn: true, Until: until, Left: shown}, nil
+				return Detached{GoesOn: true, Until: until, Left: shown, More: len(left) - len(shown)}, nil
 			}
 			next = min(next, slow)
 		}

@@ -125,6 +125,7 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 			d.Draining.Detach = 0
 			got, _ := d.AwaitDetach(in).Ends(t)
 			require.Len(t, got.Left, drain.MaxRows)
+			assert.Equal(t, 30-drain.MaxRows, got.More)
 			assert.Equal(t, []string{"pv-00", "pv-19"}, []string{got.Left[0], got.Left[19]})
 		})
 	})

@@ -31,7 +31,7 @@ func listPods(
 ) (pods []*corev1.Pod, version string, err error) {
 	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOn(node))
 	if err != nil {
-		return nil, "", kube.Denied(fmt.Errorf("list pods of node %s: %w", node, err))
+		return nil, "", kube.Answered(ctx, fmt.Errorf("list pods of node %s: %w", node, err))
 	}
 	return cache.Pointers(list.Items), list.ResourceVersion, nil
 }

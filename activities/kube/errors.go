@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -27,6 +26,7 @@ const (
 	TypeTerminating = "Terminating" // the instance's deletion is under way
 	TypeRewound     = "Rewound"     // the API server is older than the versions to wait for: it was restored
 	TypeDenied      = "Denied"      // the API server does not let us do it
+	TypeInternal    = "Internal"    // the API server answers with an internal error, which may pass
 	TypeTokenGone   = "TokenGone"   // the bootstrap token of this attempt cannot be used any more: begin another attempt
 )
 
@@ -91,9 +91,33 @@ func Failure(err error, kind string) (failure *temporal.ApplicationError, is boo
 // Brief cuts a text to the length that a status or a history holds.
 func Brief(text string) string { return phrase.Message(text) }
 
+// insistFor is how long an activity is tried again while an API server answers with an internal error (500): ADR 0101.
+// Source: an election of etcd takes about a second; three retries fit in.
+const insistFor = 3 * time.Second
+
+// insisted reports whether this attempt of an activity began more than insistFor after the first one was due. An admission webhook that is down makes the
+// API server answer 500 until somebody mends the webhook, and so does an object that is too large for etcd; nothing but the
+// time tells that from an error that passes.
+func insisted(ctx context.Context) bool {
+	if !activity.IsActivity(ctx) {
+		return false
+	}
+	info := activity.GetInfo(ctx)
+	return info.StartedTime.Sub(info.ScheduledTime) > insistFor
+}
+
+// internal is the failure of a request that an API server answers with an internal error.
+func internal(ctx context.Context, err error) error {
+	if insisted(ctx) {
+		return Refused(err.Error())
+	}
+	return benign(TypeInternal, Brief(err.Error()), false)
+}
+
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. Other errors stay
-// retryable.
-func WriteError(ref Ref, err error) error {
+// retryable. An internal error counts as a refusal in an attempt that began more than three seconds after the first one
+// was due. The write may have been done all the same: after a refusal the next decision reads from the API server.
+func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -101,40 +125,41 @@ func WriteError(ref Ref, err error) error {
 		return ObjectGone(ref)
 	case apierrors.IsConflict(err):
 		return Conflict(ref)
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), isTooLarge(err):
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
+		apierrors.IsRequestEntityTooLargeError(err):
 		return Refused(err.Error())
+	case apierrors.IsInternalError(err):
+		return internal(ctx, err)
 	default:
 		return err
 	}
 }
 
-// RefusedWrite returns the words of the API server for a write that it rejected; empty for an error that may pass or
-// needs a new decision.
-func RefusedWrite(err error) string {
+// RefusedWrite returns the words of the API server for a write that it rejected, as WriteError counts it; empty for an
+// error that may pass or needs a new decision.
+func RefusedWrite(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
 	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
-		apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		apierrors.IsInternalError(err) && !insisted(ctx), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return ""
 	default:
 		return Brief(err.Error())
 	}
 }
 
-// isTooLarge reports whether an object is larger than the API server or etcd accepts. The API server passes etcd's
-// answer, and that of its own client, on as an internal error.
-func isTooLarge(err error) bool {
-	return apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInternalError(err) &&
-		(strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
-}
-
-// Denied gives the error of a request that an API server does not let us make (401, 403) its type: the server has
-// answered. It is retried, because people may give the right. Other errors, and nil, stay as they are.
-func Denied(err error) error {
-	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+// Answered gives the error of a request to a target cluster its type if the API server has answered. One that it does
+// not let us make (401, 403) is retried, because people may give the right. An internal error is that of WriteError.
+// Other errors, and nil, stay as they are.
+func Answered(ctx context.Context, err error) error {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return benign(TypeDenied, Brief(err.Error()), false)
+	case apierrors.IsInternalError(err):
+		return internal(ctx, err)
+	default:
 		return err
 	}
-	return benign(TypeDenied, Brief(err.Error()), false)
 }
 
 // Unanswered reports whether a request failed without an answer of the API server.

@@ -1,28 +1,41 @@
 package kube_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
 )
 
-// A retry of a write that is too large is refused, too.
 func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
-	for name, err := range map[string]error{
-		"by the API server":          apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
-		"by etcd":                    apierrors.NewInternalError(errors.New("etcdserver: request is too large")),
-		"by the API server's client": apierrors.NewInternalError(errors.New("rpc error: code = ResourceExhausted desc = trying to send message larger than max (2100000 vs. 2097152)")),
-	} {
-		_, refused := kube.Failure(kube.WriteError(kube.Ref{Namespace: "shop", Name: "s"}, err), kube.TypeRefused)
-		assert.True(t, refused, name)
-	}
-	_, refused := kube.Failure(
-		kube.WriteError(kube.Ref{}, apierrors.NewInternalError(errors.New("away"))),
-		kube.TypeRefused,
+	err := kube.WriteError(
+		t.Context(),
+		kube.Ref{Namespace: "shop", Name: "s"},
+		apierrors.NewRequestEntityTooLargeError("3 MiB"),
 	)
-	assert.False(t, refused, "what may pass is retried")
+	_, refused := kube.Failure(err, kube.TypeRefused)
+	assert.True(t, refused)
+}
+
+// An admission webhook that is down makes the API server answer 500 for as long as it is down. An election of etcd does
+// so for a second.
+func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
+	down := apierrors.NewInternalError(errors.New(`failed calling webhook "dead.example.com": connection refused`))
+	insist := func(ctx context.Context, _ string) (string, error) {
+		return "", kube.WriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
+	}
+	for tried, refused := range map[time.Duration]bool{0: false, time.Second: false, 5 * time.Second: true} {
+		_, err := activitiestest.Execute[string](t, insist, "", activitiestest.Worker{Tried: tried}.Execute)
+		require.ErrorContains(t, err, "connection refused")
+		kind, retryable := activitiestest.Failure(t, err)
+		assert.Equal(t, refused, kind == kube.TypeRefused, "after %v", tried)
+		assert.Equal(t, !refused, retryable, "after %v", tried)
+	}
 }

@@ -112,7 +112,7 @@ func PatchSeen[O object](
 		case err == nil:
 			return o.GetResourceVersion(), nil
 		case !apierrors.IsConflict(err):
-			return "", WriteError(ref, err)
+			return "", WriteError(ctx, ref, err)
 		}
 	}
 	return "", Contended(ref)
@@ -145,7 +145,7 @@ func WriteStatus[O object](
 			return before, after, nil
 		}
 		if !apierrors.IsConflict(err) {
-			return none, none, WriteError(in.Ref, err)
+			return none, none, WriteError(ctx, in.Ref, err)
 		}
 		in.Live = true
 	}
@@ -159,7 +159,7 @@ func Thaw[O object](ctx context.Context, client patcher[O], ref Ref, o O) (strin
 		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
 	}})
 	if err != nil {
-		return "", WriteError(ref, err)
+		return "", WriteError(ctx, ref, err)
 	}
 	return written.GetResourceVersion(), nil
 }
@@ -203,7 +203,7 @@ func (a *Kube) ChangeMember(
 	case apierrors.IsNotFound(err):
 		return "", false, nil
 	case err != nil:
-		return "", false, WriteError(ref, err)
+		return "", false, WriteError(ctx, ref, err)
 	}
 	return m.ResourceVersion, true, nil
 }
@@ -254,7 +254,7 @@ func (a *Kube) ChangeNode(
 		case apierrors.IsNotFound(err): // deleted since it was read
 			return versions, nil
 		case !apierrors.IsConflict(err):
-			return nil, WriteError(in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
+			return nil, WriteError(ctx, in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
 		}
 	}
 	return nil, Contended(in.Ref)
@@ -304,7 +304,7 @@ func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, em
 	}
 	o, err := Patch(ctx, client, o, map[string]any{"metadata": map[string]any{"finalizers": list}})
 	if err != nil {
-		return "", WriteError(ref, err)
+		return "", WriteError(ctx, ref, err)
 	}
 	return o.GetResourceVersion(), nil
 }

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/activities/activitiestest"
@@ -224,4 +226,21 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 		assert.Equal(t, corev1.ConditionFalse, status.Conditions[2].Status)
 		assert.False(t, status.Conditions[2].LastTransitionTime.Time.Before(since.Time))
 	})
+}
+
+// A status that cannot be written cannot say why: an event does.
+func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
+	t.Parallel()
+	m := inUse()
+	w := activitiestest.NewWorld(t, m)
+	down := apierrors.NewInternalError(errors.New("failed calling webhook dead.example.com"))
+	activitiestest.Failing(w.Machines, "update", "machines", 1, down, nil)
+	_, err := activitiestest.RunOn[kube.Reported](
+		w,
+		activitiestest.Worker{Tried: 5 * time.Second},
+		acts(w.Kube).ReportMachine,
+		machine.Report{Read: activitiestest.Read(m), Phase: "Failed"},
+	)
+	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	assert.Equal(t, []string{"Warning Refused Internal error occurred: failed calling webhook dead.example.com"}, w.Told())
 }

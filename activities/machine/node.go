@@ -55,7 +55,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 		case err == nil, apierrors.IsNotFound(err): // deleted since it was read
 			return versions, nil
 		case !apierrors.IsConflict(err):
-			return nil, kube.WriteError(in.Ref, err)
+			return nil, kube.WriteError(ctx, in.Ref, err)
 		}
 	}
 	return nil, kube.Contended(in.Ref)
@@ -381,7 +381,7 @@ func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, kube.Denied(fmt.Errorf("get node %s: %w", in.NodeName, err))
+		return nil, kube.Answered(ctx, fmt.Errorf("get node %s: %w", in.NodeName, err))
 	}
 	return node, nil
 }
@@ -396,7 +396,7 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 		case apierrors.IsNotFound(err):
 			return nil
 		case err != nil:
-			return kube.Denied(fmt.Errorf("release node: %w", err))
+			return kube.Answered(ctx, fmt.Errorf("release node: %w", err))
 		}
 	}
 	err := nodes.Delete(
@@ -405,7 +405,7 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}},
 	)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return kube.Denied(fmt.Errorf("delete node %s: %w", node.Name, err))
+		return kube.Answered(ctx, fmt.Errorf("delete node %s: %w", node.Name, err))
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.Mi
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // changed or deleted since: read again
 			in.Live = true
 		default:
-			return nil, kube.WriteError(in.Ref, err)
+			return nil, kube.WriteError(ctx, in.Ref, err)
 		}
 	}
 	return nil, kube.Contended(in.Ref)

@@ -115,6 +115,11 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 			return m, changed, nil
 		},
 	)
+	if refused, is := kube.Failure(err, kube.TypeRefused); is { // the status cannot say so
+		if m, found := a.Kube.Cluster.Machine(in.Read.Ref.Key()); found && string(m.UID) == in.Read.Ref.UID {
+			a.Kube.RecordEvent(m, &kube.Event{Warning: true, Reason: vocabulary.BlockedRefused, Message: refused.Message()})
+		}
+	}
 	if err != nil || after == before {
 		return before, after, err
 	}

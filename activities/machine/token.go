@@ -181,7 +181,7 @@ func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 		FieldSelector: fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String(),
 	}
 	if err := secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, tokens); err != nil {
-		return kube.Denied(fmt.Errorf("delete bootstrap tokens of machine %s: %w", machine.Key(), err))
+		return kube.Answered(ctx, fmt.Errorf("delete bootstrap tokens of machine %s: %w", machine.Key(), err))
 	}
 	return nil
 }

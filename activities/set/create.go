@@ -45,6 +45,7 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, 
 		return !found || StillWants(now, set)
 	}
 	return Create(
+		ctx,
 		a.Kube,
 		set,
 		in,
@@ -70,6 +71,7 @@ const creationsFor = 10 * time.Second
 // without an error, after 10 s or once wanted returns false: the next decision names the machines that are missing
 // then.
 func Create(
+	ctx context.Context,
 	k *kube.Kube,
 	set runtime.Object,
 	in Creation,
@@ -90,11 +92,12 @@ func Create(
 		if err == nil {
 			continue
 		}
-		refused := kube.RefusedWrite(err)
+		refused := kube.RefusedWrite(ctx, err)
 		if refused == "" {
-			return Written{}, kube.WriteError(in.Set, err)
+			return Written{}, kube.WriteError(ctx, in.Set, err)
 		}
 		done.Failure = scale.Failure{Message: refused}
+		done.Unseen = true // the answer to an internal error does not tell what was written
 		k.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
 		break
 	}

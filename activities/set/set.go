@@ -139,13 +139,13 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 		}
 		return version, err
 	})
-	if refused := kube.RefusedWrite(err); refused != "" {
+	if refused := kube.RefusedWrite(ctx, err); refused != "" {
 		if found {
 			a.Kube.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		}
 		return Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
-	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(in.Set, err)
+	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(ctx, in.Set, err)
 }
 
 // deleteMachine deletes a machine that still is as the decision saw it. It returns the version that the machine has

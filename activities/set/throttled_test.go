@@ -2,6 +2,7 @@ package set_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,4 +57,33 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 			assert.Empty(t, w.Told())
 		})
 	}
+}
+
+// An admission webhook that is down makes the API server answer 500 until somebody mends it: event and status say so.
+func TestAWebhookThatIsDownIsTold(t *testing.T) {
+	t.Parallel()
+	s := activitiestest.Set("s", 2)
+	later := activitiestest.Worker{Tried: 5 * time.Second}
+	t.Run("to create", func(t *testing.T) {
+		w := activitiestest.NewWorld(t, s)
+		activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+		done, err := activitiestest.RunOn[set.Written](w, later, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		require.NoError(t, err)
+		assert.Contains(t, done.Failure.Message, assert.AnError.Error())
+		assert.True(t, done.Unseen, "the machine may have been made all the same")
+		assert.Contains(t, w.Told()[0], v1alpha1.ReasonFailedCreate)
+	})
+	t.Run("to delete", func(t *testing.T) {
+		m := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+		w := activitiestest.NewWorld(t, s, m)
+		batch := set.Batch{
+			Set:      activitiestest.Ref(s),
+			Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
+		}
+		activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+		done, err := activitiestest.RunOn[set.Written](w, later, acts(w.Kube).DeleteMachines, batch)
+		require.NoError(t, err)
+		assert.True(t, done.Failure.Deleting)
+		assert.Contains(t, w.Told()[0], v1alpha1.ReasonFailedDelete)
+	})
 }

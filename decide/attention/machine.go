@@ -44,6 +44,7 @@ type MachinePlan struct {
 
 	Otherwise Need             // with the need Sync: the need if the node cannot be written
 	InDoubt   bool             `json:",omitzero"` // it is in doubt whose the node is: nothing is written to it
+	Ask       bool             `json:",omitzero"` // the provider can settle the doubt, by the name of the instance's node
 	InPlace   inplace.Decision // the next step of its node's in-place update; zero: none
 	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
 	// the machine's phase and timeouts; nil for a machine that is calm, deleted or stuck, and without Now
@@ -86,7 +87,7 @@ func Machine(f MachineFacts) MachinePlan {
 		p.Drain = m.purpose(p.InPlace, preservation)
 	}
 	m.drain, m.updateStep = p.Drain.For, p.InPlace.Step
-	p.InDoubt = inDoubt
+	p.InDoubt, p.Ask = inDoubt, inDoubt && f.Owner.Ask
 	p.Decision = m.decide()
 	if p.Need == Sync {
 		m.unsynced = ""

@@ -81,6 +81,7 @@ func TestABudgetThatCanNeverBeMet(t *testing.T) {
 		{"evictions are on their way", changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Disrupted = 1 }), false},
 		{"an old status", changed(web(0, 3, 3, 3), func(b *drain.Budget) { b.Current = false }), false},
 		{"it selects no pods", web(0, 0, 0, 0), false},
+		{"in percent, of pods without a controller", web(0, 2, 0, 0), true},
 		{"a pod was deleted by force, the rest is too few", web(0, 2, 2, 3), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -103,6 +104,7 @@ func TestWhatIsSaidOfABudget(t *testing.T) {
 		{"never", web(0, 3, 3, 3), "PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3"},
 		{"never, one pod", web(0, 1, 1, 1), "PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1"},
 		{"never, none is healthy", web(0, 0, 3, 3), "PodDisruptionBudget shop/web allows none of its pods to go: it needs 3 of 3, and none is healthy"},
+		{"in percent, of pods without a controller", web(0, 2, 0, 0), "PodDisruptionBudget shop/web allows none of its 2 healthy pods to go: it is in percent or a maximum, and no controller says how many pods there should be; an integer minAvailable helps"},
 		{"old", changed(web(1, 3, 2, 3), func(b *drain.Budget) { b.Current = false }), "PodDisruptionBudget shop/web was changed, and its pods are not counted again yet"},
 		{"used up", changed(web(1, 3, 2, 3), func(b *drain.Budget) { b.Used = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one allowed eviction is in progress"},
 		{"several are used up", changed(web(2, 4, 2, 4), func(b *drain.Budget) { b.Used = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 allowed evictions are in progress"},

@@ -10,7 +10,7 @@ type Pod struct {
 	UID, Namespace, Name string
 
 	Priority  int32         // zero: none
-	Grace     time.Duration // its own termination grace period
+	Grace     time.Duration // its own termination grace period, or that of its deletion
 	DeletedAt time.Time     // metadata.deletionTimestamp, when its grace ends; zero: it is not being deleted
 	Started   time.Time     // status.startTime; zero: not yet
 	Finished  bool          // Succeeded or Failed

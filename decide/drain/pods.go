@@ -21,11 +21,15 @@ func AfterProbe(now time.Time, bad bool) time.Time {
 }
 
 // Misconfigured reports whether a budget can never allow an eviction: it needs as many healthy pods as there are pods
-// (maxUnavailable 0, or minAvailable of all). It is not misconfigured only because its status allows none now, is old,
-// or counts evictions in progress.
+// (maxUnavailable 0, or minAvailable of all), or it is uncounted. It is not misconfigured only because its status allows
+// none now, is old, or counts evictions in progress.
 func (b Budget) Misconfigured() bool {
-	return b.Current && b.Expected > 0 && b.Allowed == 0 && b.Disrupted == 0 && b.Desired >= b.Expected
+	return b.Current && b.Allowed == 0 && b.Disrupted == 0 && (b.uncounted() || b.Expected > 0 && b.Desired >= b.Expected)
 }
+
+// uncounted reports whether a budget in percent, or with maxUnavailable, selects pods for which no controller says how
+// many there should be. Source: the disruption controller of Kubernetes, and its event UnmanagedPods.
+func (b Budget) uncounted() bool { return b.Expected == 0 && b.Healthy > 0 }
 
 // spares reports whether the API server evicts a pod without counting it in this budget. Source: the eviction handler
 // of the API server, for both values of unhealthyPodEvictionPolicy.
@@ -51,6 +55,13 @@ func (b Budget) why() string {
 	never := b.Misconfigured()
 	return cmp.Or(
 		phrase.If(!b.Current, "%s was changed, and its pods are not counted again yet", name),
+		phrase.If(
+			b.uncounted(),
+			"%s allows none of its %s to go: it is in percent or a maximum, and no controller says how many pods there "+
+				"should be; an integer minAvailable helps",
+			name,
+			healthy,
+		),
 		phrase.If(
 			never && b.Healthy == 0,
 			"%s allows none of its pods to go: it needs %d of %d, and none is healthy",

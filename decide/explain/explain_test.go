@@ -73,6 +73,10 @@ func TestSentencesOfMachines(t *testing.T) {
 			waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"), func(m *explain.Machine) { m.Owned = false }), false,
 			"no node (since 09:00:00 UTC); it counts as failed at 09:20:00 UTC",
 		},
+		"the API server refuses a write of its node": {
+			waiting(vocabulary.StepSyncNode, "node n-1 cannot be written: Invalid value: a b", blocked("NodeRefused")), true,
+			"node n-1 cannot be written: Invalid value: a b (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl describe node n-1`",
+		},
 		"1: a budget": {
 			waiting(vocabulary.StepEvictPods, budget, evicting, blocked("PodDisruptionBudget shop/web"), until("11:00:00")), true,
 			budget + " (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",

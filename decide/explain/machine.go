@@ -154,7 +154,7 @@ func (m Machine) next() (Words, time.Time) {
 	case m.calls() && (m.Deleting || m.refused()):
 		return m.again()
 	case m.Deadline.IsZero():
-		return Words{}, time.Time{}
+		return m.writtenAgain(), time.Time{}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
@@ -170,7 +170,7 @@ func (m Machine) next() (Words, time.Time) {
 	return end, m.Deadline
 }
 
-// triedAgain says what happens to a creation that the provider refuses.
+// triedAgain says what happens to a creation that the provider refuses, and to a write that an API server refuses.
 func triedAgain() Words { return Words{"it is tried again", "they are tried again"} }
 
 // again says when a call is tried again that is refused or that deletes an instance.
@@ -213,6 +213,16 @@ func (m Machine) volumes() bool {
 		}
 	}
 	return len(m.BlockedBy) > 0 && !m.Deadline.IsZero()
+}
+
+// writtenAgain says when a write is tried again that an API server refuses; empty: none is refused.
+func (m Machine) writtenAgain() Words {
+	if !slices.Contains(m.BlockedBy, vocabulary.BlockedRefused) &&
+		!slices.Contains(m.BlockedBy, vocabulary.BlockedNodeRefused) {
+		return Words{}
+	}
+	every := " at least every " + phrase.Length(RefusedMost)
+	return Words{triedAgain().One + every, triedAgain().Many + every}
 }
 
 // refused reports whether the provider has refused a creation until a person changes something.

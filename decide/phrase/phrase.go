@@ -112,10 +112,15 @@ func OneOf(n int, one, several string) string {
 
 // List names the first of some things, and counts the others.
 func List(names []string, most int, separator string) string {
-	if len(names) <= most {
+	return ListOf(names, len(names), most, separator)
+}
+
+// ListOf is List for things of which only the first are in names; all is how many there are.
+func ListOf(names []string, all, most int, separator string) string {
+	if all <= most {
 		return strings.Join(names, separator)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], separator), len(names)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], separator), all-most)
 }
 
 // Later is the later one of two times.

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -112,6 +113,40 @@ func TestScaler(t *testing.T) {
 		o.Sets[0] = with(o.Sets[0], 0, marked(at1))
 		assert.Equal(t, map[string]int{"ms1": 2}, sizes(rollout.Decide(o)))
 	})
+}
+
+// The autoscaler chooses a new machine in the middle of a rollout: its set deletes it whatever its size is, so that no old
+// machine may go for the smaller number.
+func TestTheChoiceOfTheScalerCostsNoMachineThatIsNeeded(t *testing.T) {
+	const before, scaled, later = "2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
+	marked := func(at string) func(*rollout.Member) {
+		return func(m *rollout.Member) { m.Priority, m.MarkedAt = 1, at }
+	}
+	decide := func(at string, replicas int, oldOnes, newOnes rollout.Set) map[string]int {
+		o := rolling(replicas, 1, 0, oldOnes, newOnes)
+		o.Scaled = at
+		var requests []string
+		for _, set := range o.Sets {
+			for _, m := range set.Machines {
+				if m.MarkedAt != "" {
+					requests = append(requests, m.Name+"~"+m.MarkedAt)
+				}
+			}
+		}
+		o.Trigger = strings.Join(requests, ",")
+		return sizes(rollout.Decide(o))
+	}
+	one := now(2, 1, 1, 1)
+	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, old(1, 4, 4, 4), one), "without a choice")
+	assert.Empty(t, decide(scaled, 4, old(1, 4, 4, 4), with(one, 0, marked(scaled))))
+	assert.Empty(t, decide(scaled, 4, old(1, 4, 4, 4), with(one, 0, marked(before))))
+	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, old(1, 4, 4, 4), with(one, 0, marked(later))),
+		"a choice that its set does not follow yet")
+	assert.Equal(t, map[string]int{"ms1": 3}, decide("", 4, old(1, 4, 4, 4), with(one, 0, marked(before))))
+	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, with(old(1, 4, 4, 4), 0, marked(scaled)), one),
+		"the chosen one is the old one that goes")
+	three := with(with(with(now(2, 4, 4, 4), 0, marked(scaled)), 1, marked(scaled)), 2, marked(scaled))
+	assert.Empty(t, decide(scaled, 5, old(1, 4, 4, 4), three), "three at once")
 }
 
 func TestTheListOfTheScaler(t *testing.T) {

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
@@ -19,6 +20,7 @@ type setPlan struct {
 	unhealthy   int // not available, and deleted before available machines
 	updating    int
 	chosen      int    // machines that the autoscaler or an operator chose to delete
+	leaving     int    // available machines that the set deletes at any size, because the autoscaler chose them
 	why         string // reason of the last change of size
 	forced      bool
 	free        bool // a smaller size may be reverted at once, because no promise depends on it
@@ -45,6 +47,9 @@ func open(o Observed) *planner {
 	preserved := 0
 	for _, s := range o.Sets {
 		set := read(s)
+		set.leaving = list.Count(s.Machines, func(m Member) bool {
+			return m.Available && !m.Updating && !m.Deleting && m.leaves(o.Scaled)
+		})
 		preserved += list.Count(s.Machines, func(m Member) bool { return m.Failed && m.Preserved && !m.Deleting })
 		if s.Deleting {
 			p.terminating += max(set.active+set.terminating, s.Counted)
@@ -81,6 +86,13 @@ func read(s Set) *setPlan {
 		set.unhealthy = 0
 	}
 	return set
+}
+
+// leaves reports whether the autoscaler chose a machine no later than it changed the size last: its set deletes it.
+func (m Member) leaves(scaled string) bool {
+	at, err := time.Parse(time.RFC3339, m.MarkedAt)
+	last, none := time.Parse(time.RFC3339, scaled)
+	return m.Priority == vocabulary.PriorityChosen && err == nil && none == nil && !at.After(last)
 }
 
 // old returns the sets of other templates, the oldest first.
@@ -148,8 +160,9 @@ func (p *planner) here() int {
 
 // guaranteed returns how many machines of a set certainly stay available at size n. The set may delete available
 // machines first, except that unhealthy ones always precede them, and its workflow may still act on a smaller size.
+// Those that the autoscaler chose go at any size.
 func (set *setPlan) guaranteed(n int) int {
-	return set.available - min(max(set.safe()-min(n, set.least()), 0), set.available)
+	return set.available - min(max(set.safe()-min(n, set.least()), set.leaving), set.available)
 }
 
 // safe returns the smallest size at which the set surely loses no available machine: all that are unhealthy may go. A

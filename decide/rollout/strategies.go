@@ -72,8 +72,8 @@ func newest(sets []*setPlan) *setPlan {
 	return sets[len(sets)-1]
 }
 
-// shrink lowers old sets, from the oldest on: first by machines that are not available, then by as many others as can
-// be spared. New machines must become available before available old ones are removed.
+// shrink lowers old sets, from the oldest on: first by machines that go anyway or are not available, then by as many
+// others as can be spared. New machines must become available before available old ones are removed.
 func (p *planner) shrink() {
 	old := p.old()
 	waiting := max(p.current.size-p.current.available, 0)
@@ -84,6 +84,7 @@ func (p *planner) shrink() {
 	}
 	old = list.Where(old, func(set *setPlan) bool { return !set.settling })
 	for _, set := range old {
+		spare -= p.lower(set, min(spare, set.leaving), "the autoscaler chose machines of it")
 		broken := set.size - set.available - set.updating
 		spare -= p.lower(set, min(spare, broken), "it has machines that are not available")
 	}

@@ -105,8 +105,11 @@ func ToleratesCordon(pod *corev1.Pod) bool {
 	})
 }
 
-// grace returns the termination grace period of a pod, which the API server always sets.
+// grace returns the termination grace period of a pod, which the API server always sets. That of a deletion may differ.
 func grace(pod *corev1.Pod) time.Duration {
+	if s := pod.DeletionGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}

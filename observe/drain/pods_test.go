@@ -64,9 +64,12 @@ func TestPodFacts(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want func(*drain.Pod) // beside what all have
 	}{
-		"no priority is zero":             {func(*corev1.Pod) {}, func(*drain.Pod) {}},
-		"its priority":                    {func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) }, func(f *drain.Pod) { f.Priority = 7 }},
-		"its grace period":                {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(90)) }, func(f *drain.Pod) { f.Grace = 90 * time.Second }},
+		"no priority is zero": {func(*corev1.Pod) {}, func(*drain.Pod) {}},
+		"its priority":        {func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) }, func(f *drain.Pod) { f.Priority = 7 }},
+		"its grace period":    {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(90)) }, func(f *drain.Pod) { f.Grace = 90 * time.Second }},
+		"that of its deletion": {func(p *corev1.Pod) {
+			p.Spec.TerminationGracePeriodSeconds, p.DeletionGracePeriodSeconds = new(int64(90)), new(int64(5))
+		}, func(f *drain.Pod) { f.Grace = 5 * time.Second }},
 		"none at all":                     {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64) }, func(f *drain.Pod) { f.Grace = 0 }},
 		"it has succeeded":                {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, func(f *drain.Pod) { f.Finished = true }},
 		"it has failed":                   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, func(f *drain.Pod) { f.Finished = true }},

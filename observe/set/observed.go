@@ -140,7 +140,7 @@ func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, around Around, setO
 	switch {
 	case setOutdated:
 		return "MachineDeployment " + around.Deployment.Name + " has another template"
-	case have.APIGroup != want.APIGroup || have.Name != want.Name:
+	case groupOf(have) != groupOf(want) || have.Name != want.Name:
 		return fmt.Sprintf("MachineSet %s has class %s, the machine has class %s", set.Name, want.Name, have.Name)
 	default:
 		return ""

@@ -1,6 +1,7 @@
 package set
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"hash/fnv"
@@ -27,10 +28,13 @@ func rolling(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	delete(c.Labels, v1alpha1.LabelMachineTemplateHash)
 	c.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{}
 	c.Spec.MachineConfiguration = nil
-	c.Spec.Class.Kind = ""
+	c.Spec.Class = v1alpha1.ClassSpec{APIGroup: groupOf(c.Spec.Class), Name: c.Spec.Class.Name}
 	c.CreationTimestamp.Reset()
 	return c
 }
+
+// groupOf returns the API group of a class, also of one whose group is left out.
+func groupOf(class v1alpha1.ClassSpec) string { return cmp.Or(class.APIGroup, v1alpha1.GroupName) }
 
 // TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: the decimal 32-bit
 // FNV hash of the whole template and, after a name collision, of the collision count.

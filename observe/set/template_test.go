@@ -38,6 +38,7 @@ func TestSameTemplate(t *testing.T) {
 			t.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("DiskPressure")}
 		}},
 		{"the kind of the class", false, func(t *v1alpha1.MachineTemplateSpec) { t.Spec.Class.Kind = "OldMachineClass" }},
+		{"the group of the class, written out", false, func(t *v1alpha1.MachineTemplateSpec) { t.Spec.Class.APIGroup = v1alpha1.GroupName }},
 		{"an empty map for none", false, func(t *v1alpha1.MachineTemplateSpec) { t.Spec.NodeTemplateSpec.Labels = map[string]string{} }},
 		{"the time that some tools write", false, func(t *v1alpha1.MachineTemplateSpec) { t.CreationTimestamp = *observetest.Now() }},
 		{"the class", true, func(t *v1alpha1.MachineTemplateSpec) { t.Spec.Class.Name = "large" }},

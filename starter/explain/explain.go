@@ -289,13 +289,27 @@ func available(n, of int32) string {
 	return fmt.Sprintf("%d of %s available", n, phrase.Count(int(of), "machine"))
 }
 
+// due says why a machine is to be replaced, and that nobody replaces one without a set; empty if it is not.
+func due(m *v1alpha1.Machine) string {
+	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return ""
+	}
+	return ": " + c.Message + phrase.If(
+		metav1.GetControllerOf(m) == nil,
+		"; no set replaces it: `kubectl delete machine -n %s %s`",
+		m.Namespace,
+		m.Name,
+	)
+}
+
 func (x *command) ofMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
 		kind:      "machine",
 		workflow:  run.KindMachine,
 		object:    m,
 		operation: m.Status.CurrentOperation,
-		calm:      "phase " + kubecli.Status(*m),
+		calm:      "phase " + kubecli.Status(*m) + due(m),
 	}
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).

@@ -12,6 +12,7 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -67,6 +68,11 @@ func stack() []runtime.Object {
 		}
 	}
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
+	alone := machine("alone", nil)
+	alone.OwnerReferences, alone.Status.CurrentStatus.Phase = nil, v1alpha1.MachineFailed
+	alone.Status.Conditions = []corev1.NodeCondition{{
+		Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue, Message: "node n-1 belongs to another instance",
+	}}
 	return []runtime.Object{
 		d,
 		set,
@@ -74,6 +80,7 @@ func stack() []runtime.Object {
 		machine("web-b", waits("ResourceExhausted")),
 		machine("web-c", nil),
 		class,
+		alone,
 	}
 }
 
@@ -134,6 +141,11 @@ func TestExplain(t *testing.T) {
 				"machine shop/web-b: no room (since …)\n",
 		},
 		"a class": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: its status names nothing that it waits for: provider aws\n"},
+		"a failed machine that nobody replaces": {
+			args: []string{"mc/alone"}, temporal: func(*clitest.FakeTemporal) {},
+			says: "machine shop/alone: its status names nothing that it waits for: phase Failed: node n-1 belongs to another instance; " +
+				"no set replaces it: `kubectl delete machine -n shop alone`\n",
+		},
 		"a machine that is calm": {
 			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: its status names nothing that it waits for: phase new\n",
 		},

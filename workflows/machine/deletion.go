@@ -228,19 +228,9 @@ const mostVolumesNamed = 2
 
 // nameVolumes shows which volumes are still attached to the node, and until when they are waited for.
 func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
-	why := fmt.Sprintf(
-		"%s %s still attached to the node",
-		phrase.OneOf(
-			len(seen.Left),
-			"volume ",
-			"volumes ",
-		)+phrase.List(
-			seen.Left,
-			mostVolumesNamed,
-			", ",
-		),
-		phrase.OneOf(len(seen.Left), "is", "are"),
-	)
+	all := len(seen.Left) + seen.More
+	why := phrase.OneOf(all, "volume ", "volumes ") + phrase.ListOf(seen.Left, all, mostVolumesNamed, ", ") +
+		phrase.OneOf(all, " is", " are") + " still attached to the node"
 	s := run.Step{
 		Name:     vocabulary.StepAwaitDetach,
 		Why:      why,
@@ -334,6 +324,19 @@ func onTarget[In, Out any](
 	case d.Deletion.Hurry || d.Deletion.Force:
 		return out, passedOver, nil
 	}
+	if _, internal := kube.Failure(err, kube.TypeInternal); !internal { // else it answers, and soon counts as a refusal
+		if err := m.showUnanswered(ctx, d, summary, err); err != nil {
+			return out, waits, err
+		}
+	}
+	if over, err = m.UntilChanged(ctx, summary, activity.Activity, in, &out); over {
+		went = done
+	}
+	return out, went, err
+}
+
+// showUnanswered shows in details and status that the target cluster does not answer, or does not allow, an activity.
+func (m *machine) showUnanswered(ctx workflow.Context, d activities.Decision, summary string, err error) error {
 	s := m.Shown
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
 	if denied, is := kube.Failure(err, kube.TypeDenied); is {
@@ -348,11 +351,5 @@ func onTarget[In, Out any](
 		vocabulary.PhaseTerminating,
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why),
 	)
-	if err := m.writeStatus(ctx, s.Why, report); err != nil {
-		return out, waits, err
-	}
-	if over, err = m.UntilChanged(ctx, summary, activity.Activity, in, &out); over {
-		went = done
-	}
-	return out, went, err
+	return m.writeStatus(ctx, s.Why, report)
 }

@@ -75,7 +75,7 @@ func TestTheStageDetachNamesSlowVolumes(t *testing.T) {
 	w.going.Attached = 2
 	until := w.env.Now().Add(2 * time.Minute)
 	w.slow = []drain.Detached{
-		{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}},
+		{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}, More: 40},
 		{GoesOn: true, Until: until, Left: []string{"pv-b"}},
 		{Left: []string{"pv-b"}},
 	}
@@ -92,7 +92,7 @@ func TestTheStageDetachNamesSlowVolumes(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"volumes pv-a, pv-b and 1 more are still attached to the node | Volume pv-a, Volume pv-b, Volume pv-c",
+		"volumes pv-a, pv-b and 41 more are still attached to the node | Volume pv-a, Volume pv-b, Volume pv-c",
 		"volume pv-b is still attached to the node | Volume pv-b",
 	}, said)
 }
@@ -416,7 +416,10 @@ func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
 func TestATargetClusterThatDeniesIsNotCalledAway(t *testing.T) {
 	w := newGoing(t)
 	w.going.Recorded, w.going.Result, w.away = deletion.Instance, vocabulary.DrainDrained, true
-	w.denied = kube.Denied(apierrors.NewForbidden(corev1.Resource("nodes"), "m-1", errors.New("no role allows it")))
+	w.denied = kube.Answered(
+		t.Context(),
+		apierrors.NewForbidden(corev1.Resource("nodes"), "m-1", errors.New("no role allows it")),
+	)
 	w.after(time.Minute, func() {
 		said := w.reports[len(w.reports)-1].Operation.Description
 		require.Contains(t, said, "the target cluster does not allow it: removes node m-1: ")
@@ -424,6 +427,29 @@ func TestATargetClusterThatDeniesIsNotCalledAway(t *testing.T) {
 		w.away = false
 	})
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+}
+
+// A webhook that is down in the target cluster is no cluster that does not answer: the way out is to mend the webhook, not
+// to skip the drain.
+func TestATargetClusterWithABrokenWebhookIsNotCalledAway(t *testing.T) {
+	w := newGoing(t)
+	w.away = true
+	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	w.denied = kube.Answered(t.Context(), down)
+	w.env.RegisterDelayedCallback(func() {
+		defer w.lock()()
+		require.Empty(t, w.reports, "it may pass")
+		w.denied = kube.Refused(down.Error())
+	}, 2*time.Second)
+	w.after(time.Minute, func() {
+		for _, r := range w.reports {
+			require.Equal(t, []string{"Refused"}, r.Step.BlockedBy)
+			require.Contains(t, r.Step.Cause, "failed calling webhook")
+		}
+		w.away = false
+	})
+	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.NotEmpty(t, w.reports)
 }
 
 // The label force-deletion ends the wait for a cluster that is away, so that the instance goes. The Node is waited for.

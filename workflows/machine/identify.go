@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 
 	"go.temporal.io/sdk/temporal"
@@ -10,6 +11,7 @@ import (
 	"millwright/activities/kube"
 	activities "millwright/activities/machine"
 	"millwright/api/vocabulary"
+	"millwright/workflows/run"
 )
 
 // unasked reports whether the provider has yet to be asked for the names of an instance: its creation was interrupted
@@ -98,4 +100,36 @@ func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error
 		return err
 	}
 	return m.Awaken(ctx)
+}
+
+// askWhose asks the provider once for the name of the node of a machine that stays, if that can settle whose the node
+// is, and records the name. It reports true when a new decision must follow. Without an answer within a minute, the
+// doubt stays.
+func (m *machine) askWhose(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
+	if !d.Ask || m.wondered || d.Provider == "" || d.NeverTried {
+		return false, nil
+	}
+	m.wondered = true
+	m.Show(
+		ctx,
+		shown(
+			d,
+			vocabulary.StepInstanceStatus,
+			"asks provider "+d.Provider+" whether node "+d.NodeName+" is of its instance",
+		),
+	)
+	if err := m.Publish(ctx); err != nil {
+		return false, err
+	}
+	var answer cloud.InstanceAnswer
+	question := run.Once(ctx, d.Provider, m.Shown.Why)
+	err = workflow.ExecuteActivity(question, new(cloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer)
+	if err != nil || answer.Problem != nil || answer.NodeName == "" {
+		return false, ctx.Err()
+	}
+	_, err = m.recordNames(
+		ctx,
+		activities.Recorded{ProviderID: cmp.Or(answer.ProviderID, d.ProviderID), NodeName: answer.NodeName, Told: true},
+	)
+	return err == nil, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
+	"millwright/decide/attention"
 	"millwright/decide/deletion"
 	"millwright/workflows/run"
 )
@@ -236,4 +237,37 @@ func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 	})
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 	require.Contains(t, w.log, "drain m-1")
+}
+
+// A label alone says that a node is of the machine, as after a takeover from a driver whose nodes have no provider ID.
+// The provider tells the name of the instance's node.
+func TestWhoseTheNodeOfAMachineThatStaysIsAsked(t *testing.T) {
+	doubtful := func(t *testing.T) *world {
+		w := newWorld(t)
+		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.Sync, "Running", "m-1"
+		w.decision.NeverTried, w.decision.InDoubt, w.decision.Ask = false, true, true
+		return w
+	}
+	t.Run("the provider knows", func(t *testing.T) {
+		w := doubtful(t)
+		w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			w.decision.Need, w.decision.InDoubt, w.decision.Ask = attention.Nothing, false, false
+			return found(), nil
+		}
+		require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+		require.Equal(t, 1, w.count("look"))
+		require.True(t, w.records[0].Told)
+		require.Equal(t, "m-1", w.records[0].NodeName)
+		require.Empty(t, w.reports, "nothing to say")
+	})
+	t.Run("the provider does not know", func(t *testing.T) {
+		w := doubtful(t)
+		w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return cloud.InstanceAnswer{}, nil }
+		w.after(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.Nothing, false })
+		w.run(t)
+		require.Equal(t, 1, w.count("look"), "once")
+		require.Empty(t, w.records)
+		require.Equal(t, []string{"OwnershipInDoubt"}, w.reports[0].Step.BlockedBy)
+		require.Equal(t, "OwnershipInDoubt", w.reports[0].Event.Reason)
+	})
 }

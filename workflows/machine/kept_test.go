@@ -13,6 +13,7 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/health"
 	"millwright/workflows/drain"
+	"millwright/workflows/run"
 )
 
 // kept makes the machine one that is preserved until that time, and released then.
@@ -22,6 +23,9 @@ func (w *world) kept(until time.Time) {
 		Return(func(_ context.Context, in kube.Read) (kube.MinVersions, error) {
 			defer w.lock()()
 			w.note("preserve")
+			if w.bad != nil {
+				return nil, w.bad
+			}
 			if !in.At.Before(until) {
 				w.decision.Need, w.decision.PreserveUntil = attention.Nothing, time.Time{}
 			} else {
@@ -119,4 +123,26 @@ func TestPreservationEndsOnTimeWhileTheNodeIsEmptied(t *testing.T) {
 	w.run(t)
 	require.Equal(t, 1, w.count("preserve"))
 	require.WithinDuration(t, until, w.env.Now(), time.Minute)
+}
+
+// The words of the API server that refuses a write of the node are in status and event. The write is tried again by
+// itself: a webhook or a policy does not report when it would accept it.
+func TestARefusedWriteOfTheNodeIsTold(t *testing.T) {
+	for name, need := range map[string]attention.Need{"sync": attention.Sync, "preserve": attention.Preserve} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.kept(w.env.Now().Add(time.Hour))
+			w.decision.Need, w.decision.NodeName, w.bad = need, "n", kube.Refused("metadata.labels: Invalid value: a b")
+			w.env.RegisterDelayedCallback(func() {
+				defer w.lock()()
+				require.Equal(t, "node n cannot be written: metadata.labels: Invalid value: a b", w.reports[0].Step.Cause)
+				require.Equal(t, []string{"NodeRefused"}, w.reports[0].Step.BlockedBy)
+				require.Equal(t, "NodeRefused", w.reports[0].Event.Reason)
+				require.Greater(t, w.count(name), 1, "without a signal")
+				require.Less(t, w.count(name), 8, "ever more rarely")
+				w.bad, w.synced, w.decision.Need = nil, kube.MinVersions{kube.NodesResource: "8"}, attention.Nothing
+			}, time.Minute)
+			require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+		})
+	}
 }

@@ -2,6 +2,8 @@
 package machine
 
 import (
+	"cmp"
+
 	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/cloud"
@@ -27,6 +29,9 @@ type machine struct {
 
 	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
 	unsyncable string // what the node lacks and cannot get at present; empty: not known
+	wondered   bool   // the provider was asked whose the node is
+	refusal    string // the words of the API server that refused the last write of the node; empty: it refused none
+	refusals   int    // times in a row that it refused
 	marked     string // the in-place update state that was last written to the node's condition
 
 	done      deletion.Stage // the last stage of the deletion that this run has finished
@@ -302,7 +307,7 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 }
 
 // syncOr brings the node to what template and class want. If that is impossible at present, it does what else the
-// machine needs; if there is nothing else, it shows why, and waits for a change.
+// machine needs; if there is nothing else, the status says why, and it waits for a change.
 func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
 	switch {
 	case d.Why != m.unsyncable:
@@ -311,19 +316,40 @@ func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
 		d.Need = d.Otherwise
 		return m.do(ctx, d)
 	}
-	s := shown(d, vocabulary.StepSyncNode, "node "+d.NodeName+" cannot be written: "+d.Why)
-	s.BlockedBy, s.Stuck = []string{vocabulary.BlockedNodeRefused}, true
+	if settled, err := m.askWhose(ctx, d); settled || err != nil {
+		return err
+	}
+	s := shown(d, vocabulary.StepSyncNode, "node "+d.NodeName+" cannot be written: "+cmp.Or(m.refusal, d.Why))
 	if d.InDoubt {
 		s.BlockedBy = []string{vocabulary.BlockedOwnership}
 	}
-	m.Show(ctx, s)
-	recheck := m.Timer(ctx, "repair", s.Why, workflow.Now(ctx).Add(run.RecheckStuck))
-	defer m.Disarm("repair")
-	if err := m.awaitDeadline(ctx, d, recheck); err != nil {
-		return err
-	}
+	err := m.awaitWritable(ctx, d, s)
 	m.unsyncable = ""
-	return nil
+	return err
+}
+
+// awaitWritable waits until something changes or the node may be written again. The status says why if a person has to
+// do something: the API server refused the write, or it is in doubt whose the node is.
+func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s run.Step) error {
+	again := run.RecheckStuck
+	if m.refusal != "" {
+		m.refusals++
+		again = run.Again(m.refusals)
+	}
+	if s.Stuck = true; len(s.BlockedBy) == 0 {
+		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
+	}
+	m.Show(ctx, s)
+	if m.refusal != "" || d.InDoubt {
+		report := m.progress(ctx, "", nil)
+		report.Event = &kube.Event{Warning: true, Reason: s.BlockedBy[0], Message: s.Why}
+		if err := m.writeStatus(ctx, s.Why, report); err != nil {
+			return err
+		}
+	}
+	recheck := m.Timer(ctx, "repair", s.Why, workflow.Now(ctx).Add(again))
+	defer m.Disarm("repair")
+	return m.awaitDeadline(ctx, d, recheck)
 }
 
 // sync brings the node to what template and class want. If nothing could be written, the caches may have been stale:
@@ -334,14 +360,15 @@ func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
 	m.Show(ctx, s)
 	made, err := syncNode.Quick(ctx, m.Object, d.Why, m.Read(ctx))
-	switch refused := run.FailedWith(err, kube.TypeRefused); {
-	case err != nil && !refused:
+	m.refusal = run.Refused(err)
+	switch {
+	case err != nil && m.refusal == "":
 		return err
 	case len(made) > 0:
-		m.readAgain = false
+		m.readAgain, m.refusals = false, 0
 		m.Raise(made)
 		return nil
-	case !refused && !m.readAgain:
+	case m.refusal == "" && !m.readAgain:
 		m.readAgain, m.Live = true, true
 		return nil
 	}
@@ -357,15 +384,15 @@ func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 	}
 	m.Show(ctx, shown(d, vocabulary.StepPreserve, d.Why))
 	made, err := preserveMachine.Quick(ctx, m.Object, d.Why, m.Read(ctx))
-	if run.FailedWith(err, kube.TypeRefused) {
-		err = nil
-		s := shown(d, vocabulary.StepPreserve, "the API server refuses: "+d.Why)
-		s.BlockedBy, s.Stuck = []string{vocabulary.BlockedNodeRefused}, true
-		m.Show(ctx, s)
-	}
-	if err != nil || len(made) > 0 {
-		m.Raise(made)
+	m.Raise(made)
+	switch m.refusal = run.Refused(err); {
+	case m.refusal != "":
+		return m.awaitWritable(ctx, d, shown(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+m.refusal))
+	case err != nil:
 		return err
+	}
+	if m.refusals = 0; len(made) > 0 {
+		return nil
 	}
 	return m.awaitDeadline(ctx, d)
 }

@@ -60,6 +60,7 @@ type world struct {
 	drain workflowsdrain.Result
 
 	refuse  int    // number of times that the API server refuses the finalizer
+	bad     error  // what the API server answers to a write of the node; nil: it accepts it
 	drained func() // called when a drain has ended; may be nil
 
 	begins  []machine.Report   // what RecordCreateIntent was told
@@ -142,7 +143,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.note("sync")
-		return w.synced, nil
+		return w.synced, w.bad
 	})
 	env.OnActivity("InstanceStatus", any1...).
 		AfterFn(func() time.Duration { return w.looks }).

@@ -76,7 +76,7 @@ func (a *Activities) AskExtension(ctx context.Context, in activities.Questions) 
 			"annotations": map[string]any{v1alpha1.AnnotationInPlaceAnswer: deployment.AnswerText(answer)},
 		}})
 		if err != nil {
-			return "", kube.WriteError(ref, err)
+			return "", kube.WriteError(ctx, ref, err)
 		}
 		if !answer.Possible {
 			a.Kube.Recorder.Event(

@@ -67,7 +67,7 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 // family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone,
 // or is not Millwright's. Of one that was handed over nothing else is read.
 func (a *Activities) family(ctx context.Context, in kube.Read) (deployment.Family, error) {
-	if !a.Kube.Ours(in) {
+	if !a.Kube.Cluster.Scope.Has(in.Ref.Namespace) {
 		return deployment.Family{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
@@ -145,7 +145,7 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 	sets := a.API.Client().Sets(ref.Namespace)
 	list, err := sets.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return "", kube.WriteError(ref, err)
+		return "", kube.WriteError(ctx, ref, err)
 	}
 	var value any
 	if label, labelled := d.Labels[clusterv1.WatchLabel]; labelled {
@@ -167,14 +167,14 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 			set,
 			patch,
 		); err != nil {
-			return "", kube.WriteError(kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
+			return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 		}
 	}
 	if theirs := capi.TheirConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
 		d = d.DeepCopy()
 		d.Status.Conditions, d.ManagedFields = theirs, nil
 		if d, err = a.deployments(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-			return "", kube.WriteError(ref, err)
+			return "", kube.WriteError(ctx, ref, err)
 		}
 	}
 	return a.free(ctx, ref, d)
@@ -197,7 +197,7 @@ func (a *Activities) update(ctx context.Context, ref kube.Ref, d *clusterv1.Mach
 	d.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
 	written, err := a.deployments(ref).Update(ctx, d, metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager})
 	if err != nil {
-		return "", kube.WriteError(ref, err)
+		return "", kube.WriteError(ctx, ref, err)
 	}
 	return written.ResourceVersion, nil
 }

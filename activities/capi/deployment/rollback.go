@@ -44,7 +44,7 @@ func (a *Activities) RollBackClusterAPIDeployment(
 	delete(d.Annotations, v1alpha1.AnnotationRollbackTo)
 	d, err = a.deployments(in.Deployment).Update(ctx, d, metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager})
 	if err != nil {
-		return nil, kube.WriteError(in.Deployment, err)
+		return nil, kube.WriteError(ctx, in.Deployment, err)
 	}
 	kind := corev1.EventTypeWarning
 	if in.Rollback.Reason == vocabulary.ReasonDeploymentRollback {

@@ -62,7 +62,7 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		)
 	}
 	if err != nil {
-		return nil, kube.WriteError(in.Deployment, fmt.Errorf("create machineset of deployment %s: %w", d.Name, err))
+		return nil, kube.WriteError(ctx, in.Deployment, fmt.Errorf("create machineset of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{capi.SetsResource: set.ResourceVersion}
 	return versions, a.writeRevision(ctx, in.Deployment, d, set, versions)
@@ -112,7 +112,7 @@ func (a *Activities) writeRevision(
 	}
 	d, err := a.annotate(ctx, d, annotations)
 	if err != nil {
-		return kube.WriteError(ref, err)
+		return kube.WriteError(ctx, ref, err)
 	}
 	versions.Raise(capi.DeploymentsResource, d.ResourceVersion)
 	return nil
@@ -213,7 +213,7 @@ func (w setWriter) event(reason, message string) {
 func (w setWriter) write(ctx context.Context, t rollout.Target, set *clusterv1.MachineSet) error {
 	set, err := w.sets().Update(ctx, set, metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager})
 	if err != nil {
-		return kube.WriteError(w.ref(t.Name, t.UID), err)
+		return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 	}
 	w.versions.Raise(capi.SetsResource, set.ResourceVersion)
 	return nil
@@ -259,7 +259,7 @@ func (w setWriter) disableCreate(ctx context.Context, t rollout.Target, value an
 	annotations := map[string]any{clusterv1.DisableMachineCreateAnnotation: value}
 	set, err := kube.Patch(ctx, w.sets(), seen, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
-		return kube.WriteError(w.ref(t.Name, t.UID), err)
+		return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 	}
 	w.versions.Raise(capi.SetsResource, set.ResourceVersion)
 	return nil
@@ -329,7 +329,7 @@ func (w setWriter) resize(ctx context.Context, r rollout.Resize) error {
 		"spec": map[string]any{"replicas": r.To}, "metadata": map[string]any{"annotations": annotations},
 	})
 	if err != nil {
-		return kube.WriteError(ref, err)
+		return kube.WriteError(ctx, ref, err)
 	}
 	w.versions.Raise(capi.SetsResource, written.ResourceVersion)
 	if r.From != r.To {
@@ -348,5 +348,5 @@ func (w setWriter) remove(ctx context.Context, t rollout.Target) error {
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
-	return kube.WriteError(w.ref(t.Name, t.UID), err)
+	return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
 }

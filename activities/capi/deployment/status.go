@@ -33,7 +33,7 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 		family.Deployment = changed
 		if notes := deployment.News(d, applyReport(family, in, stamp)); len(notes) > 0 {
 			if d, err = a.annotate(ctx, d, notes); err != nil {
-				return nil, nil, kube.WriteError(in.Ref, err)
+				return nil, nil, kube.WriteError(ctx, in.Ref, err)
 			}
 			changed.ObjectMeta = *d.ObjectMeta.DeepCopy()
 		}

@@ -10,12 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"millwright/api/v1alpha1"
 	"millwright/test/integration/rig"
+	"millwright/workflows/run"
 )
 
 // A test restore copies all Machines of a pool into another namespace: the copies name the instances and the nodes of the
@@ -125,4 +127,40 @@ func ends(t *testing.T, namespace string) func() map[string]string {
 		defer mu.Unlock()
 		return maps.Clone(how)
 	}
+}
+
+// While an instance boots, somebody makes a Node of the machine's name for another instance. The machine does not join
+// with it, and nothing is written to it: its owner deletes it at once.
+func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
+	t.Parallel()
+	const name = "squatted"
+	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"1h"}`)
+	p := r.Pool(t, name, name, 1)
+	var m v1alpha1.Machine
+	rig.Eventually(t, "the instance is on record", func() (bool, any) {
+		machines := p.Machines(t)
+		if len(machines) == 1 {
+			m = machines[0]
+		}
+		return m.Spec.ProviderID != "", machines
+	})
+	nodes := r.Kube.CoreV1().Nodes()
+	squatter, err := nodes.Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.Name},
+		Spec:       corev1.NodeSpec{ProviderID: "other:///x/i-77777"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	squatter.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	_, err = nodes.UpdateStatus(t.Context(), squatter, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.LookAgain(t, run.KindMachine, name, m.Name)
+	require.Equal(t, v1alpha1.MachinePending, p.Machines(t)[0].Status.CurrentStatus.Phase)
+	now, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, now.Finalizers)
+	require.NotContains(t, now.Labels, v1alpha1.LabelMachineName)
+	require.NoError(t, nodes.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
+	require.Empty(t, p.Nodes(t), "no finalizer holds it")
+	p.Delete(t)
+	p.AwaitGone(t)
 }
