@@ -2,8 +2,11 @@ package drain_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/drain"
@@ -50,5 +53,20 @@ func TestWhoHoldsADrain(t *testing.T) {
 	for words, want := range map[string]string{"ann: lunch": "ann: lunch", " ": "no reason given", "": "no reason given"} {
 		m.Annotations = map[string]string{v1alpha1.AnnotationHold: words}
 		assert.Equal(t, want, drain.Held(m))
+	}
+}
+
+// The provider has once reported that the instance is gone. While the node is ready, its pods end by themselves.
+func TestTheWordOfTheProviderAloneLosesNoNode(t *testing.T) {
+	m := observetest.Machine("m")
+	m.Status.Health = &v1alpha1.MachineHealth{InstanceGoneAt: observetest.Now()}
+	for ready, lost := range map[corev1.ConditionStatus]bool{
+		corev1.ConditionTrue: false, corev1.ConditionFalse: true, corev1.ConditionUnknown: true,
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		l := drain.Ladder(m, nil, node, 0, time.Now())
+		assert.Equal(t, lost, l.Lost, "Ready is %s", ready)
+		assert.Equal(t, lost, l.Unusable != "", "Ready is %s", ready)
 	}
 }
