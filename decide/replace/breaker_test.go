@@ -81,6 +81,12 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 	}
 }
 
+func TestTheOpenBreakerHoldsNothingThatIsNotDue(t *testing.T) {
+	o := one(running("p"))
+	o.Budget, o.Nodes = rollout.Bound{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
+	assert.Empty(t, replace.Decide(o).Hold)
+}
+
 func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	never := with(substitute("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
 	o := one(overdue("x", time.Minute), overdue("recorded", time.Hour), never, marked(running("p")))
