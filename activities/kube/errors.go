@@ -95,9 +95,9 @@ func Brief(text string) string { return phrase.Message(text) }
 // Source: an election of etcd takes about a second; three retries fit in.
 const insistFor = 3 * time.Second
 
-// insisted reports whether this attempt of an activity began more than insistFor after the first one was due. An admission webhook that is down makes the
-// API server answer 500 until somebody mends the webhook, and so does an object that is too large for etcd; nothing but the
-// time tells that from an error that passes.
+// insisted reports whether this attempt of an activity began more than insistFor after the first one was due. An
+// admission webhook that is down makes the API server answer 500 until somebody mends the webhook, and so does an object
+// that is too large for etcd; nothing but the time tells that from an error that passes.
 func insisted(ctx context.Context) bool {
 	if !activity.IsActivity(ctx) {
 		return false
@@ -116,7 +116,7 @@ func internal(ctx context.Context, err error) error {
 
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. Other errors stay
 // retryable. An internal error counts as a refusal in an attempt that began more than three seconds after the first one
-// was due. The write may have been done all the same: after a refusal the next decision reads from the API server.
+// was due. The write may have been done: after a refusal the next decision reads from the API server.
 func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:

@@ -70,7 +70,7 @@ func TestAWebhookThatIsDownIsTold(t *testing.T) {
 		done, err := activitiestest.RunOn[set.Written](w, later, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
 		require.NoError(t, err)
 		assert.Contains(t, done.Failure.Message, assert.AnError.Error())
-		assert.True(t, done.Unseen, "the machine may have been made all the same")
+		assert.True(t, done.Unseen, "the machine may have been made")
 		assert.Contains(t, w.Told()[0], v1alpha1.ReasonFailedCreate)
 	})
 	t.Run("to delete", func(t *testing.T) {

@@ -133,7 +133,7 @@ func (f *foreign) gone(lease *coordinationv1.Lease) {
 	delete(f.leases[lease.Namespace], lease.Name)
 }
 
-// holder returns the name and the content of a Lease by which a controller is at work in a namespace; an empty name: none
+// holder returns the name and the content of a Lease of a controller that is at work in a namespace; an empty name: none
 // is.
 func (f *foreign) holder(namespace string, now time.Time) (name string, h holding) {
 	for _, name := range MCMLeases() {

@@ -1060,7 +1060,7 @@ func mutations() []mutation {
 			`return info.StartedTime.Sub(info.ScheduledTime) > insistFor`,
 			`return info.StartedTime.Sub(info.ScheduledTime) > time.Hour`,
 			"./activities/kube",
-			"an admission webhook that is down is told nowhere",
+			"nobody learns that an admission webhook is down",
 		},
 		{
 			"Z16",
