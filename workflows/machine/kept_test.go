@@ -146,3 +146,23 @@ func TestARefusedWriteOfTheNodeIsTold(t *testing.T) {
 		})
 	}
 }
+
+// A preservation that is written while a sync of the node is refused does not make the machine forget the refusal.
+func TestAPreservationDoesNotForgetARefusedSync(t *testing.T) {
+	w := newWorld(t)
+	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.Sync, attention.Preserve, "n"
+	w.bad = kube.Refused("metadata.labels: Invalid value: a b")
+	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
+		Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
+			defer w.lock()()
+			w.decision.Otherwise = attention.Nothing
+			return kube.MinVersions{kube.MachinesResource: "9"}, nil
+		})
+	w.env.RegisterDelayedCallback(func() {
+		defer w.lock()()
+		require.NotEmpty(t, w.reports)
+		require.Equal(t, "node n cannot be written: metadata.labels: Invalid value: a b", w.reports[0].Step.Cause)
+		w.bad, w.synced, w.decision.Need = nil, kube.MinVersions{kube.NodesResource: "8"}, attention.Nothing
+	}, time.Minute)
+	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+}

@@ -30,8 +30,8 @@ type machine struct {
 	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
 	unsyncable string // what the node lacks and cannot get at present; empty: not known
 	wondered   bool   // the provider was asked whose the node is
-	refusal    string // the words of the API server that refused the last write of the node; empty: it refused none
-	refusals   int    // times in a row that it refused
+	refusal    string // the words of the API server that refused the last sync of the node; empty: it refused none
+	refusals   int    // writes of the node that it refused since the last sync that was done
 	marked     string // the in-place update state that was last written to the node's condition
 
 	done      deletion.Stage // the last stage of the deletion that this run has finished
@@ -323,16 +323,16 @@ func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
 	if d.InDoubt {
 		s.BlockedBy = []string{vocabulary.BlockedOwnership}
 	}
-	err := m.awaitWritable(ctx, d, s)
+	err := m.awaitWritable(ctx, d, s, m.refusal)
 	m.unsyncable = ""
 	return err
 }
 
 // awaitWritable waits until something changes or the node may be written again. The status says why if a person has to
-// do something: the API server refused the write, or it is in doubt whose the node is.
-func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s run.Step) error {
+// do something: the API server refused the write with the words of refusal, or it is in doubt whose the node is.
+func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
 	again := run.RecheckStuck
-	if m.refusal != "" {
+	if refusal != "" {
 		m.refusals++
 		again = run.Again(m.refusals)
 	}
@@ -340,7 +340,7 @@ func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s r
 		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
 	}
 	m.Show(ctx, s)
-	if m.refusal != "" || d.InDoubt {
+	if refusal != "" || d.InDoubt {
 		report := m.progress(ctx, "", nil)
 		report.Event = &kube.Event{Warning: true, Reason: s.BlockedBy[0], Message: s.Why}
 		if err := m.writeStatus(ctx, s.Why, report); err != nil {
@@ -385,14 +385,12 @@ func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 	m.Show(ctx, shown(d, vocabulary.StepPreserve, d.Why))
 	made, err := preserveMachine.Quick(ctx, m.Object, d.Why, m.Read(ctx))
 	m.Raise(made)
-	switch m.refusal = run.Refused(err); {
-	case m.refusal != "":
-		return m.awaitWritable(ctx, d, shown(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+m.refusal))
-	case err != nil:
-		return err
+	if refusal := run.Refused(err); refusal != "" {
+		s := shown(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+refusal)
+		return m.awaitWritable(ctx, d, s, refusal)
 	}
-	if m.refusals = 0; len(made) > 0 {
-		return nil
+	if err != nil || len(made) > 0 {
+		return err
 	}
 	return m.awaitDeadline(ctx, d)
 }
