@@ -76,43 +76,47 @@ func (k Worker) Execute(
 }
 
 func (k Worker) interceptors() []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&serverTimes{ahead: k.Ahead, tried: k.Tried}}
+	return []interceptor.WorkerInterceptor{&serverTimes{of: k}}
 }
 
 // serverTimes makes the times of a regular activity those of the server: the test environment takes them from the
 // worker's clock.
 type serverTimes struct {
 	interceptor.WorkerInterceptorBase
-	ahead, tried time.Duration
+	of Worker
 }
 
 func (s *serverTimes) InterceptActivity(
 	_ context.Context,
 	next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
-	in := &inbound{ahead: s.ahead, tried: s.tried}
+	in := &inbound{of: s.of}
 	in.Next = next
 	return in
 }
 
 type inbound struct {
 	interceptor.ActivityInboundInterceptorBase
-	ahead, tried time.Duration
+	of Worker
 }
 
 func (i *inbound) Init(next interceptor.ActivityOutboundInterceptor) error {
-	out := &outbound{ahead: i.ahead, tried: i.tried}
+	out := &outbound{of: i.of}
 	out.Next = next
 	return i.Next.Init(out)
 }
 
 type outbound struct {
 	interceptor.ActivityOutboundInterceptorBase
-	ahead, tried time.Duration
+	of Worker
 }
 
 func (o *outbound) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
-	info.ScheduledTime, info.StartedTime = info.ScheduledTime.Add(-o.ahead-o.tried), info.StartedTime.Add(-o.ahead)
+	info.ScheduledTime, info.StartedTime = info.ScheduledTime.Add(
+		-o.of.Ahead-o.of.Tried,
+	), info.StartedTime.Add(
+		-o.of.Ahead,
+	)
 	return info
 }
