@@ -53,8 +53,8 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	done := make(chan result, 1)
 	c.creating(1)
 	c.work.Go(func() {
-		defer c.creating(-1)
 		instance, err := c.carryOut(way)
+		c.creating(-1) // before the answer: who has it finds the request counted out
 		done <- result{instance, err}
 	})
 	select {

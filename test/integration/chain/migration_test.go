@@ -17,7 +17,9 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	const name = "check"
 	r.Namespace(t, name, "")
-	r.Pool(t, name, name, 2).AwaitRunning(t, 2)
+	p := r.Pool(t, name, name, 2)
+	p.AwaitRunning(t, 2)
+	p.AwaitSynced(t)
 	// other tests have Machines in other namespaces: the worker is said to leave them alone
 	check := []string{"migrate", "check", "--namespace", name, "--namespaces", name}
 

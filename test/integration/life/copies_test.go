@@ -29,15 +29,7 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 	p := r.Pool(t, name, name, size, rig.Hosting)
 	p.AwaitRunning(t, size)
 	p.AwaitHosts(t, size)
-	rig.Eventually(t, "each node has the mark of its machine", func() (bool, any) {
-		marked := 0
-		for _, n := range p.Nodes(t) {
-			if n.Annotations[v1alpha1.AnnotationMachineUID] != "" {
-				marked++
-			}
-		}
-		return marked == size, marked
-	})
+	p.AwaitSynced(t)
 	p.Deploy(t, "web", 2*size)
 
 	r.Namespace(t, copies, "")

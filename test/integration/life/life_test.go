@@ -533,16 +533,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	p.AwaitRunning(t, 3)
 	before := p.Machines(t)
 	var deleted []string
-	rig.Eventually(t, "the nodes carry our finalizer: without it one is gone, and nobody knows why", func() (bool, any) {
-		for _, m := range before {
-			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
-			require.NoError(t, err)
-			if !slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
-				return false, n.Name
-			}
-		}
-		return true, nil
-	})
+	p.AwaitSynced(t) // without our finalizer a node is gone, and nobody knows why
 	for _, m := range before { // all at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
 		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))

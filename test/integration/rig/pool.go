@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,19 @@ func (p *Pool) AwaitRunning(t *testing.T, n int) {
 				"status %+v",
 				s,
 			)
+	})
+}
+
+// AwaitSynced waits until each node of the pool has the mark of its machine and our finalizer. A machine runs before that.
+func (p *Pool) AwaitSynced(t *testing.T) {
+	t.Helper()
+	Eventually(t, "each node of "+p.Name+" has the mark of its machine", func() (bool, any) {
+		for _, n := range p.Nodes(t) {
+			if n.Annotations[v1alpha1.AnnotationMachineUID] == "" || !slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
+				return false, n.Name
+			}
+		}
+		return true, nil
 	})
 }
 
