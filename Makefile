@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 LINT := go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml
 # Modules of their own, with dependencies that only their users need. deploy/render is one, too: make generate and make test need it.
-MODULES := devstack/mcm provider/incus provider/mcmdriver examples/provider-libvirt
+MODULES := devstack/mcm provider/incus provider/mcmdriver provider/mcmdriver/azure examples/provider-libvirt
 # What needs more of a machine than Go (root, Debian's packages, namespaces). Nothing else needs it.
 LAB := devstack/lab
 # One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.

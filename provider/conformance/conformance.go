@@ -68,6 +68,10 @@ type Cloud struct {
 	// Hang makes calls of a method hang until the test ends. It is called for the methods of Fail.
 	Hang func(method provider.Method)
 
+	// NamesUnique says that the cloud never has two instances of one name: a second create request for a name changes the
+	// instance that there is.
+	NamesUnique bool
+
 	// Plant creates an instance of Class for the machine, whether or not there is one, as another program would: past the
 	// driver, and without a UID if the machine has none.
 	Plant func(machine provider.Machine)

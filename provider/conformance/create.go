@@ -79,8 +79,7 @@ func (s *conformance) TestCreateAdoptsWhatCarriesTheUID() {
 
 func (s *conformance) TestCreateWithSeveralInstancesIsOutOfRange() {
 	m := s.machine()
-	s.plant(m)
-	s.plant(m)
+	s.crowded(m)
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, tried(m))
 	s.fails(err, provider.OutOfRange)
 	s.Len(s.list(), 2)

@@ -13,7 +13,7 @@ func (s *conformance) TestEveryCodeComesThrough() {
 	m := s.machine()
 	m = recorded(m, s.create(s.Class, m))
 	fresh := s.machine()
-	for _, method := range s.remoteMethods() {
+	for _, method := range s.remoteMethods(m) {
 		for _, code := range s.Codes {
 			of := m
 			if method == provider.MethodCreateInstance {
@@ -40,7 +40,7 @@ func (s *conformance) TestRetryAfterIsCarried() {
 	m := s.machine()
 	m = recorded(m, s.create(s.Class, m))
 	fresh := s.machine()
-	for _, method := range s.remoteMethods() {
+	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
 			of = fresh
@@ -65,7 +65,7 @@ func (s *conformance) TestSecretsStayInside() {
 	m := s.machine()
 	m = recorded(m, s.create(s.Class, m))
 	fresh := s.machine()
-	for _, method := range s.remoteMethods() {
+	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
 			of = fresh
@@ -88,7 +88,7 @@ func (s *conformance) TestRefusedCredentials() {
 	m := s.machine()
 	m = recorded(m, s.create(s.Class, m))
 	for range 2 {
-		for _, method := range s.remoteMethods() {
+		for _, method := range s.remoteMethods(m) {
 			of := m
 			if method == provider.MethodCreateInstance {
 				of = s.machine()
@@ -115,7 +115,7 @@ func (s *conformance) TestDeadlineIsRespected() {
 	m := s.machine()
 	m = recorded(m, s.create(s.Class, m))
 	fresh := s.machine()
-	for _, method := range s.remoteMethods() {
+	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
 			of = fresh
@@ -135,7 +135,7 @@ func (s *conformance) TestCancellationIsRespected() {
 	m := s.machine()
 	m = recorded(m, s.create(s.Class, m))
 	fresh := s.machine()
-	for _, method := range s.remoteMethods() {
+	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
 			of = fresh

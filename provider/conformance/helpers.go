@@ -184,6 +184,20 @@ func (s *conformance) answers(method provider.Method, code provider.Code) bool {
 	return s.Answers != nil && s.Answers(method, code)
 }
 
+// crowded makes two instances with the machine's name, past the driver.
+func (s *conformance) crowded(m provider.Machine) {
+	s.T().Helper()
+	s.several()
+	s.plant(m)
+	s.plant(m)
+}
+
+// several skips a test of several instances of one name for a cloud that never has them.
+func (s *conformance) several() {
+	s.T().Helper()
+	s.need(!s.NamesUnique, "make two instances of one name: names are unique")
+}
+
 // need skips the test if the harness does not support something.
 func (s *conformance) need(supported bool, what string) {
 	s.T().Helper()
@@ -230,19 +244,19 @@ func (s *conformance) sameNode(made, seen provider.Instance) {
 	}
 }
 
-// remoteMethods are those that send requests to the cloud. InitializeInstance is none of them if the cloud has no such
-// step: then it is Unimplemented also for a machine without an instance.
-func (s *conformance) remoteMethods() []provider.Method {
+// remoteMethods are those that send requests to the cloud, for a machine with an instance. InitializeInstance is none of
+// them if the cloud has no such step.
+func (s *conformance) remoteMethods(m provider.Machine) []provider.Method {
 	methods := []provider.Method{
 		provider.MethodCreateInstance,
 		provider.MethodDeleteInstance,
 		provider.MethodInstanceStatus,
 		provider.MethodListInstances,
 	}
-	_, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, s.machine())
+	_, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, m)
 	if provider.CodeOf(err) == provider.Unimplemented {
 		return methods
 	}
-	s.fails(err, provider.NotFound)
+	s.Require().NoError(err)
 	return append(methods, provider.MethodInitializeInstance)
 }

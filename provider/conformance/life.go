@@ -34,6 +34,7 @@ func (s *conformance) TestStatusOfAnotherClustersInstanceIsNotFound() {
 }
 
 func (s *conformance) TestStatusOfSeveralIsOutOfRange() {
+	s.several()
 	m := s.machine()
 	made := s.create(s.Class, m)
 	s.plant(m)
@@ -176,8 +177,7 @@ func (s *conformance) TestDeleteOfAStub() {
 
 func (s *conformance) TestDeleteByUIDTakesDuplicatesToo() {
 	m := s.machine()
-	s.plant(m)
-	s.plant(m)
+	s.crowded(m)
 	if s.named { // a person decides
 		s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)), provider.Aborted)
 		s.Len(s.list(), 2)

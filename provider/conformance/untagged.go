@@ -39,8 +39,9 @@ func (s *conformance) TestTheUIDCountsBeforeTheName() {
 
 func (s *conformance) TestSeveralOfTheNameAreOutOfRange() {
 	m := s.machine()
-	s.untagged(m)
-	s.untagged(m)
+	untagged := m
+	untagged.UID = ""
+	s.crowded(untagged)
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, tried(m))
 	s.fails(err, provider.OutOfRange)
 	s.Len(s.list(), 2)

@@ -19,6 +19,7 @@ import (
 	"millwright/provider/driver"
 	"millwright/provider/mcmdriver"
 	"millwright/provider/mcmdriver/internal/ec2test"
+	"millwright/provider/mcmdriver/internal/mcmtest"
 )
 
 // scripted is a driver whose answers a test writes. What it has no answer for is not implemented.
@@ -263,7 +264,7 @@ func TestAPanicOfADriver(t *testing.T) {
 func TestACreationThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
-		d := &ec2test.Driver{Cloud: cloud}
+		d := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		free := make(chan struct{})
 		d.Hang("CreateMachine", free)
 		p := mcmdriver.New(d)
@@ -290,7 +291,7 @@ func TestACancelledCreationEndsWithItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
 		free := make(chan struct{})
-		slow := &ec2test.Driver{Cloud: cloud}
+		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		slow.Hang("CreateMachine", free)
 		time.AfterFunc(40*time.Second, func() { close(free) })
 		ctx, cancel := context.WithCancel(t.Context())
@@ -315,7 +316,7 @@ func TestACreationThatNobodyHearsOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
 		free := make(chan struct{})
-		slow := &ec2test.Driver{Cloud: cloud}
+		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		slow.Hang("CreateMachine", free)
 		go func() { _, _ = mcmdriver.New(slow).CreateInstance(t.Context(), class, machine()) }()
 		time.AfterFunc(90*time.Second, func() { close(free) })

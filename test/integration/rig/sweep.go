@@ -56,10 +56,10 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 		Paused: true,
 		Action: &sdk.ScheduleWorkflowAction{
 			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.Queue(run.QueueMachines),
-			TypedSearchAttributes: run.StartAttributes(namespace, run.Owner{Provider: class.Provider}),
+			TypedSearchAttributes: run.StartAttributes(namespace, run.Owner{Provider: class.ProviderName()}),
 			Args: []any{orphan.Input{
 				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
-				Provider: class.Provider, Settings: decide.Settings{Confirm: confirm, MinAge: time.Second},
+				Provider: class.ProviderName(), Settings: decide.Settings{Confirm: confirm, MinAge: time.Second},
 			}},
 		},
 	})

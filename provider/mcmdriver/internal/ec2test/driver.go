@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -53,51 +52,12 @@ type Driver struct {
 	// NoStatus leaves GetMachineStatus unimplemented, and NodeName the name of the machine, as older releases of the
 	// driver for OpenStack do.
 	NoStatus bool
-
-	mu    sync.Mutex
-	fails map[string]error
-	hangs map[string]<-chan struct{}
 }
 
 var _ mcm.Driver = (*Driver)(nil)
 
-// Fail makes the next call of a method, such as "CreateMachine", end with an error.
-func (d *Driver) Fail(method string, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.fails == nil {
-		d.fails = map[string]error{}
-	}
-	d.fails[method] = err
-}
-
-// Hang makes each call of a method wait for a channel, whatever happens to its context.
-func (d *Driver) Hang(method string, until <-chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.hangs == nil {
-		d.hangs = map[string]<-chan struct{}{}
-	}
-	d.hangs[method] = until
-}
-
-// enter begins a method: it hangs or fails if it was told so.
-func (d *Driver) enter(method string) error {
-	d.mu.Lock()
-	err, hang := d.fails[method], d.hangs[method]
-	delete(d.fails, method)
-	d.mu.Unlock()
-	if hang != nil {
-		<-hang
-	}
-	return err
-}
-
 // read checks class and Secret, as each method of the driver does.
-func (d *Driver) read(method string, class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
-	if err := d.enter(method); err != nil {
-		return spec, err
-	}
+func read(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
 	if class.Provider != Provider {
 		return spec, status.Error(
 			codes.InvalidArgument,
@@ -164,7 +124,7 @@ func (d *Driver) nodeName(i Instance) string {
 
 // CreateMachine implements MCM's Driver.
 func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-	spec, err := d.read("CreateMachine", r.MachineClass, r.Secret)
+	spec, err := read(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +164,7 @@ func (d *Driver) InitializeMachine(
 	_ context.Context,
 	r *mcm.InitializeMachineRequest,
 ) (*mcm.InitializeMachineResponse, error) {
-	spec, err := d.read("InitializeMachine", r.MachineClass, r.Secret)
+	spec, err := read(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +189,7 @@ func (d *Driver) InitializeMachine(
 
 // DeleteMachine implements MCM's Driver. By ID it terminates instances of any cluster.
 func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
-	spec, err := d.read("DeleteMachine", r.MachineClass, r.Secret)
+	spec, err := read(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -253,12 +213,9 @@ func (d *Driver) GetMachineStatus(
 	r *mcm.GetMachineStatusRequest,
 ) (*mcm.GetMachineStatusResponse, error) {
 	if d.NoStatus {
-		if err := d.enter("GetMachineStatus"); err != nil {
-			return nil, err
-		}
 		return nil, status.Error(codes.Unimplemented, "GetMachineStatus is not implemented")
 	}
-	spec, err := d.read("GetMachineStatus", r.MachineClass, r.Secret)
+	spec, err := read(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +246,7 @@ func (d *Driver) GetMachineStatus(
 
 // ListMachines implements MCM's Driver.
 func (d *Driver) ListMachines(_ context.Context, r *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
-	spec, err := d.read("ListMachines", r.MachineClass, r.Secret)
+	spec, err := read(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}

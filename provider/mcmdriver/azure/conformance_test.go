@@ -1,0 +1,46 @@
+package azure_test
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/api"
+	released "github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/provider"
+	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp"
+	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/utils"
+	"github.com/stretchr/testify/require"
+
+	"millwright/provider"
+	"millwright/provider/conformance"
+	"millwright/provider/mcmdriver/azure"
+	"millwright/provider/mcmdriver/internal/mcmtest"
+)
+
+func class(t *testing.T, spec api.AzureProviderSpec) provider.Class {
+	raw, err := json.Marshal(spec)
+	require.NoError(t, err)
+	return provider.Class{Namespace: "shop", Name: "pool", Provider: "Azure", Spec: raw, Secret: provider.Secret{
+		api.SubscriptionID: []byte(testhelp.SubscriptionID), api.TenantID: []byte(testhelp.TenantID),
+		api.ClientID: []byte(testhelp.ClientID), api.ClientSecret: []byte(testhelp.ClientSecret),
+		api.UserData: []byte(testhelp.UserData),
+	}}
+}
+
+// MCM's released driver obeys the contract. An ID of this driver names location and VM, not the resource group: the
+// other cluster of this test is in another location.
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
+		here, there := azure.Spec("shoot--here", testhelp.Location), azure.Spec("shoot--there", "elsewhere")
+		region, err := azure.NewRegion(here, there)
+		require.NoError(t, err)
+		server := httptest.NewServer(region)
+		t.Cleanup(server.Close)
+		d := released.NewDefaultDriver(azure.Factory{Region: server.Listener.Addr().String()})
+		cloud := mcmtest.Cloud(t, mcmtest.New(d), class(t, here), utils.AzureCSIDriverName)
+		elsewhere := class(t, there)
+		cloud.Elsewhere, cloud.NamesUnique = &elsewhere, true
+		cloud.Plant = func(m provider.Machine) { region.Plant(m.Name) }
+		return cloud
+	}})
+}

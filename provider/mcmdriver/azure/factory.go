@@ -1,0 +1,98 @@
+package azure
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	azfake "github.com/Azure/azure-sdk-for-go/sdk/azcore/fake"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v5"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/marketplaceordering/armmarketplaceordering"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v4"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/resourcegraph/armresourcegraph"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/resources/armresources"
+	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/access"
+)
+
+// Factory gives the driver clients whose requests go to a Region.
+type Factory struct {
+	// Region is where its HTTP server listens, such as 127.0.0.1:8080.
+	Region string
+}
+
+var _ access.Factory = Factory{}
+
+// Do implements policy.Transporter.
+func (f Factory) Do(request *http.Request) (*http.Response, error) {
+	redirected := request.Clone(request.Context())
+	redirected.URL = &url.URL{
+		Scheme: "http", Host: f.Region, Path: request.URL.Path, RawPath: request.URL.RawPath,
+		RawQuery: request.URL.RawQuery,
+	}
+	if method, is := request.Context().Value(runtime.CtxAPINameKey{}).(string); is {
+		redirected.Header.Set(apiHeader, method)
+	}
+	response, err := http.DefaultClient.Do(redirected)
+	if response != nil {
+		response.Request = request
+	}
+	return response, err
+}
+
+type constructor[C any] func(string, azcore.TokenCredential, *arm.ClientOptions) (*C, error)
+
+func client[C any](f Factory, c access.ConnectConfig, construct constructor[C]) (*C, error) {
+	options := &arm.ClientOptions{ClientOptions: c.ClientOptions}
+	options.Transport = f
+	return construct(c.SubscriptionID, &azfake.TokenCredential{}, options)
+}
+
+// GetResourceGroupsAccess implements access.Factory.
+func (f Factory) GetResourceGroupsAccess(c access.ConnectConfig) (*armresources.ResourceGroupsClient, error) {
+	return client(f, c, armresources.NewResourceGroupsClient)
+}
+
+// GetVirtualMachinesAccess implements access.Factory.
+func (f Factory) GetVirtualMachinesAccess(c access.ConnectConfig) (*armcompute.VirtualMachinesClient, error) {
+	return client(f, c, armcompute.NewVirtualMachinesClient)
+}
+
+// GetNetworkInterfacesAccess implements access.Factory.
+func (f Factory) GetNetworkInterfacesAccess(c access.ConnectConfig) (*armnetwork.InterfacesClient, error) {
+	return client(f, c, armnetwork.NewInterfacesClient)
+}
+
+// GetSubnetAccess implements access.Factory.
+func (f Factory) GetSubnetAccess(c access.ConnectConfig) (*armnetwork.SubnetsClient, error) {
+	return client(f, c, armnetwork.NewSubnetsClient)
+}
+
+// GetDisksAccess implements access.Factory.
+func (f Factory) GetDisksAccess(c access.ConnectConfig) (*armcompute.DisksClient, error) {
+	return client(f, c, armcompute.NewDisksClient)
+}
+
+// GetResourceGraphAccess implements access.Factory.
+func (f Factory) GetResourceGraphAccess(c access.ConnectConfig) (*armresourcegraph.Client, error) {
+	return client(
+		f,
+		c,
+		func(_ string, token azcore.TokenCredential, options *arm.ClientOptions) (*armresourcegraph.Client, error) {
+			return armresourcegraph.NewClient(token, options)
+		},
+	)
+}
+
+// GetVirtualMachineImagesAccess implements access.Factory.
+func (f Factory) GetVirtualMachineImagesAccess(c access.ConnectConfig) (*armcompute.VirtualMachineImagesClient, error) {
+	return client(f, c, armcompute.NewVirtualMachineImagesClient)
+}
+
+// GetMarketPlaceAgreementsAccess implements access.Factory.
+func (f Factory) GetMarketPlaceAgreementsAccess(
+	c access.ConnectConfig,
+) (*armmarketplaceordering.MarketplaceAgreementsClient, error) {
+	return client(f, c, armmarketplaceordering.NewMarketplaceAgreementsClient)
+}
