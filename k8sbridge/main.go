@@ -192,7 +192,7 @@ func caches(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := cluster.WatchForeign(client); err != nil {
+	if err := cluster.WatchForeign(client, o.LeaseNamespace); err != nil {
 		return nil, nil, err
 	}
 	if err := o.preflight.Watch(cluster, config); err != nil {

@@ -6,13 +6,17 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"millwright/observe/cache"
 )
 
 // ScopeFlags choose the namespaces that are Millwright's. Worker and bridge must have the same values.
-type ScopeFlags struct{ cache.Scope }
+type ScopeFlags struct {
+	cache.Scope
+	selector string
+}
 
 // Register adds the flags to a set.
 func (f *ScopeFlags) Register(set *pflag.FlagSet) {
@@ -28,15 +32,23 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 		nil,
 		"namespaces whose objects Millwright leaves alone, separated by commas, for example those of another controller; set the same value on worker and bridge",
 	)
+	set.StringVar(
+		&f.selector,
+		"namespace-selector",
+		"",
+		"labels of the namespaces whose objects Millwright acts on, as in kubectl -l, such as fleet=blue or \"tier notin (test)\"; with --namespaces, a namespace must fit both; empty: any; set the same value on worker and bridge",
+	)
 }
 
 // Apply copies the flags into a cluster, or returns the error of Check. Call it before the caches start.
 func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
+	err := f.Check()
 	cluster.Scope = f.Scope
-	return f.Check()
+	return err
 }
 
-// Check returns an error if a flag has something else than names of namespaces, or if no namespace is left.
+// Check completes the Scope. It returns an error if a flag has something else than names of namespaces or a selector, or
+// if no namespace is left.
 func (f *ScopeFlags) Check() error {
 	for flag, names := range map[string][]string{"--namespaces": f.Only, "--except-namespaces": f.Except} {
 		for _, name := range names {
@@ -45,7 +57,15 @@ func (f *ScopeFlags) Check() error {
 			}
 		}
 	}
-	if len(f.Only) > 0 && !slices.ContainsFunc(f.Only, f.Has) {
+	if f.selector != "" {
+		selector, err := labels.Parse(f.selector)
+		if err != nil {
+			return fmt.Errorf("--namespace-selector: %w", err)
+		}
+		f.Selector = selector
+	}
+	excepted := func(namespace string) bool { return slices.Contains(f.Except, namespace) }
+	if len(f.Only) > 0 && !slices.ContainsFunc(f.Only, func(n string) bool { return !excepted(n) }) {
 		return fmt.Errorf("--namespaces: --except-namespaces leaves none of %s", strings.Join(f.Only, ", "))
 	}
 	return nil

@@ -6,11 +6,14 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/observe/cache"
 )
 
 func TestFlagsOfNamespaces(t *testing.T) {
+	blue, err := labels.Parse("fleet=blue,tier notin (test)")
+	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		arguments []string
 		want      cache.Scope
@@ -24,6 +27,8 @@ func TestFlagsOfNamespaces(t *testing.T) {
 		"an empty name":     {[]string{"--namespaces=shop,"}, cache.Scope{}, `--namespaces: "" is no name of a namespace`},
 		"nothing remains":   {[]string{"--namespaces=shop", "--except-namespaces=shop"}, cache.Scope{}, "leaves none of shop"},
 		"something remains": {[]string{"--namespaces=a,b", "--except-namespaces=b"}, cache.Scope{Only: []string{"a", "b"}, Except: []string{"b"}}, ""},
+		"by label":          {[]string{"--namespace-selector=fleet=blue,tier notin (test)"}, cache.Scope{Selector: blue}, ""},
+		"a wrong selector":  {[]string{"--namespace-selector=fleet in"}, cache.Scope{}, "--namespace-selector: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var flags ScopeFlags

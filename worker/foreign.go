@@ -11,22 +11,23 @@ import (
 	"millwright/observe/cache"
 )
 
-// tellsForeign returns a function that tells, by an event of each object of a namespace that has no controller, that
-// Millwright leaves the namespace alone, and why. Each worker tells it.
-func tellsForeign(cluster *cache.Cluster, events record.EventRecorder) func(namespace, why string) {
-	return func(namespace, why string) {
-		tell(events, cache.All[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), namespace, why)
-		tell(events, cache.All[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), namespace, why)
-		tell(events, cache.All[*v1alpha1.Machine](cluster.Informer(cache.Machines)), namespace, why)
+// tellsForeign returns a function that tells, by an event of each object that has no controller, that Millwright leaves
+// the namespaces of another controller alone, and why. Each worker tells it.
+func tellsForeign(cluster *cache.Cluster, events record.EventRecorder) func(why string, in func(string) bool) {
+	return func(why string, in func(string) bool) {
+		here := func(namespace string) bool { return cluster.InScope(namespace) && in(namespace) }
+		tell(events, cache.All[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)
+		tell(events, cache.All[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, why)
+		tell(events, cache.All[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, why)
 	}
 }
 
 func tell[O interface {
 	metav1.Object
 	runtime.Object
-}](events record.EventRecorder, objects []O, namespace, why string) {
+}](events record.EventRecorder, objects []O, here func(namespace string) bool, why string) {
 	for _, o := range objects {
-		if o.GetNamespace() == namespace && metav1.GetControllerOf(o) == nil {
+		if here(o.GetNamespace()) && metav1.GetControllerOf(o) == nil {
 			events.Event(o, corev1.EventTypeWarning, vocabulary.ReasonAnotherController, why)
 		}
 	}

@@ -44,6 +44,7 @@ type presence struct {
 	leases   typedcoordinationv1.LeaseInterface
 	of       run.Installation
 	before   run.Installation            // name that the installation had before; empty: the same
+	scope    cache.Scope                 // of this installation
 	answers  func(context.Context) error // nil if Temporal answers
 	identity string
 	known    func(cache.Absences)
@@ -81,7 +82,7 @@ func (p *presence) watch(temporal client.Client, namespace string, cluster *cach
 			DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
 		return err
 	}
-	p.known = cluster.SetAbsences
+	p.known, p.scope = cluster.SetAbsences, cluster.Scope
 }
 
 // renamedError says that the workers of this control cluster had another name of the installation.
@@ -251,8 +252,10 @@ func (p *presence) stretch(ctx context.Context, lease *coordinationv1.Lease) (er
 	return nil
 }
 
-// stamp sets the holder, the time of a renewal, and the name of the installation.
+// stamp sets the holder, the time of a renewal, the name of the installation, and the namespaces on which it acts.
 func (p *presence) stamp(lease *coordinationv1.Lease) {
+	scope, _ := json.Marshal(p.scope) // it has no error
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationScope, string(scope))
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.of))

@@ -84,6 +84,7 @@ func (s *server) worker() *colleague {
 		leases: s.client.CoordinationV1().
 			Leases("millwright"),
 		of:        "prod",
+		scope:     cache.Scope{Only: []string{"shop"}},
 		identity:  "w",
 		heartbeat: serve.NewHeartbeat(c.read),
 		log:       slog.New(slog.DiscardHandler),
@@ -118,6 +119,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			first.works(t, 61*time.Second)
 			require.Empty(t, first.seen)
 			require.Equal(t, "prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
+			require.Equal(t, "namespaces shop", cache.ScopeOf(s.lease).String())
 			from := s.now().Add(-time.Second) // of the last renewal
 			time.Sleep(10 * time.Minute)
 			second := s.worker()

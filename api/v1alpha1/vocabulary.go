@@ -123,6 +123,9 @@ const (
 	LeaseWorkers = "millwright-worker"
 	// AnnotationInstallation names the installation whose workers renew the Lease LeaseWorkers.
 	AnnotationInstallation = "machine.sapcloud.io/installation"
+	// AnnotationScope says on which namespaces the installation acts: JSON with the lists "namespaces" and
+	// "exceptNamespaces" and the text "namespaceSelector"; what is missing limits nothing.
+	AnnotationScope = "machine.sapcloud.io/namespaces"
 	// AnnotationAbsences holds the times in which no worker was at work: JSON, a list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence began. It is removed when the absence is

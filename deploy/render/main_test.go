@@ -272,16 +272,29 @@ func TestTheFormerNameIsAFlagOfTheWorker(t *testing.T) {
 	}
 }
 
-// Worker and bridge must agree which namespaces are Millwright's.
+// Worker and bridge must agree which namespaces are Millwright's. The worker may write in those that are named alone.
 func TestTheNamespacesAreFlagsOfWorkerAndBridge(t *testing.T) {
-	given := examples(t)["incus"]
-	given["namespaces"], given["exceptNamespaces"] = []any{"shop", "bakery"}, []any{"other"}
+	given := examples(t)["full"]
+	given["namespaces"], given["exceptNamespaces"] = []any{"shop", "bakery", "other"}, []any{"other"}
+	given["namespaceSelector"] = "fleet in (blue)"
+	given["clusterAPI"] = map[string]any{"watchFilter": "millwright"}
 	processes := []string{"Deployment.apps millwright/millwright-worker", "Deployment.apps millwright/millwright-bridge"}
+	var bound []string
 	for name, o := range objects(t, loadChart(t), given) {
-		for _, flag := range []string{"--namespaces=shop,bakery\n", "--except-namespaces=other\n"} {
+		for _, flag := range []string{
+			"--namespaces=shop,bakery,other\n", "--except-namespaces=other\n", "--namespace-selector=fleet in (blue)\n",
+		} {
 			assert.Equal(t, slices.Contains(processes, name), strings.Contains(text(t, o), flag), "%s %s", name, flag)
 		}
+		if strings.HasSuffix(name, "-objects") && strings.HasSuffix(o.GetKind(), "Binding") {
+			bound = append(bound, name)
+		}
 	}
+	const binding = "RoleBinding.rbac.authorization.k8s.io "
+	assert.ElementsMatch(t, []string{
+		binding + "shop/millwright-objects", binding + "bakery/millwright-objects",
+		binding + "shop/millwright-cluster-api-objects", binding + "bakery/millwright-cluster-api-objects",
+	}, bound)
 }
 
 // A package holds the CRDs themselves, and not the link to them.

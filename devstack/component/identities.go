@@ -43,7 +43,7 @@ func UsersOf(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
 		return []string{role}
-	case "millwright-cluster-api-worker":
+	case "millwright-cluster-api-worker", "millwright-cluster-api-objects", "millwright-objects":
 		return []string{WorkerIdentity}
 	case "millwright-cluster-api-bridge":
 		return []string{BridgeIdentity}

@@ -54,8 +54,8 @@ func (b *Bridge) sweep() {
 }
 
 // resync makes sure, each minute, that every object that is not calm has an open run. At first it wakes the runs whose
-// objects are gone; if that fails, again after a minute. It also wakes the machines whose turn to be drained comes
-// next.
+// objects are gone or not Millwright's; if that fails, again after a minute. It does both at once when a namespace has
+// become Millwright's, or another's. It also wakes the machines whose turn to be drained comes next.
 func (b *Bridge) resync(ctx context.Context) {
 	for strays := true; ; {
 		if strays {
@@ -67,11 +67,13 @@ func (b *Bridge) resync(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-b.cluster.Moved():
+			strays = true
 		case <-time.After(resyncEach + rand.N(resyncEach/10)):
-			b.each(func(k key) bool { return b.ensure(ctx, k) })
-			b.wakeClusterAPIQueues()
-			b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
 		}
+		b.each(func(k key) bool { return b.ensure(ctx, k) })
+		b.wakeClusterAPIQueues()
+		b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
 	}
 }
 

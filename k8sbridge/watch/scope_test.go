@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/api/v1alpha1"
 )
@@ -24,5 +27,33 @@ func TestAnotherNamespaceGetsNoRun(t *testing.T) {
 		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
 		w.pass(5 * time.Minute)
 		assert.Empty(t, w.asked())
+	})
+}
+
+// A label decides whether a namespace is Millwright's. When it is taken away, the open run is woken at once, and ends. When
+// it comes back, what the objects need is begun at once.
+func TestANamespaceThatIsLabelledOtherwise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := func(fleet string) *corev1.Namespace {
+			return &corev1.Namespace{
+				ObjectMeta: metav1.ObjectMeta{Name: aMachine().Namespace, Labels: map[string]string{"fleet": fleet}},
+			}
+		}
+		doomed := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
+		w := newWorld(t, append(calmStack(), named("blue"), doomed)...)
+		w.cluster.Scope.Selector = labels.SelectorFromSet(labels.Set{"fleet": "blue"})
+		w.lead()
+		w.pass(3 * time.Second)
+		assert.Contains(t, w.asked(), "signal-with-start "+idOf(doomed))
+		w.runs = []string{idOf(doomed)}
+		w.put(named("green"))
+		w.pass(3 * time.Second)
+		assert.Equal(t, []string{"signal " + idOf(doomed)}, w.asked())
+		w.runs = nil
+		w.pass(5 * time.Minute)
+		assert.Empty(t, w.asked())
+		w.put(named("blue"))
+		w.pass(3 * time.Second)
+		assert.NotEmpty(t, w.asked())
 	})
 }

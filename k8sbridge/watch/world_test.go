@@ -234,6 +234,9 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		})
 	}
 	w.cluster = cluster
+	if slices.ContainsFunc(objects, func(o runtime.Object) bool { _, is := o.(*corev1.Namespace); return is }) {
+		require.NoError(t, cluster.WatchForeign(w.target, "millwright"))
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	if withClusterAPI {
@@ -307,6 +310,8 @@ func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.Gro
 		return w.control.Tracker(), controlPlanes()
 	case *corev1.Node:
 		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
+	case *corev1.Namespace:
+		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("namespaces")
 	default:
 		return w.meta.Tracker(), corev1.SchemeGroupVersion.WithResource("secrets")
 	}

@@ -6,29 +6,44 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
 )
 
-// clockError is by how much the clock of a holder of a Lease may differ from ours, when we see the Lease for the first
-// time. Later its changes are observed, and no clock is compared.
-const clockError = time.Minute
+const (
+	// clockError is by how much the clock of a holder of a Lease may differ from ours, when we see the Lease for the first
+	// time. Later its changes are observed, and no clock is compared.
+	clockError = time.Minute
+
+	// workersLast is how long the Lease of an installation's workers counts after a renewal. Source: four missed renewals,
+	// as for an absence of the workers.
+	workersLast = time.Minute
+)
 
 // MCMLeases returns the names of the Leases of machine-controller-manager's leader elections. It keeps them in the
 // namespace of its machine objects.
 func MCMLeases() []string { return []string{"machine-controller-manager", "machine-controller"} }
 
-// foreign knows in which namespaces another controller of the machine objects is at work, by its Leases. The zero value
-// knows of none.
+// foreign knows in which namespaces another controller of the machine objects is at work, by its Leases: MCM in the
+// namespace of its Lease, another installation of Millwright where its Lease says. The zero value knows of none.
 type foreign struct {
-	mu        sync.Mutex
-	leases    map[string]map[string]holding // by namespace, and by name of the Lease
-	informers []cache.SharedIndexInformer
-	begins    func(namespace, why string)
+	own        types.NamespacedName // Lease of our workers
+	namespaces cache.SharedIndexInformer
+	informers  []cache.SharedIndexInformer // all of them
+
+	mu            sync.Mutex
+	controllers   map[types.NamespacedName]holding // of machine-controller-manager
+	installations map[types.NamespacedName]holding
+	begins        func(why string, in func(namespace string) bool)
+	moved         chan struct{} // has an element when a namespace may have become Millwright's, or another's
 }
 
 // holding is a Lease as it was seen last.
@@ -36,11 +51,22 @@ type holding struct {
 	by      string
 	renewed time.Time // by the holder's clock
 	until   time.Time // by our clock: the holder is at work until then, or renews it before
+	told    bool      // that the holder has begun to work was told
+
+	// of another installation only
+	installation string
+	scope        Scope
+	created      time.Time
 }
 
-// WatchForeign makes the cluster know in which namespaces machine-controller-manager is at work. Call it before Start.
-func (c *Cluster) WatchForeign(control kubernetes.Interface) error {
-	for _, name := range MCMLeases() {
+// WatchForeign makes the cluster know in which namespaces machine-controller-manager or another installation is at work,
+// and the labels of namespaces. Our own workers have their Lease in the namespace leases. Call it before Start.
+func (c *Cluster) WatchForeign(control kubernetes.Interface, leases string) error {
+	f := &c.foreign
+	f.own = types.NamespacedName{Namespace: leases, Name: v1alpha1.LeaseWorkers}
+	f.controllers, f.installations = map[types.NamespacedName]holding{}, map[types.NamespacedName]holding{}
+	f.moved = make(chan struct{}, 1)
+	for _, name := range append(MCMLeases(), v1alpha1.LeaseWorkers) {
 		factory := informers.NewSharedInformerFactoryWithOptions(
 			control,
 			0,
@@ -49,122 +75,242 @@ func (c *Cluster) WatchForeign(control kubernetes.Interface) error {
 		)
 		informer := factory.Coordination().V1().Leases().Informer()
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { c.foreign.seen(o.(*coordinationv1.Lease)) },
-			UpdateFunc: func(_, o any) { c.foreign.seen(o.(*coordinationv1.Lease)) },
+			AddFunc:    func(o any) { f.seen(o.(*coordinationv1.Lease)) },
+			UpdateFunc: func(_, o any) { f.seen(o.(*coordinationv1.Lease)) },
 			DeleteFunc: func(o any) {
 				if unknown, is := o.(cache.DeletedFinalStateUnknown); is {
 					o = unknown.Obj
 				}
 				if lease, is := o.(*coordinationv1.Lease); is {
-					c.foreign.gone(lease)
+					f.gone(keyOf(lease))
 				}
 			},
 		})
 		if err != nil {
 			return fmt.Errorf("watch Leases %s: %w", name, err)
 		}
-		c.foreign.informers = append(c.foreign.informers, informer)
+		f.informers = append(f.informers, informer)
 		c.factories = append(c.factories, factory)
 	}
+	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(strip))
+	f.namespaces = factory.Core().V1().Namespaces().Informer()
+	_, err := f.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			name := after.(*corev1.Namespace).Name
+			was, is := labels.Set(before.(*corev1.Namespace).Labels), labels.Set(after.(*corev1.Namespace).Labels)
+			if c.Scope.Has(name, was) != c.Scope.Has(name, is) {
+				f.move()
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch namespaces: %w", err)
+	}
+	f.informers = append(f.informers, f.namespaces)
+	c.factories = append(c.factories, factory)
 	return nil
 }
 
-// OnForeign calls begins for each namespace in which another controller is at work, and later for each in which one
-// begins to work. Call it once.
-func (c *Cluster) OnForeign(begins func(namespace, why string)) {
-	now, already := time.Now(), map[string]string{}
-	c.foreign.mu.Lock()
-	c.foreign.begins = begins
-	for namespace := range c.foreign.leases {
-		if why := c.foreign.why(namespace, now); why != "" {
-			already[namespace] = why
+func keyOf(lease *coordinationv1.Lease) types.NamespacedName {
+	return types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
+}
+
+// all returns the Leases of the kind of one.
+func (f *foreign) all(key types.NamespacedName) map[types.NamespacedName]holding {
+	if key.Name == v1alpha1.LeaseWorkers {
+		return f.installations
+	}
+	return f.controllers
+}
+
+// move says that a namespace may have become Millwright's, or another's. It never blocks.
+func (f *foreign) move() {
+	select {
+	case f.moved <- struct{}{}:
+	default: // nobody has looked since the last time
+	}
+}
+
+// Moved returns a channel with an element when a namespace may have become Millwright's, or another's, since the last one
+// was taken. That a Lease has ended without a word is not told. It has one receiver; nil without WatchForeign.
+func (c *Cluster) Moved() <-chan struct{} { return c.foreign.moved }
+
+// OnForeign calls begins for each other controller that is at work, and later for each that begins to work, with what it
+// is and a function that says in which namespaces. Call it once.
+func (c *Cluster) OnForeign(begins func(why string, in func(namespace string) bool)) {
+	f := &c.foreign
+	now := time.Now()
+	f.mu.Lock()
+	f.begins = begins
+	var already []types.NamespacedName
+	for _, leases := range []map[types.NamespacedName]holding{f.controllers, f.installations} {
+		for key, h := range leases {
+			if f.works(key, h, now) {
+				already = append(already, key)
+			}
 		}
 	}
-	c.foreign.mu.Unlock()
-	for namespace, why := range already {
-		begins(namespace, why)
+	f.mu.Unlock()
+	for _, key := range already {
+		f.tell(key, now)
+	}
+}
+
+// tell says that a holder has begun to work.
+func (f *foreign) tell(key types.NamespacedName, now time.Time) {
+	f.mu.Lock()
+	h, begins := f.all(key)[key], f.begins
+	f.mu.Unlock()
+	f.move()
+	if begins != nil {
+		begins(h.says(key, now), func(namespace string) bool { return f.in(key, h, namespace) })
 	}
 }
 
 // Holder returns who holds a Lease now, by our clock, and when the Lease was renewed; an empty name: nobody does.
 func Holder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || s.LeaseDurationSeconds == nil ||
-		s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second).Before(now) {
+	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(lasts(lease)).Before(now) {
 		return "", time.Time{}
 	}
 	return *s.HolderIdentity, s.RenewTime.Time
 }
 
+// lasts returns how long a Lease counts after a renewal. That of workers has no duration.
+func lasts(lease *coordinationv1.Lease) time.Duration {
+	switch s := lease.Spec.LeaseDurationSeconds; {
+	case s != nil:
+		return time.Duration(*s) * time.Second
+	case lease.Name == v1alpha1.LeaseWorkers:
+		return workersLast
+	default:
+		return 0
+	}
+}
+
 // seen takes up a Lease. One that its holder has renewed since it was seen last says that the holder is at work.
 func (f *foreign) seen(lease *coordinationv1.Lease) {
-	s := lease.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || s.LeaseDurationSeconds == nil || *s.HolderIdentity == "" {
-		f.gone(lease) // it was released
+	key, s := keyOf(lease), lease.Spec
+	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" || lasts(lease) == 0 {
+		f.gone(key) // it was released
 		return
 	}
-	now, lasts := time.Now(), time.Duration(*s.LeaseDurationSeconds)*time.Second
-	h := holding{by: *s.HolderIdentity, renewed: s.RenewTime.Time, until: now.Add(lasts)}
+	now := time.Now()
+	h := holding{
+		by: *s.HolderIdentity, renewed: s.RenewTime.Time, until: now.Add(lasts(lease)),
+		installation: lease.Annotations[v1alpha1.AnnotationInstallation], created: lease.CreationTimestamp.Time,
+		scope: ScopeOf(lease),
+	}
 	f.mu.Lock()
-	before, _ := f.holder(lease.Namespace, now)
-	switch last, known := f.leases[lease.Namespace][lease.Name]; {
+	switch last, known := f.all(key)[key]; {
 	case known && last.by == h.by && last.renewed.Equal(h.renewed):
-		h.until = last.until
-	case !known && h.renewed.Add(lasts+clockError).Before(now): // it was left behind long ago
+		h.until, h.told = last.until, last.told
+	case !known && h.renewed.Add(lasts(lease)+clockError).Before(now): // it was left behind long ago
 		h.until = now
+	default:
+		h.told = last.told && last.until.After(now)
 	}
-	if f.leases == nil {
-		f.leases = map[string]map[string]holding{}
-	}
-	if f.leases[lease.Namespace] == nil {
-		f.leases[lease.Namespace] = map[string]holding{}
-	}
-	f.leases[lease.Namespace][lease.Name] = h
-	why, begins := f.why(lease.Namespace, now), f.begins
+	f.all(key)[key] = h
+	begin := f.beginning(key, now)
 	f.mu.Unlock()
-	if begins != nil && before == "" && why != "" {
-		begins(lease.Namespace, why)
+	for _, key := range begin {
+		f.tell(key, now)
 	}
 }
 
-func (f *foreign) gone(lease *coordinationv1.Lease) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.leases[lease.Namespace], lease.Name)
-}
-
-// holder returns the name and the content of a Lease of a controller that is at work in a namespace; an empty name: none
-// is.
-func (f *foreign) holder(namespace string, now time.Time) (name string, h holding) {
-	for _, name := range MCMLeases() {
-		if h := f.leases[namespace][name]; h.until.After(now) {
-			return name, h
+// beginning returns which holders begin to work now that a Lease has changed: its own, or, if it is that of our workers,
+// other installations. The lock is held.
+func (f *foreign) beginning(changed types.NamespacedName, now time.Time) (keys []types.NamespacedName) {
+	for key, h := range f.all(changed) {
+		if works := f.works(key, h, now); (key == changed || changed == f.own) && works != h.told {
+			if h.told = works; works {
+				keys = append(keys, key)
+			}
+			f.all(key)[key] = h
 		}
 	}
-	return "", holding{}
+	return keys
 }
 
-// why says which controller is at work in a namespace; empty: none is.
-func (f *foreign) why(namespace string, now time.Time) string {
-	name, h := f.holder(namespace, now)
-	return phrase.If(
-		name != "",
-		"machine-controller-manager is at work in namespace %s: %s renewed Lease %s at %s; Millwright leaves its objects alone until it stops",
-		namespace,
-		h.by,
-		name,
-		phrase.Clock(h.renewed, now),
+func (f *foreign) gone(key types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.all(key)[key]; known {
+		delete(f.all(key), key)
+		f.move()
+	}
+}
+
+// works reports whether the holder of a Lease is another controller that is at work. Of two installations, the one whose
+// Lease is older counts: one that somebody tries out stops no other one. The lock is held.
+func (f *foreign) works(key types.NamespacedName, h holding, now time.Time) bool {
+	if key == f.own || !h.until.After(now) {
+		return false
+	}
+	ours, known := f.installations[f.own]
+	return key.Name != v1alpha1.LeaseWorkers || !known || h.created.Before(ours.created) ||
+		h.created.Equal(ours.created) && key.Namespace < f.own.Namespace
+}
+
+// in reports whether the holder of a Lease works in a namespace.
+func (f *foreign) in(key types.NamespacedName, h holding, namespace string) bool {
+	if key.Name == v1alpha1.LeaseWorkers {
+		return h.scope.Has(namespace, f.labels(namespace))
+	}
+	return key.Namespace == namespace
+}
+
+// labels returns the labels of a namespace; nil: they are not known.
+func (f *foreign) labels(namespace string) labels.Labels {
+	if o, found := get[*corev1.Namespace](f.namespaces, namespace); found {
+		return labels.Set(o.Labels)
+	}
+	return nil
+}
+
+// says says who is at work, and where.
+func (h holding) says(key types.NamespacedName, now time.Time) string {
+	who := "machine-controller-manager is at work in namespace " + key.Namespace
+	if key.Name == v1alpha1.LeaseWorkers {
+		who = fmt.Sprintf(
+			"installation %s of Millwright, in namespace %s, is at work in %s",
+			h.installation,
+			key.Namespace,
+			h.scope,
+		)
+	}
+	return fmt.Sprintf(
+		"%s: %s renewed Lease %s at %s; this installation leaves the objects there alone until it stops",
+		who, h.by, key.Name, phrase.Clock(h.renewed, now),
 	)
 }
 
-// Ours reports whether Millwright acts on the machine objects of a namespace of the control cluster. Objects of Cluster
-// API are not those of machine-controller-manager: the Scope alone decides about them.
+// InScope reports whether the flags make a namespace Millwright's.
+func (c *Cluster) InScope(namespace string) bool {
+	return c.Scope.Has(namespace, c.foreign.labels(namespace))
+}
+
+// Ours reports whether Millwright acts on the machine objects of a namespace of the control cluster: the Scope has it, and
+// no other controller is at work there. Objects of Cluster API are not those of machine-controller-manager: InScope
+// decides about them.
 func (c *Cluster) Ours(namespace string) bool {
-	if !c.Scope.Has(namespace) {
+	if !c.InScope(namespace) {
 		return false
 	}
-	c.foreign.mu.Lock()
-	defer c.foreign.mu.Unlock()
-	name, _ := c.foreign.holder(namespace, time.Now())
-	return name == ""
+	f := &c.foreign
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range MCMLeases() {
+		key := types.NamespacedName{Namespace: namespace, Name: name}
+		if f.works(key, f.controllers[key], now) {
+			return false
+		}
+	}
+	for key, h := range f.installations {
+		if f.works(key, h, now) && f.in(key, h, namespace) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,10 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 
 	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 )
 
@@ -27,6 +31,14 @@ func held(namespace string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
+// put changes a Lease.
+func put(t *testing.T, control kubernetes.Interface, lease *coordinationv1.Lease) {
+	t.Helper()
+	_, err := control.CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	synctest.Wait()
+}
+
 func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := kubefake.NewClientset(
@@ -36,17 +48,18 @@ func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 		)
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
-		require.NoError(t, c.WatchForeign(control))
+		require.NoError(t, c.WatchForeign(control, "ours"))
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		told := map[string]string{}
-		c.OnForeign(func(namespace, why string) { told[namespace] = why })
-		put := func(lease *coordinationv1.Lease) {
-			t.Helper()
-			_, err := control.CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
-			require.NoError(t, err)
-			synctest.Wait()
-		}
+		c.OnForeign(func(why string, in func(string) bool) {
+			for _, namespace := range []string{"shop", "left-behind", "at-work", "slow-clock"} {
+				if in(namespace) {
+					told[namespace] = why
+				}
+			}
+		})
+		put := func(lease *coordinationv1.Lease) { t.Helper(); put(t, control, lease) }
 
 		assert.True(t, c.Ours("shop"))
 		assert.True(t, c.Ours("left-behind"))
@@ -90,5 +103,95 @@ func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 		assert.False(t, c.Ours("left-behind"))
 		c.Scope = cache.Scope{Except: []string{"shop"}}
 		assert.False(t, c.Ours("shop"))
+	})
+}
+
+// workers is the Lease of an installation's workers, whose namespaces are JSON.
+func workers(namespace string, created, renewed time.Time, namespaces string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: v1alpha1.LeaseWorkers, CreationTimestamp: metav1.NewTime(created),
+			Annotations: map[string]string{
+				v1alpha1.AnnotationInstallation: "of-" + namespace, v1alpha1.AnnotationScope: namespaces,
+			},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("pod-2"), RenewTime: new(metav1.NewMicroTime(renewed))},
+	}
+}
+
+// Of two installations in a control cluster, the younger one leaves the namespaces of the older one alone.
+func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		labelled := func(name, fleet string) *corev1.Namespace {
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"fleet": fleet}}}
+		}
+		control := kubefake.NewClientset(
+			labelled("shop", "blue"), labelled("bakery", "green"), labelled("farm", ""), labelled("mill", ""),
+			workers("old", now.Add(-time.Hour), now, `{"namespaceSelector":"fleet=blue"}`),
+			workers("older-and-away", now.Add(-3*time.Hour), now.Add(-10*time.Minute), `{"namespaces":["bakery"]}`),
+			workers("young", now.Add(-time.Second), now, ""),
+			workers("same", now.Add(-time.Minute), now, `{"namespaces":["farm"]}`),
+			workers("a-same", now.Add(-time.Minute), now, `{"namespaces":["mill"]}`),
+		)
+		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.WatchForeign(control, "our"))
+		require.NoError(t, c.Start(t.Context()))
+		synctest.Wait()
+		ours := func() (ours []string) {
+			for _, namespace := range []string{"shop", "bakery", "farm", "mill"} {
+				if c.Ours(namespace) {
+					ours = append(ours, namespace)
+				}
+			}
+			return ours
+		}
+		assert.Empty(t, ours(), "as long as we have no Lease, all others are older")
+		var told []string
+		c.OnForeign(func(why string, in func(string) bool) {
+			if in("shop") {
+				told = append(told, why)
+			}
+		})
+		assert.Len(t, told, 2)
+		assert.Contains(t, strings.Join(told, "\n"), "installation of-old of Millwright, in namespace old, "+
+			"is at work in all namespaces with labels fleet=blue: pod-2 renewed Lease millwright-worker at ")
+
+		_, err = control.CoordinationV1().Leases("our").
+			Create(t.Context(), workers("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, []string{"bakery", "farm"}, ours(), "of the same age, the order of the names decides")
+
+		<-c.Moved()
+		c.Scope = selecting(t, "fleet in (blue, green)")
+		_, err = control.CoreV1().Namespaces().Update(t.Context(), labelled("shop", "green"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Empty(t, c.Moved(), "the scope has it as before")
+		assert.Equal(t, []string{"shop", "bakery"}, ours())
+		_, err = control.CoreV1().Namespaces().Update(t.Context(), labelled("shop", "red"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Len(t, c.Moved(), 1)
+		assert.Equal(t, []string{"bakery"}, ours())
+
+		told = nil
+		require.NoError(
+			t,
+			control.CoordinationV1().Leases("our").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}),
+		)
+		put(t, control, workers("young", now.Add(-time.Second), time.Now(), ""))
+		assert.Len(t, told, 1, "without a Lease, ours is the youngest")
+		_, err = control.CoordinationV1().Leases("our").
+			Create(t.Context(), workers("our", time.Now(), now, ""), metav1.CreateOptions{})
+		require.NoError(t, err)
+		put(t, control, workers("young", now.Add(-time.Second), time.Now().Add(time.Second), ""))
+		assert.Len(t, told, 1, "it was told already")
+
+		c.Scope = cache.Scope{}
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, []string{"shop", "bakery", "farm", "mill"}, ours(), "nobody renews")
 	})
 }

@@ -1,23 +1,61 @@
 package cache_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/observe/cache"
 )
 
+// selecting returns the scope of a selector.
+func selecting(t *testing.T, text string) cache.Scope {
+	t.Helper()
+	selector, err := labels.Parse(text)
+	require.NoError(t, err)
+	return cache.Scope{Selector: selector}
+}
+
 func TestWhichNamespacesAreMillwrights(t *testing.T) {
+	blue, notGreen := selecting(t, "fleet=blue"), selecting(t, "fleet!=green")
+	both := blue
+	both.Only, both.Except = []string{"shop", "other"}, []string{"other"}
 	for name, row := range map[string]struct {
 		scope cache.Scope
-		want  []bool // shop, test, other
+		want  []bool // shop and test, which are blue; other, which is green; new, whose labels are not known
+		says  string
 	}{
-		"all":                       {cache.Scope{}, []bool{true, true, true}},
-		"some":                      {cache.Scope{Only: []string{"shop", "test"}}, []bool{true, true, false}},
-		"all but one":               {cache.Scope{Except: []string{"other"}}, []bool{true, true, false}},
-		"the exception is stronger": {cache.Scope{Only: []string{"shop", "test"}, Except: []string{"test"}}, []bool{true, false, false}},
+		"all":                       {cache.Scope{}, []bool{true, true, true, true}, "all namespaces"},
+		"some":                      {cache.Scope{Only: []string{"shop", "test"}}, []bool{true, true, false, false}, "namespaces shop, test"},
+		"all but one":               {cache.Scope{Except: []string{"other"}}, []bool{true, true, false, true}, "all namespaces except other"},
+		"the exception is stronger": {cache.Scope{Only: []string{"shop", "test"}, Except: []string{"test"}}, []bool{true, false, false, false}, "namespaces shop, test except test"},
+		"by label":                  {blue, []bool{true, true, false, false}, "all namespaces with labels fleet=blue"},
+		"not by label":              {notGreen, []bool{true, true, false, false}, "all namespaces with labels fleet!=green"},
+		"by label and name":         {both, []bool{true, false, false, false}, "namespaces shop, other with labels fleet=blue except other"},
 	} {
-		assert.Equal(t, row.want, []bool{row.scope.Has("shop"), row.scope.Has("test"), row.scope.Has("other")}, name)
+		of := map[string]labels.Labels{
+			"shop": labels.Set{
+				"fleet": "blue",
+			},
+			"test":  labels.Set{"fleet": "blue"},
+			"other": labels.Set{"fleet": "green"},
+			"new":   nil,
+		}
+		has := func(s cache.Scope) (has []bool) {
+			for _, namespace := range []string{"shop", "test", "other", "new"} {
+				has = append(has, s.Has(namespace, of[namespace]))
+			}
+			return has
+		}
+		assert.Equal(t, row.want, has(row.scope), name)
+		assert.Equal(t, row.says, row.scope.String(), name)
+		text, err := json.Marshal(row.scope)
+		require.NoError(t, err)
+		var again cache.Scope
+		require.NoError(t, json.Unmarshal(text, &again), "%s", text)
+		assert.Equal(t, row.want, has(again), "%s: %s", name, text)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/grpc/codes"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
@@ -88,7 +89,7 @@ func (x *command) run(ctx context.Context, out io.Writer) error {
 	findings = append(findings, server...)
 	if reached && clients.Leases != nil {
 		findings = append(findings, x.heartbeats(ctx, clients, ready)...)
-		findings = append(findings, x.foreign(ctx, clients)...)
+		findings = append(findings, x.atWork(ctx, clients)...)
 	}
 	if ready {
 		installation := cmp.Or(run.Installation(x.cluster), clients.Installation(ctx))
@@ -221,25 +222,45 @@ func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, tempo
 	)
 }
 
-// foreign says in which namespaces machine-controller-manager is at work. Who may not list Leases has heard so by then.
-func (x *command) foreign(ctx context.Context, clients kubecli.Clients) (findings []finding) {
-	for _, name := range cache.MCMLeases() {
-		of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
-		found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
-		if err != nil {
-			return nil
+// held returns the Leases of a name that somebody holds, the oldest first. Who may not list Leases has heard so by then.
+func (x *command) held(ctx context.Context, clients kubecli.Clients, name string) (held []coordinationv1.Lease) {
+	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
+	if err != nil {
+		return nil
+	}
+	for _, lease := range found.Items {
+		if by, _ := cache.Holder(&lease, x.Now()); by != "" && lease.Name == name {
+			held = append(held, lease)
 		}
-		for i := range found.Items {
-			by, renewed := cache.Holder(&found.Items[i], x.Now())
-			if by != "" && found.Items[i].Name == name {
-				findings = append(findings, finding{what: fmt.Sprintf(
-					"namespace %s is left to machine-controller-manager, which is at work there: %s renewed Lease %s %s ago",
-					found.Items[i].Namespace,
-					by,
-					name,
-					kubecli.Age(renewed, x.Now()),
-				)})
-			}
+	}
+	slices.SortFunc(held, func(a, b coordinationv1.Lease) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return held
+}
+
+// atWork says in which namespaces the installations of Millwright act, and which are left to machine-controller-manager.
+func (x *command) atWork(ctx context.Context, clients kubecli.Clients) (findings []finding) {
+	older := ""
+	for _, lease := range x.held(ctx, clients, v1alpha1.LeaseWorkers) {
+		name := lease.Annotations[v1alpha1.AnnotationInstallation]
+		what := fmt.Sprintf("installation %s acts on %s", name, cache.ScopeOf(&lease))
+		if older != "" {
+			what += "; those of installation " + older + ", which is older, are left to it"
+		}
+		findings, older = append(findings, finding{what: what}), name
+	}
+	for _, name := range cache.MCMLeases() {
+		for _, lease := range x.held(ctx, clients, name) {
+			by, renewed := cache.Holder(&lease, x.Now())
+			findings = append(findings, finding{what: fmt.Sprintf(
+				"namespace %s is left to machine-controller-manager, which is at work there: %s renewed Lease %s %s ago",
+				lease.Namespace,
+				by,
+				name,
+				kubecli.Age(renewed, x.Now()),
+			)})
 		}
 	}
 	return findings

@@ -258,6 +258,29 @@ func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 	assert.NotContains(t, out, "namespace old")
 }
 
+// Of two installations, the one whose Lease is older goes first.
+func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
+	w := installed(t, "machines")
+	of := func(namespace, name, namespaces string, age time.Duration) *coordinationv1.Lease {
+		l := lease(v1alpha1.LeaseWorkers, time.Second)
+		l.Namespace, l.Spec.HolderIdentity, l.CreationTimestamp = namespace, new(
+			"pod-1",
+		), metav1.NewTime(
+			clitest.Now.Add(-age),
+		)
+		l.Annotations = map[string]string{v1alpha1.AnnotationInstallation: name, v1alpha1.AnnotationScope: namespaces}
+		return l
+	}
+	w.Cluster = kubefake.NewClientset(
+		of("a", "trial", "", time.Minute),
+		of("b", "garden", `{"namespaces":["shop"],"namespaceSelector":"fleet=blue"}`, time.Hour),
+	)
+	out, err := w.Run(t.Context(), Command(w.Environment()))
+	require.Error(t, err, "kinds are missing")
+	assert.Contains(t, out, "ok      installation garden acts on namespaces shop with labels fleet=blue\n"+
+		"ok      installation trial acts on all namespaces; those of installation garden, which is older, are left to it\n")
+}
+
 // Leases that cannot be read say nothing: that is no heartbeat.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 	w := installed(

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
@@ -196,12 +197,25 @@ func (x *commands) addOthers(ctx context.Context, clients kubecli.Clients, f *ta
 	}
 	delete(machines, x.Namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(machines)) {
-		if x.scope.Has(namespace) {
+		if x.inScope(ctx, clients, namespace, f) {
 			f.Others = append(f.Others, takeover.Other{
 				Namespace: namespace, Machines: machines[namespace], Leases: x.leases(ctx, clients, namespace, f),
 			})
 		}
 	}
+}
+
+// inScope reports whether worker and bridge will act in a namespace. One whose labels cannot be read counts.
+func (x *commands) inScope(ctx context.Context, clients kubecli.Clients, namespace string, f *takeover.Facts) bool {
+	if x.scope.Selector == nil {
+		return x.scope.Has(namespace, nil)
+	}
+	o, err := clients.Core.Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		f.Unreadable = append(f.Unreadable, kubecli.OneLine("read the labels of namespace "+namespace+": "+err.Error()))
+		return true
+	}
+	return x.scope.Has(namespace, labels.Set(o.Labels))
 }
 
 // addController reads the Deployment of MCM. The Deployment that answers Gardener's autoscaler for Millwright has the name

@@ -1105,7 +1105,7 @@ func mutations() []mutation {
 		{
 			"Z21",
 			"observe/cache/foreign.go",
-			`!known && h.renewed.Add(lasts+clockError).Before(now)`,
+			`!known && h.renewed.Add(lasts(lease)+clockError).Before(now)`,
 			`false`,
 			"./observe/cache",
 			"a Lease that was left behind long ago keeps a namespace from us at the start",
@@ -1117,6 +1117,22 @@ func mutations() []mutation {
 			`!d.Ask`,
 			"./workflows/machine",
 			"a provider that does not know is asked again and again whose a node is",
+		},
+		{
+			"Z23",
+			"observe/cache/foreign.go",
+			`!known || h.created.Before(ours.created) ||`,
+			`true ||`,
+			"./observe/cache",
+			"an installation that somebody tries out stops the one that was there",
+		},
+		{
+			"Z24",
+			"observe/cache/foreign.go",
+			`c.Scope.Has(name, was) != c.Scope.Has(name, is)`,
+			`false`,
+			bridge,
+			"a run stays open in a namespace that was labelled otherwise",
 		},
 	}
 }

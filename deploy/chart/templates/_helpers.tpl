@@ -78,6 +78,19 @@ subjects:
   namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
+{{/* The bindings of a role of an account where Millwright acts: in the namespaces that the values name, or everywhere. Keys: root,
+account, role. */}}
+{{- define "millwright.scopedBinding" -}}
+{{- $ := . -}}
+{{- range .root.Values.namespaces }}
+{{- if not (has . $.root.Values.exceptNamespaces) }}
+{{ include "millwright.binding" (dict "root" $.root "name" $.role "account" $.account "kind" "ClusterRole" "role" $.role "namespace" .) }}
+{{- end }}
+{{- else }}
+{{ include "millwright.binding" (dict "root" .root "name" .role "account" .account "kind" "ClusterRole" "role" .role) }}
+{{- end }}
+{{- end -}}
+
 {{/* The flags of the connection to Temporal, a list. What is secret is in files. */}}
 {{- define "millwright.temporalFlags" -}}
 {{- with .Values.temporal.tls }}
@@ -284,6 +297,9 @@ spec:
 {{- end }}
 {{- with .Values.exceptNamespaces }}
 - --except-namespaces={{ join "," . }}
+{{- end }}
+{{- with .Values.namespaceSelector }}
+- {{ printf "--namespace-selector=%s" . | quote }}
 {{- end }}
 {{- end -}}
 

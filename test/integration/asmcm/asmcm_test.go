@@ -27,7 +27,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	flags := []string{"--as-mcm", "--except-namespaces=" + foreign}
+	flags := []string{"--as-mcm", "--except-namespaces=" + foreign, "--namespace-selector=!" + noLonger}
 	options := stack.Options{Args: map[string][]string{component.Worker: flags, component.Bridge: flags}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }

@@ -3,6 +3,8 @@
 package asmcm
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,42 +13,37 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/devstack/component"
 	"millwright/observe/cache"
 	"millwright/test/integration/rig"
 )
 
-// machine-controller-manager begins to work in a namespace, as its Lease says. Millwright stops there, says so on the
-// object, and goes on when the other controller has stopped.
-func TestANamespaceInWhichAnotherControllerWorksIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	const name, own = "foreign-at-work", "foreign-not-here"
-	r.Namespace(t, name, "")
-	r.Namespace(t, own, "")
-	p, other := r.Pool(t, name, name, 2), r.Pool(t, own, own, 1)
-	p.AwaitRunning(t, 2)
-	other.AwaitRunning(t, 1)
+// noLonger is a label of namespaces that worker and bridge leave alone.
+const noLonger = "no-longer-millwrights"
 
-	leases := r.Kube.CoordinationV1().Leases(name)
-	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: cache.MCMLeases()[0]},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NowMicro()),
-		},
-	}, metav1.CreateOptions{})
+// renewed makes a Lease and renews it until the returned function is called.
+func renewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
+	t.Helper()
+	leases := r.Kube.CoordinationV1().Leases(namespace)
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("pod-1"), new(int32(15))
+	lease.Spec.RenewTime = new(metav1.NowMicro())
+	lease, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
 	require.NoError(t, err)
-	stop, stopped := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
 	go func() {
 		for {
 			select {
-			case <-stop:
+			case <-ctx.Done():
 				stopped <- nil
 				return
 			case <-time.After(2 * time.Second):
 				lease.Spec.RenewTime = new(metav1.NowMicro())
-				renewed, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+				renewed, err := leases.Update(context.WithoutCancel(ctx), lease, metav1.UpdateOptions{})
 				if err != nil {
 					stopped <- err
 					return
@@ -55,37 +52,95 @@ func TestANamespaceInWhichAnotherControllerWorksIsLeftAlone(t *testing.T) {
 			}
 		}
 	}()
+	return func() {
+		cancel()
+		require.NoError(t, <-stopped)
+	}
+}
+
+// told waits for the event that says who is at work in a namespace.
+func told(t *testing.T, namespace string) {
+	t.Helper()
 	rig.Eventually(t, "the deployment says who is at work", func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{
-			FieldSelector: "reason=" + vocabulary.ReasonAnotherController + ",involvedObject.name=" + name,
+		events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{
+			FieldSelector: "reason=" + vocabulary.ReasonAnotherController + ",involvedObject.name=" + namespace,
 		})
 		return err == nil && len(events.Items) > 0, err
 	})
-	rig.Eventually(t, "no run is open", func() (bool, any) {
-		open := r.OpenWorkflows(t, name)
-		return len(open) == 0, open
-	})
-	since := time.Now()
-	p.Scale(t, 3)
-	other.Scale(t, 2)
-	other.AwaitRunning(t, 2)
-	machine := other.Machines(t)[0].Name
-	require.NoError(t, r.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}))
-	rig.Eventually(t, "the machine of the other namespace is gone", func() (bool, any) {
-		for _, m := range other.Machines(t) {
-			if m.Name == machine {
-				return false, m
-			}
-		}
-		return true, nil
-	})
-	assert.Len(t, p.Machines(t), 2)
-	assert.Empty(t, r.Audit(t, func(a rig.Audited) bool {
-		return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" && a.RequestReceivedTimestamp.After(since) &&
-			a.User.Username == component.WorkerIdentity && slices.Contains([]string{"create", "update", "patch", "delete"}, a.Verb)
-	}))
+}
 
-	close(stop)
-	require.NoError(t, <-stopped)
-	p.AwaitRunning(t, 3)
+// Something makes a namespace another's: machine-controller-manager begins to work there, an older installation of
+// Millwright does, or the namespace gets another label. Millwright stops there, says so on the object, and goes on when
+// that has ended.
+func TestANamespaceThatIsAnothersIsLeftAlone(t *testing.T) {
+	for name, begins := range map[string]func(t *testing.T, namespace string) (end func()){
+		"mcm-at-work": func(t *testing.T, namespace string) func() {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: cache.MCMLeases()[0]}}
+			defer told(t, namespace)
+			return renewed(t, namespace, lease)
+		},
+		"of-an-older-installation": func(t *testing.T, namespace string) func() {
+			r.Namespace(t, "installation", "")
+			stop := renewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+				Name: v1alpha1.LeaseWorkers,
+				Annotations: map[string]string{
+					v1alpha1.AnnotationInstallation: "older", v1alpha1.AnnotationScope: fmt.Sprintf(`{"namespaces":[%q]}`, namespace),
+				},
+			}})
+			defer told(t, namespace)
+			time.Sleep(1100 * time.Millisecond) // ages have whole seconds
+			// our workers make it again, and then it is the younger one
+			require.NoError(t, r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).
+				Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
+			return stop
+		},
+		"labelled": func(t *testing.T, namespace string) func() {
+			label := func(value string) {
+				_, err := r.Kube.CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
+					fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, noLonger, value), metav1.PatchOptions{})
+				require.NoError(t, err)
+			}
+			label(`"true"`)
+			return func() { label("null") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := name + "-not-here"
+			r.Namespace(t, name, "")
+			r.Namespace(t, own, "")
+			p, other := r.Pool(t, name, name, 2), r.Pool(t, own, own, 1)
+			p.AwaitRunning(t, 2)
+			other.AwaitRunning(t, 1)
+
+			end := begins(t, name)
+			rig.Eventually(t, "no run is open", func() (bool, any) {
+				open := r.OpenWorkflows(t, name)
+				return len(open) == 0, open
+			})
+			since := time.Now()
+			p.Scale(t, 3)
+			other.Scale(t, 2)
+			other.AwaitRunning(t, 2)
+			machine := other.Machines(t)[0].Name
+			require.NoError(t, r.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}))
+			rig.Eventually(t, "the machine of the other namespace is gone", func() (bool, any) {
+				for _, m := range other.Machines(t) {
+					if m.Name == machine {
+						return false, m
+					}
+				}
+				return true, nil
+			})
+			assert.Len(t, p.Machines(t), 2)
+			assert.Empty(t, r.Audit(t, func(a rig.Audited) bool {
+				return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" && a.RequestReceivedTimestamp.After(since) &&
+					a.User.Username == component.WorkerIdentity &&
+					slices.Contains([]string{"create", "update", "patch", "delete"}, a.Verb)
+			}))
+
+			end()
+			p.AwaitRunning(t, 3)
+		})
+	}
 }

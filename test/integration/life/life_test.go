@@ -533,7 +533,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	p.AwaitRunning(t, 3)
 	before := p.Machines(t)
 	var deleted []string
-	p.AwaitSynced(t) // without our finalizer a node is gone, and nobody knows why
+	p.AwaitSynced(t)           // without our finalizer a node is gone, and nobody knows why
 	for _, m := range before { // all at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
 		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
