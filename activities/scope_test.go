@@ -9,8 +9,10 @@ import (
 	"millwright/activities/activitiestest"
 	"millwright/activities/class"
 	"millwright/activities/deployment"
+	"millwright/activities/request"
 	"millwright/activities/set"
 	"millwright/api/v1alpha1"
+	decide "millwright/decide/request"
 )
 
 // A run in a namespace that is not Millwright's finds its object as good as gone, and nothing is written.
@@ -42,5 +44,15 @@ func TestNothingIsDecidedInAnotherNamespace(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.True(t, ofClass.Gone)
+	for _, in := range []request.Request{
+		activitiestest.Ordered(m, decide.Order{Command: decide.Hold, Actor: "ann", Reason: "look", InAdvance: true}),
+		{Kind: decide.MachineDeployment, Object: activitiestest.Read(d).Ref, Order: decide.Order{Command: decide.Pause, Actor: "ann"}},
+	} {
+		answer, err := activitiestest.Run[request.Answer](w, (&request.Activities{Kube: w.Kube}).ApplyRequest, in)
+		require.NoError(t, err)
+		assert.False(t, answer.Applied)
+		assert.Contains(t, answer.Message, "Millwright does not act on namespace shop: ")
+	}
 	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.Told())
 }

@@ -27,6 +27,7 @@ var waits = map[string]string{
 	"activities/kube.InParallel":   "so many writes at a time; each has an answer",
 	"observe/cache.Await":          "for a cache that is behind, for 2 s at most",
 	"observe/cache.AwaitRestore":   "for the end of the process, beside its workers",
+	"observe/cache.move":           "never blocks",
 	"observe/cache.notice":         "tells of a restore, and never waits",
 	"observe/cache.NoEviction":     "for the answer to the question of another drain, for a second at most",
 	"observe/drain.Subscribe":      "tells that something has changed, and never waits",

@@ -44,11 +44,20 @@ type Answer struct {
 // ApplyRequest writes a request to its object if the present state of the object allows it, and records an event with
 // who made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
+	if !a.Kube.Cluster.Ours(in.Object.Namespace) {
+		return Foreign(in.Object.Namespace), nil
+	}
 	return Apply(a.Kube, in, func(decide Decide) (string, error) {
 		return a.write(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
 			return machine.RequestPatch(in.Kind, in.Order.Command, decide(object, facts))
 		})
 	})
+}
+
+// Foreign refuses a request for an object of a namespace that is not Millwright's.
+func Foreign(namespace string) Answer {
+	return Answer{Message: "Millwright does not act on namespace " + namespace +
+		`: its flags leave it out, or another controller is at work there; "starter doctor" says which`}
 }
 
 // write writes what decide returns for the object of a request. It returns the version of the object.

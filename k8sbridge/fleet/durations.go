@@ -65,9 +65,14 @@ func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
 	w := watcher{Durations: d, cluster: cluster}
 	onMachines, err := machines.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) { w.changed(before.(machine), after.(machine)) },
+		UpdateFunc: func(before, after any) {
+			if m := after.(machine); cluster.Ours(m.Namespace) {
+				w.changed(before.(machine), m)
+			}
+		},
 		DeleteFunc: func(object any) {
-			if m, is := object.(machine); is { // else it went while the watch was broken: its end is not known
+			if m, is := object.(machine); is &&
+				cluster.Ours(m.Namespace) { // else it went while the watch was broken: its end is not known
 				w.gone(m, time.Now())
 			}
 		},

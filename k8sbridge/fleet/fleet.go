@@ -6,6 +6,7 @@
 package fleet
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,9 +61,9 @@ func (g *Gauges) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
-	machines := cache.All[*v1alpha1.Machine](g.cluster.Informer(cache.Machines))
-	sets := cache.All[*v1alpha1.MachineSet](g.cluster.Informer(cache.Sets))
-	deployments := cache.All[*v1alpha1.MachineDeployment](g.cluster.Informer(cache.Deployments))
+	machines := ours[*v1alpha1.Machine](g.cluster, cache.Machines)
+	sets := ours[*v1alpha1.MachineSet](g.cluster, cache.Sets)
+	deployments := ours[*v1alpha1.MachineDeployment](g.cluster, cache.Deployments)
 	collect(samples, g.machines, machines)
 	collect(samples, g.sets, sets)
 	collect(samples, g.deployments, deployments)
@@ -71,6 +72,20 @@ func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
 		moving = append(moving, g.collectClusterAPI(samples)...)
 	}
 	g.waits.collect(samples, moving)
+}
+
+// ours returns the objects of a resource in the namespaces that are Millwright's, in no order.
+func ours[T metav1.Object](cluster *cache.Cluster, resource cache.Resource) []T {
+	known := map[string]bool{}
+	return slices.DeleteFunc(cache.All[T](cluster.Informer(resource)), func(o T) bool {
+		namespace := o.GetNamespace()
+		is, asked := known[namespace]
+		if !asked {
+			is = cluster.Ours(namespace)
+			known[namespace] = is
+		}
+		return !is
+	})
 }
 
 // emit sends one sample; labels are in the order of the gauge.

@@ -270,3 +270,24 @@ func within(t *testing.T, holds func(c *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, holds, 2*time.Minute, 5*time.Millisecond)
 }
+
+// What another controller has is none of Millwright's fleet.
+func TestObjectsOfOtherNamespacesAreNotCounted(t *testing.T) {
+	var objects []runtime.Object
+	for _, namespace := range []string{"shop", "theirs"} {
+		of := metav1.ObjectMeta{Namespace: namespace, Name: "x"}
+		objects = append(objects,
+			&v1alpha1.Machine{ObjectMeta: of}, &v1alpha1.MachineSet{ObjectMeta: of}, &v1alpha1.MachineDeployment{ObjectMeta: of})
+	}
+	cluster, _ := filled(t, objects...)
+	cluster.Scope.Except = []string{"theirs"}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(fleet.NewGauges(cluster, nil))
+	samples := scrape(t, registry)
+	for _, kind := range []string{"machine", "machine_set", "machine_deployment"} {
+		assert.InDelta(t, 1, samples["mcm_"+kind+"_items_total{}"], 0, kind)
+	}
+	for name := range samples {
+		assert.NotContains(t, name, "theirs")
+	}
+}

@@ -212,19 +212,22 @@ func (c *Cache) FreeSets(namespace string) []*clusterv1.MachineSet {
 	)
 }
 
-// Deployments returns all deployments that are Millwright's, in no order.
+// acts reports whether Millwright reconciles a set or a deployment, and its namespace is Millwright's.
+func (c *Cache) acts(o metav1.Object) bool { return c.Ours(o) && c.Cluster.InScope(o.GetNamespace()) }
+
+// Deployments returns all deployments that Millwright acts on, in no order.
 func (c *Cache) Deployments() []*clusterv1.MachineDeployment {
 	return slices.DeleteFunc(
 		observecache.All[*clusterv1.MachineDeployment](c.Cluster.Informer(DeploymentsResource)),
-		func(d *clusterv1.MachineDeployment) bool { return !c.Ours(d) },
+		func(d *clusterv1.MachineDeployment) bool { return !c.acts(d) },
 	)
 }
 
-// Sets returns all sets that are Millwright's, in no order.
+// Sets returns all sets that Millwright acts on, in no order.
 func (c *Cache) Sets() []*clusterv1.MachineSet {
 	return slices.DeleteFunc(
 		observecache.All[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource)),
-		func(s *clusterv1.MachineSet) bool { return !c.Ours(s) },
+		func(s *clusterv1.MachineSet) bool { return !c.acts(s) },
 	)
 }
 

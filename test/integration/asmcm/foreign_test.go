@@ -134,7 +134,8 @@ func TestANamespaceThatIsAnothersIsLeftAlone(t *testing.T) {
 			})
 			assert.Len(t, p.Machines(t), 2)
 			assert.Empty(t, r.Audit(t, func(a rig.Audited) bool {
-				return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" && a.RequestReceivedTimestamp.After(since) &&
+				return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" &&
+					a.RequestReceivedTimestamp.After(since) &&
 					a.User.Username == component.WorkerIdentity &&
 					slices.Contains([]string{"create", "update", "patch", "delete"}, a.Verb)
 			}))
