@@ -5,11 +5,7 @@ import (
 	"context"
 	"errors"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"millwright/api/v1alpha1"
 	"millwright/decide/ownership"
-	"millwright/observe/cache"
 	"millwright/provider"
 )
 
@@ -27,15 +23,13 @@ func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance prov
 	return err
 }
 
-// whose says whose an instance is, as seen from a machine. It reads the Machines of all namespaces from the API server.
+// whose says whose an instance is, as seen from a machine. It reads the Machines of all namespaces from the API server,
+// together with other calls.
 func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
 	me := ownership.Machine{
 		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
 	}
-	var others []ownership.Machine
-	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
-		others = append(others, cache.ClaimOf(m))
-	})
+	others, err := p.claims.read(ctx, p.Classes)
 	if err != nil {
 		return ownership.Answer{}, &provider.Error{
 			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,

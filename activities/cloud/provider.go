@@ -34,6 +34,7 @@ type Provider struct {
 	Issued *kube.Issued
 
 	classes classReads
+	claims  claims
 
 	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider: one
 	// request more.

@@ -22,11 +22,16 @@ type Tokenless struct {
 	classes map[string]string // by namespace/name: the versions of the class and its Secrets
 }
 
-// Learn records that the user data of a class with these versions has no place for a token.
+// mostTokenless is how many classes are known at a time. Source: a tenth of a MiB, and more classes than any fleet has in
+// use.
+const mostTokenless = 1000
+
+// Learn records that the user data of a class with these versions has no place for a token. With too many classes, most
+// of which are gone by then, it forgets the others: they get a token until they are learned again.
 func (t *Tokenless) Learn(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.classes == nil {
+	if t.classes == nil || len(t.classes) >= mostTokenless {
 		t.classes = map[string]string{}
 	}
 	t.classes[namespace+"/"+class] = versions

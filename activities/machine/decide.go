@@ -5,6 +5,8 @@ package machine
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -36,6 +38,7 @@ type Decision struct {
 	Version  string // resourceVersion that was read
 	Class    string // name of its MachineClass
 	Versions string `json:",omitzero"` // of the class and its Secrets, for calls of the provider; empty: not known
+	Call     string `json:",omitzero"` // what a call of the provider depends on: equal for two calls that are made alike
 	Provider string // of its class; empty while Problem is set
 	Problem  *kube.Problem
 
@@ -131,6 +134,7 @@ func (a *Activities) decideMachine(
 	waits := machine.Explained(m, around.Class, now).WaitsFor()
 	decision.Blocked, decision.Unsaid = waits.Blocked(), !machine.IsExplained(m, waits)
 	if decision.Need == attention.Instance || decision.Need == attention.Deletion {
+		decision.Call = call(m, decision)
 		decision.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}
 	decision.Token = decision.Target && a.needsToken(around.Class, decision.Versions, live)
@@ -143,6 +147,21 @@ func (a *Activities) decideMachine(
 		decision.StageSince = record.Since.Time
 	}
 	return a.confirmNeverTried(ctx, m, live, decision)
+}
+
+// call returns what a call of the provider for a machine depends on: its spec, its class with the Secrets, and what people
+// request for its deletion. Other annotations and labels change nothing for the call.
+func call(m *v1alpha1.Machine, d Decision) string {
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%q %q %d %q", d.Provider, d.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
+	for _, key := range []string{
+		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationHold, v1alpha1.AnnotationRetry,
+		v1alpha1.AnnotationAbandonInstance,
+	} {
+		value, requested := m.Annotations[key]
+		_, _ = fmt.Fprintf(sum, " %t %q", requested, value)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // plan plans a machine. It reads the breaker, and with it every node, only if the plan depends on it.

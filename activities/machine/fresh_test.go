@@ -25,6 +25,8 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.Bare)
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
 	d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	require.NotEmpty(t, d.Call)
+	d.Call = ""
 	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
 	assert.Equal(t, machine.Decision{
 		MachinePlan: attention.MachinePlan{
@@ -266,4 +268,28 @@ func TestAReadWaitsForWhatWokeIt(t *testing.T) {
 		assert.Equal(t, in.Versions[cache.Machines], d.Version)
 		assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
 	})
+}
+
+// What a call of the provider depends on: other annotations and labels change nothing.
+func TestWhatACallDependsOn(t *testing.T) {
+	t.Parallel()
+	of := func(change func(*v1alpha1.Machine)) string {
+		m := activitiestest.Machine("m", activitiestest.Bare, change)
+		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		return activitiestest.DecideMachine(w, activitiestest.Read(m)).Call
+	}
+	annotated := func(key, value string) func(*v1alpha1.Machine) {
+		return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
+	}
+	before := of(func(*v1alpha1.Machine) {})
+	require.Equal(t, before, of(annotated("seen.example.com/at", "12:00")))
+	for name, change := range map[string]func(*v1alpha1.Machine){
+		"spec":    func(m *v1alpha1.Machine) { m.Generation++ },
+		"force":   annotated(v1alpha1.AnnotationForce, ""),
+		"abandon": annotated(v1alpha1.AnnotationAbandonInstance, "ann: gone"),
+		"retry":   annotated(v1alpha1.AnnotationRetry, "2026"),
+		"label":   func(m *v1alpha1.Machine) { m.Labels = map[string]string{v1alpha1.LabelForceDeletion: "True"} },
+	} {
+		require.NotEqual(t, before, of(change), name)
+	}
 }

@@ -23,6 +23,7 @@ func (m *machine) provide(
 	activity any,
 	call cloud.InstanceCall,
 ) (*cloud.InstanceAnswer, error) {
+	m.callsFor = d.Call
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		answer, end, err := m.interruptible(ctx, d, activity, call)
 		if d.Need == attention.Instance {
@@ -86,7 +87,7 @@ type callOutcome int
 const (
 	undisturbed callOutcome = iota
 	overtaken               // something changed while it ran: what it read may be out of date
-	hurried                 // something changed while it backed off from a problem: call again at once
+	hurried                 // what it depends on changed while it backed off from a problem: call again at once
 	aborted                 // it was given up: the machine is being deleted, or its time is over
 )
 
@@ -129,11 +130,11 @@ func (m *machine) interruptible(
 			continue
 		}
 		now, createBy, err := m.reconsider(ctx, d, call)
-		if err != nil || now != overtaken {
+		if err != nil || now == hurried || now == aborted {
 			m.running, m.calling = future, name
 			return answer, now, err
 		}
-		if end = now; len(futures) > 1 { // the timeout may have been changed
+		if end = max(end, now); len(futures) > 1 { // the timeout may have been changed
 			futures[0] = m.creationTimer(ctx, createBy)
 		}
 	}
@@ -162,24 +163,32 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 	return m.Timer(ctx, "creation", "gives up making the instance: the creation timeout", at)
 }
 
-// reconsider decides what to do with a call of the provider after a signal, and when a creation must end.
+// reconsider decides what to do with a call of the provider after a signal, and when a creation must end. A call that
+// backs off from a problem goes on doing so unless what it depends on has changed; the decisions of earlier versions do
+// not say whether it has.
 func (m *machine) reconsider(
 	ctx workflow.Context,
 	d activities.Decision,
 	call cloud.InstanceCall,
 ) (callOutcome, time.Time, error) {
+	var now activities.Decision
+	var err error
 	if d.Need == attention.Instance {
-		now, err := m.Decide(ctx)
+		now, err = m.Decide(ctx)
 		if err != nil || now.Gone || now.Need != attention.Instance || elsewhere(now, d) {
 			return aborted, now.CreateBy, err
 		}
 		d.CreateBy = now.CreateBy
 	} else if d.Deletion == nil { // the instance of a stale node is deleted, the machine stays: no change cancels that
 		return overtaken, d.CreateBy, nil
-	} else if now, err := m.Decide(ctx); err != nil || m.unwanted(now, d) {
+	} else if now, err = m.Decide(ctx); err != nil || m.unwanted(now, d) {
 		return aborted, time.Time{}, err
 	}
-	if call.Known != nil {
+	switch before := m.callsFor; {
+	case call.Known != nil && now.Call != "" && now.Call == before:
+		return undisturbed, d.CreateBy, nil
+	case call.Known != nil:
+		m.callsFor = now.Call
 		return hurried, d.CreateBy, nil
 	}
 	return overtaken, d.CreateBy, m.tell(ctx, call)

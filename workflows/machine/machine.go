@@ -37,6 +37,7 @@ type machine struct {
 	done      deletion.Stage // the last stage of the deletion that this run has finished
 	asked     bool           // the provider was asked for the names of an instance that is not on record
 	answered  bool           // and the question is settled
+	callsFor  string         // what the present call of the provider depends on, as Decision.Call
 	anothers  bool           // the instance is another Machine's, and stays
 	announced string         // the node on which this run has written the condition that its machine is deleted
 	undrained bool           // the node was not drained: its cluster did not answer, and a person does not wait for it

@@ -42,6 +42,27 @@ func (w *world) failing() {
 	}
 }
 
+// Somebody rewrites an annotation of the machine each second. The provider is called again only when its class changes.
+func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
+	w := newWorld(t)
+	w.failing()
+	w.decision.Call = "as before"
+	rewritten := func(from time.Duration) {
+		for n := range 60 {
+			w.after(from+time.Duration(n)*time.Second, func() {})
+		}
+	}
+	rewritten(time.Minute)
+	w.after(3*time.Minute, func() {
+		require.Len(t, w.calls, 2, "one that met the problem, and one that backs off")
+		w.decision.Call = "otherwise"
+	})
+	rewritten(4 * time.Minute)
+	w.after(6*time.Minute, func() { require.Len(t, w.calls, 4, "the same two again") })
+	w.run(t)
+	require.Equal(t, "Failed", w.last().Phase)
+}
+
 func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy

@@ -35,22 +35,21 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	mcm, ours := []string{
-		"--namespace",
-		namespace,
-		"--leader-elect-lease-duration",
-		"6s",
-		"--leader-elect-renew-deadline",
-		"4s",
-		"--leader-elect-retry-period",
-		"1s",
-	}, []string{"--as-mcm"}
+	mcm, ours := flagsOfMCM(namespace), []string{"--as-mcm", "--namespaces", namespace}
 	os.Exit(rig.Main(m, stack.Options{
 		Components: append(component.Names(), component.MCMManager, component.MCMMachines),
 		Args: map[string][]string{
 			component.MCMManager: mcm, component.MCMMachines: mcm, component.Worker: ours, component.Bridge: ours,
 		},
 	}, func(up *rig.Rig) { r = up }))
+}
+
+// flagsOfMCM are those of the processes of MCM that work in a namespace. A Lease that its holder has lost ends soon.
+func flagsOfMCM(namespace string) []string {
+	return []string{
+		"--namespace", namespace, "--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s",
+		"--leader-elect-retry-period", "1s",
+	}
 }
 
 // One namespace in which MCM has a machine in each phase: there and back.
@@ -110,7 +109,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 }
 
 // check are the arguments of the command that people run before they start Millwright.
-var check = []string{"migrate", "check", "--namespace", namespace, "--as-mcm"}
+var check = []string{"migrate", "check", "--namespace", namespace, "--namespaces", namespace, "--as-mcm"}
 
 // plansWhatItFinds shows that check and plan name what MCM was doing.
 func (n *fleet) plansWhatItFinds(t *testing.T, checked string) {
