@@ -196,7 +196,9 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 	if err := w.syncSets(ctx, in); err != nil {
 		return nil, err
 	}
-	if err := w.unchanged(ctx, in); err != nil {
+	if err := Unchanged(in, func() (*v1alpha1.MachineDeployment, error) {
+		return kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, "")
+	}); err != nil {
 		return nil, err
 	}
 	for _, r := range in.Resize {
@@ -320,17 +322,17 @@ func (w setWriter) patch(ctx context.Context, name, uid, version string, change 
 	return err
 }
 
-// unchanged returns a Conflict if a set would grow although the deployment has another spec than the decision saw. After
+// Unchanged returns a Conflict if a set would grow although the deployment has another spec than the decision saw. After
 // a restore of the API server, one cache may show the restored sets, and another cache the deployment before the restore:
-// the sets would make machines that nobody wants. It reads the deployment once, and only if a set grows.
-func (w setWriter) unchanged(ctx context.Context, in SetChanges) error {
+// the sets would make machines that nobody wants. It reads the deployment once, with live, and only if a set grows.
+func Unchanged[O metav1.Object](in SetChanges, live func() (O, error)) error {
 	grows := slices.ContainsFunc(in.Resize, func(r rollout.Resize) bool { return r.To > r.From })
 	if !grows || in.Generation == 0 {
 		return nil
 	}
-	d, err := kube.LiveAt(ctx, w.Kube.Deployments(w.deployment.Namespace), "deployment", w.deployment, "")
-	if err == nil && d.Generation != in.Generation {
-		err = kube.Conflict(w.deployment)
+	d, err := live()
+	if err == nil && d.GetGeneration() != in.Generation {
+		err = kube.Conflict(in.Deployment)
 	}
 	return err
 }

@@ -1049,8 +1049,8 @@ func mutations() []mutation {
 		{
 			"Z14",
 			"activities/deployment/sets.go",
-			`err == nil && d.Generation != in.Generation`,
-			`err == nil && d.Generation < 0`,
+			`err == nil && d.GetGeneration() != in.Generation`,
+			`err == nil && d.GetGeneration() < 0`,
 			node,
 			"after a restore of the API server, machines are made for the deployment of before",
 		},

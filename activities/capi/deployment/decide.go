@@ -45,14 +45,15 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	observed := deployment.Observed(family, now)
 	plan := rollout.Look(observed)
 	result := activities.Decision{
-		Pending:   plan.Pending,
-		Version:   d.ResourceVersion,
-		Operation: deployment.Named(d),
-		Rollout:   plan.Decision,
-		Prepare:   deployment.Unprepared(family, observed),
-		Release:   observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:   activities.PictureOf(observed, plan.Status.Counts),
-		Seen:      family.Versions(),
+		Pending:    plan.Pending,
+		Version:    d.ResourceVersion,
+		Generation: d.Generation,
+		Operation:  deployment.Named(d),
+		Rollout:    plan.Decision,
+		Prepare:    deployment.Unprepared(family, observed),
+		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
+		Picture:    activities.PictureOf(observed, plan.Status.Counts),
+		Seen:       family.Versions(),
 	}
 	if result.Prepare && result.Pending.Calm() {
 		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}

@@ -173,6 +173,12 @@ func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.Set
 			return nil, err
 		}
 	}
+	err := activities.Unchanged(in, func() (*clusterv1.MachineDeployment, error) {
+		return kube.LiveAt(ctx, a.deployments(in.Deployment), "deployment", in.Deployment, "")
+	})
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range in.Resize {
 		if err := w.resize(ctx, r); err != nil {
 			return nil, err

@@ -310,3 +310,33 @@ func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, s, w.ClusterAPISet("s"))
 }
+
+// After a restore of the API server, a cache may show the deployment of before, which wanted more machines.
+func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
+	for name, row := range map[string]struct {
+		seen     int64
+		to       int
+		conflict bool
+	}{
+		"the spec that the decision saw": {1, 5, false},
+		"another spec":                   {2, 5, true},
+		"another spec, and it shrinks":   {2, 2, false},
+		"a decision of another version":  {0, 5, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := capitest.Pool(3)
+			s := capitest.SetOf(d, "s", 3, 1)
+			w, a := world(t, d, s)
+			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				Generation: row.seen,
+				Resize:     []rollout.Resize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},
+			})
+			_, conflict := kube.Failure(err, kube.TypeConflict)
+			assert.Equal(t, row.conflict, conflict)
+			if !row.conflict {
+				require.NoError(t, err)
+			}
+		})
+	}
+}

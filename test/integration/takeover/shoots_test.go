@@ -50,9 +50,11 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	r.Namespace(t, neighbour, "")
 	theirs := r.Pool(t, neighbour, neighbour, 3)
 	theirs.AwaitRunning(t, 3)
-	nodes, err := other.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	require.Len(t, nodes.Items, 3, "they are in the cluster of the neighbour")
+	require.Empty(t, theirs.Nodes(t))
+	for _, m := range theirs.Machines(t) {
+		_, err := other.Kube.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
+		require.NoError(t, err, "it is in the cluster of the neighbour")
+	}
 
 	if _, err := r.Kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		newNamespace(t)
