@@ -62,6 +62,9 @@ type Bounds struct {
 	Nodes bool
 	// Forced does not judge disruption budgets: drains reach their deadlines, and delete pods then.
 	Forced bool
+	// Alone judges whether the node and the instance of each machine that stays are left alone. It must be false while
+	// somebody else takes nodes or instances.
+	Alone bool
 }
 
 // InForce reports whether both bounds of a deployment are those that its spec promises.

@@ -22,6 +22,8 @@ const (
 	CheckCalm       = "not calm"
 	CheckGone       = "left behind"
 	CheckPod        = "pod lost without an eviction"
+	CheckNode       = "node of a machine that stays is cordoned or deleted"
+	CheckLost       = "machine that stays has lost its instance"
 )
 
 // Limits says how long a finding may last before it is a violation. A check that is not in it allows none at all.
@@ -31,6 +33,7 @@ func Limits() map[string]time.Duration {
 		// snapshot.
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
+		CheckLost:       3 * time.Second, // the instances are read before the machines
 		CheckBudget:     3 * time.Second, // a pod that becomes ready is counted later by the budget's controller
 	}
 }
@@ -106,4 +109,34 @@ func Unmade(s Snapshot) (found []Finding) {
 		)
 	}
 	return found
+}
+
+// Taken finds nodes that are cordoned or deleted although the machine of their instance stays. Whose a node is it takes
+// from the cloud: from the UID on the instance that the node's provider ID names.
+func Taken(s Snapshot) (found []Finding) {
+	for _, i := range s.Instances {
+		m, n := s.Machine(i.Tags.MachineUID), s.NodeOf(i)
+		if n == nil || !stays(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
+			continue
+		}
+		found = append(found, Finding{CheckNode, n.Name, fmt.Sprintf(
+			"node of machine %s: unschedulable %t, deleted %t", m.Name, n.Spec.Unschedulable, n.DeletionTimestamp != nil)})
+	}
+	return found
+}
+
+// Lost finds machines that have an instance on record, and stay, and whose instance does not exist any more.
+func Lost(s Snapshot) (found []Finding) {
+	of := s.InstancesOf()
+	for _, m := range s.Machines {
+		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && stays(s, &m) {
+			found = append(found, Finding{CheckLost, m.Name, "no instance " + m.Spec.ProviderID})
+		}
+	}
+	return found
+}
+
+// stays reports whether a machine is to keep its node and its instance.
+func stays(s Snapshot, m *v1alpha1.Machine) bool {
+	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

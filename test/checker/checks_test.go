@@ -414,3 +414,38 @@ func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
 	assert.Equal(t, 0, at(6, f), "it is told once")
 	assert.Equal(t, 1, at(6, []Finding{{"quick", "y", "bad"}}), "a check without a limit allows nothing")
 }
+
+// Whose a node is follows from the instance that it names: a machine that stays keeps its node and its instance.
+func TestTakenAndLost(t *testing.T) {
+	of := func(changes ...func(*Snapshot)) Snapshot {
+		s := fleet(2, "a", "b")
+		for _, change := range changes {
+			change(&s)
+		}
+		return s
+	}
+	cordoned := func(s *Snapshot) { s.Nodes[1].Spec.Unschedulable = true }
+	deleted := func(s *Snapshot) { s.Nodes[1].DeletionTimestamp = new(metav1.NewTime(noon)) }
+	gone := func(s *Snapshot) { s.Instances = s.Instances[:1] }
+	of2 := func(change func(*v1alpha1.Machine)) func(*Snapshot) {
+		return func(s *Snapshot) { change(&s.Machines[1]) }
+	}
+	failed := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed }
+	for name, row := range map[string]struct {
+		s           Snapshot
+		taken, lost int
+	}{
+		"well":                              {of(), 0, 0},
+		"cordoned":                          {of(cordoned), 1, 0},
+		"deleted":                           {of(deleted), 1, 0},
+		"the machine is being deleted":      {of(cordoned, of2(leaving)), 0, 0},
+		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.Left = map[types.UID]bool{"uid-b": true} }), 0, 0},
+		"the machine failed":                {of(deleted, of2(failed)), 0, 0},
+		"the instance is gone":              {of(gone), 0, 1},
+		"so is the machine":                 {of(gone, of2(leaving)), 0, 0},
+		"the machine names no instance yet": {of(gone, of2(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" })), 0, 0},
+	} {
+		assert.Len(t, Taken(row.s), row.taken, name)
+		assert.Len(t, Lost(row.s), row.lost, name)
+	}
+}

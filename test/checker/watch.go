@@ -156,6 +156,9 @@ func (w *Watcher) judge(s Snapshot) {
 	if !w.over && !w.strict.Forced {
 		found = append(found, Budgets(s)...)
 	}
+	if w.strict.Alone {
+		found = append(found, append(Taken(s), Lost(s)...)...)
+	}
 	if !w.over {
 		found = append(found, w.bound(s)...)
 	}

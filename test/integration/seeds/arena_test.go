@@ -93,7 +93,7 @@ func (a *arena) run() (violations []checker.Violation) {
 	a.watcher = checker.Watch(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		a.namespace,
-		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes(), Forced: a.plan.forced},
+		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes(), Forced: a.plan.forced, Alone: a.plan.leaves()},
 	)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -120,6 +120,7 @@ func (a *arena) run() (violations []checker.Violation) {
 	})
 	require.NoError(t, err)
 	violations = append(violations, remains...)
+	violations = append(violations, a.visitors(ctx)...)
 	durable, err := a.watcher.Durable(ctx)
 	require.NoError(t, err)
 	a.watcher.AddRuns(durable)
@@ -193,6 +194,12 @@ func (a *arena) steps(ctx context.Context) {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.At)))
 			a.load(s)
+		})
+	}
+	if s := a.plan.strangers; s != nil {
+		all.Go(func() {
+			time.Sleep(time.Until(begun.Add(s.At)))
+			a.visit(*s)
 		})
 	}
 	for _, s := range a.plan.faults {

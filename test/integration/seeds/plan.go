@@ -34,6 +34,9 @@ const (
 	loadOwnerOfSet    = "take-set-owner" // the deployment takes the set back
 	// a policy holds each rollout at half until it is approved, so long after it got there
 	loadGate = "gate"
+
+	// for a while, another namespace has copies of a pool's machines, and machines with the names and labels of its nodes
+	loadStrangers = "strangers"
 )
 
 // Faults: what breaks.
@@ -90,6 +93,7 @@ type plan struct {
 	seed          uint64
 	pools         []pool
 	loads, faults []step
+	strangers     *step // a load besides; nil: none
 
 	// How the cloud is while the seed runs.
 	tokens            bool
@@ -158,6 +162,10 @@ func newPlan(seed uint64, l lengths) plan {
 	}
 	// dice of its own: the rest of the plan is that of earlier versions
 	p.unkind = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
+	m.dice = rand.New(rand.NewPCG(seed, 9))
+	if m.oneOf(2) {
+		p.strangers = &step{What: loadStrangers, At: m.moment(), For: m.seconds(5, 20), Pool: m.dice.IntN(len(p.pools))}
+	}
 	return *p
 }
 
@@ -319,6 +327,12 @@ func (p plan) nodes() bool {
 		p.only(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
 }
 
+// leaves says that nothing but Millwright takes nodes or instances.
+func (p plan) leaves() bool {
+	return !p.restores() && !p.hurtsNodes() &&
+		!slices.ContainsFunc(p.loads, func(s step) bool { return s.What == loadDeleteNode })
+}
+
 // hurtsNodes says that something which nodes and pods need is disturbed.
 func (p plan) hurtsNodes() bool {
 	vanish := slices.ContainsFunc(p.loads, func(s step) bool { return s.What == loadVanish })
@@ -349,6 +363,10 @@ func (p plan) String() string {
 		p.accept,
 		p.unkind,
 	)
+	loads := p.loads
+	if p.strangers != nil {
+		loads = append(slices.Clone(loads), *p.strangers)
+	}
 	return fmt.Sprintf(
 		"%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
 		len(p.pools),
@@ -357,7 +375,7 @@ func (p plan) String() string {
 		p.hasty,
 		end,
 		cloud,
-		describe(p.loads),
+		describe(loads),
 		describe(p.faults),
 	)
 }

@@ -123,7 +123,7 @@ func newNamespace(t *testing.T) *fleet {
 	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.Credentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, behaves := range map[string]string{
-		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"35s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
+		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"75s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
 	} {
 		c := rig.Class(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
 		c.Name = name
