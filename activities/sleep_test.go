@@ -25,6 +25,7 @@ var waits = map[string]string{
 	"activities/kube.Lock":         "one eviction of a budget after the other; each has an answer",
 	"activities/kube.Beat":         "heartbeats, beside the call",
 	"activities/kube.InParallel":   "so many writes at a time; each has an answer",
+	"activities/cloud.list":        "gives a turn back, and never waits",
 	"activities/cloud.read":        "waits for a list of the Machines that other calls wait for, too",
 	"observe/cache.Await":          "for a cache that is behind, for 2 s at most",
 	"observe/cache.AwaitRestore":   "for the end of the process, beside its workers",

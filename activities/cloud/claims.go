@@ -60,12 +60,9 @@ func (c *claims) read(ctx context.Context, client versioned.Interface) ([]owners
 		l, turn := c.join()
 		select {
 		case turn <- struct{}{}:
-			if c.begin(l) {
-				l.list(ctx, client)
-				<-turn
+			if c.list(ctx, client, l, turn) {
 				return l.machines, l.err
 			}
-			<-turn
 		case <-l.done:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -81,10 +78,16 @@ func (c *claims) read(ctx context.Context, client versioned.Interface) ([]owners
 	}
 }
 
-func (l *listing) list(ctx context.Context, client versioned.Interface) {
+// list makes a list, and reports so, unless another caller has made it. It gives the turn back.
+func (c *claims) list(ctx context.Context, client versioned.Interface, l *listing, turn chan struct{}) bool {
+	defer func() { <-turn }()
+	if !c.begin(l) {
+		return false
+	}
 	defer close(l.done)
 	l.err = cache.EachMachine(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		l.machines = append(l.machines, cache.ClaimOf(m))
 	})
 	l.givenUp = l.err != nil && ctx.Err() != nil
+	return true
 }

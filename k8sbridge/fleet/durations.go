@@ -71,8 +71,8 @@ func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 			}
 		},
 		DeleteFunc: func(object any) {
-			if m, is := object.(machine); is &&
-				cluster.Ours(m.Namespace) { // else it went while the watch was broken: its end is not known
+			// of another type: it went while the watch was broken, and its end is not known
+			if m, is := object.(machine); is && cluster.Ours(m.Namespace) {
 				w.gone(m, time.Now())
 			}
 		},
