@@ -192,7 +192,7 @@ func caches(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := cluster.WatchForeign(client, o.LeaseNamespace); err != nil {
+	if err := cluster.WatchForeign(client, o.ClusterName); err != nil {
 		return nil, nil, err
 	}
 	if err := o.preflight.Watch(cluster, config); err != nil {

@@ -226,7 +226,7 @@ func watch(ctx context.Context, o options, clients clients) (cluster *cache.Clus
 	if err := o.scope.Apply(cluster); err != nil {
 		return nil, nil, err
 	}
-	if err := cluster.WatchForeign(clients.control, o.LeaseNamespace); err != nil {
+	if err := cluster.WatchForeign(clients.control, o.ClusterName); err != nil {
 		return nil, nil, err
 	}
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {

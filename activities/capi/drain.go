@@ -145,7 +145,7 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 
 // machine returns a machine as fresh as asked for; nil when it is gone.
 func (a *Activities) machine(ctx context.Context, in kube.Read) (*clusterv1.Machine, error) {
-	if !a.Kube.Cluster.InScope(in.Ref.Namespace) {
+	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
 		return nil, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)

@@ -100,7 +100,7 @@ func add(all *[]set.Errand, activity, why string, objects []set.Object) {
 // set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's.
 // Around a set that was handed over nothing is read.
 func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Around, error) {
-	if !a.Kube.Cluster.InScope(in.Ref.Namespace) {
+	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
 		return nil, capi.Around{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)

@@ -134,7 +134,7 @@ func (a *Activities) decideMachine(
 	waits := machine.Explained(m, around.Class, now).WaitsFor()
 	decision.Blocked, decision.Unsaid = waits.Blocked(), !machine.IsExplained(m, waits)
 	if decision.Need == attention.Instance || decision.Need == attention.Deletion {
-		decision.Call = call(m, decision)
+		decision.Call = call(m, around.Class, decision)
 		decision.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}
 	decision.Token = decision.Target && a.needsToken(around.Class, decision.Versions, live)
@@ -151,9 +151,12 @@ func (a *Activities) decideMachine(
 
 // call returns what a call of the provider for a machine depends on: its spec, its class with the Secrets, and what people
 // request for its deletion. Other annotations and labels change nothing for the call.
-func call(m *v1alpha1.Machine, d Decision) string {
+func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, d Decision) string {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%q %q %d %q", d.Provider, d.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
+	if class != nil { // Versions are not known if Secrets are not watched
+		_, _ = fmt.Fprintf(sum, " %q %d", class.UID, class.Generation)
+	}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationHold, v1alpha1.AnnotationRetry,
 		v1alpha1.AnnotationAbandonInstance,

@@ -292,4 +292,9 @@ func TestWhatACallDependsOn(t *testing.T) {
 	} {
 		require.NotEqual(t, before, of(change), name)
 	}
+	class := activitiestest.Class()
+	class.Generation++
+	m := activitiestest.Machine("m", activitiestest.Bare)
+	w := activitiestest.NewWorld(t, m, class)
+	require.NotEqual(t, before, activitiestest.DecideMachine(w, activitiestest.Read(m)).Call, "class")
 }

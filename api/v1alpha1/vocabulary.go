@@ -246,7 +246,8 @@ const (
 	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after a
 	// blank says why. It never shortens the time.
 	AnnotationExtend = "drain.machine.sapcloud.io/extend-until"
-	// AnnotationRetry: each new value makes the drain try all evictions again at once.
+	// AnnotationRetry: each new value makes the drain try all evictions again at once, and repeats a call of the provider
+	// that backs off.
 	AnnotationRetry = "drain.machine.sapcloud.io/retry"
 	// AnnotationAbandonInstance: the Machine object is removed although the provider was not, or cannot be, asked to
 	// delete the instance. Who sets it has to delete the instance.

@@ -57,23 +57,27 @@ func (b *Bridge) sweep() {
 // objects are gone or not Millwright's; if that fails, again after a minute. It does both at once when a namespace has
 // become Millwright's, or another's. It also wakes the machines whose turn to be drained comes next.
 func (b *Bridge) resync(ctx context.Context) {
-	for strays := true; ; {
-		if strays {
-			err := b.wakeStrays(ctx)
-			if strays = err != nil; strays && ctx.Err() == nil {
+	strays := 1 // how often runs whose objects are gone are still to be woken
+	for begun := false; ; begun = true {
+		if strays > 0 {
+			if err := b.wakeStrays(ctx); err == nil {
+				strays--
+			} else if ctx.Err() == nil {
 				b.log.Warn("runs whose objects are gone are not known yet, will try again", "error", err)
 			}
+		}
+		if begun {
+			b.each(func(k key) bool { return b.ensure(ctx, k) })
+			b.wakeClusterAPIQueues()
+			b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.cluster.Moved():
-			strays = true
+			strays = 2 // and once more after a minute: a worker may have seen the change later than the bridge
 		case <-time.After(resyncEach + rand.N(resyncEach/10)):
 		}
-		b.each(func(k key) bool { return b.ensure(ctx, k) })
-		b.wakeClusterAPIQueues()
-		b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
 	}
 }
 

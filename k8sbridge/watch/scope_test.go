@@ -41,15 +41,21 @@ func TestANamespaceThatIsLabelledOtherwise(t *testing.T) {
 		}
 		doomed := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
 		w := newWorld(t, append(calmStack(), named("blue"), doomed)...)
+		open := func(runs ...string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.runs = runs
+		}
+		synctest.Wait() // the caches are filled
 		w.cluster.Scope.Selector = labels.SelectorFromSet(labels.Set{"fleet": "blue"})
 		w.lead()
 		w.pass(3 * time.Second)
 		assert.Contains(t, w.asked(), "signal-with-start "+idOf(doomed))
-		w.runs = []string{idOf(doomed)}
+		open(idOf(doomed))
 		w.put(named("green"))
 		w.pass(3 * time.Second)
 		assert.Equal(t, []string{"signal " + idOf(doomed)}, w.asked())
-		w.runs = nil
+		open()
 		w.pass(5 * time.Minute)
 		assert.Empty(t, w.asked())
 		w.put(named("blue"))

@@ -40,7 +40,7 @@ type subject struct {
 func (b *Bridge) ours(kind run.Kind, namespace string) bool {
 	switch kind {
 	case run.KindClusterAPISet, run.KindClusterAPIDeployment, run.KindClusterAPIDrain, run.KindClusterAPIRollout:
-		return b.cluster.InScope(namespace)
+		return b.cluster.Acts(namespace)
 	default:
 		return b.cluster.Ours(namespace)
 	}

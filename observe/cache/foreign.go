@@ -2,6 +2,8 @@ package cache
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,24 +20,19 @@ import (
 	"millwright/decide/phrase"
 )
 
-const (
-	// clockError is by how much the clock of a holder of a Lease may differ from ours, when we see the Lease for the first
-	// time. Later its changes are observed, and no clock is compared.
-	clockError = time.Minute
-
-	// workersLast is how long the Lease of an installation's workers counts after a renewal. Source: four missed renewals,
-	// as for an absence of the workers.
-	workersLast = time.Minute
-)
+// clockError is by how much the clock of a holder of a Lease may differ from ours, when we see the Lease for the first
+// time. Later its changes are observed, and no clock is compared.
+const clockError = time.Minute
 
 // MCMLeases returns the names of the Leases of machine-controller-manager's leader elections. It keeps them in the
 // namespace of its machine objects.
 func MCMLeases() []string { return []string{"machine-controller-manager", "machine-controller"} }
 
-// foreign knows in which namespaces another controller of the machine objects is at work, by its Leases: MCM in the
-// namespace of its Lease, another installation of Millwright where its Lease says. The zero value knows of none.
+// foreign knows in which namespaces another controller of the machine objects is at work, by its Leases:
+// machine-controller-manager (MCM) in the namespace of its Lease, another installation of Millwright where its Lease says.
+// The zero value knows of none.
 type foreign struct {
-	own        types.NamespacedName // Lease of our workers
+	own        string // name of our installation, which is on the Lease of our workers
 	namespaces cache.SharedIndexInformer
 	informers  []cache.SharedIndexInformer // all of them
 
@@ -50,20 +47,21 @@ type foreign struct {
 type holding struct {
 	by      string
 	renewed time.Time // by the holder's clock
-	until   time.Time // by our clock: the holder is at work until then, or renews it before
+	until   time.Time // of MCM, by our clock: the holder is at work until then, or renews it before
 	told    bool      // that the holder has begun to work was told
 
-	// of another installation only
+	// of an installation only
 	installation string
+	claims       string // its Scope, as the Lease has it
 	scope        Scope
 	created      time.Time
 }
 
-// WatchForeign makes the cluster know in which namespaces machine-controller-manager or another installation is at work,
-// and the labels of namespaces. Our own workers have their Lease in the namespace leases. Call it before Start.
-func (c *Cluster) WatchForeign(control kubernetes.Interface, leases string) error {
+// WatchForeign makes the cluster know in which namespaces MCM or another installation than ours is at work, and the labels
+// of namespaces. Call it before Start.
+func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error {
 	f := &c.foreign
-	f.own = types.NamespacedName{Namespace: leases, Name: v1alpha1.LeaseWorkers}
+	f.own = ours
 	f.controllers, f.installations = map[types.NamespacedName]holding{}, map[types.NamespacedName]holding{}
 	f.moved = make(chan struct{}, 1)
 	for _, name := range append(MCMLeases(), v1alpha1.LeaseWorkers) {
@@ -95,11 +93,10 @@ func (c *Cluster) WatchForeign(control kubernetes.Interface, leases string) erro
 	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(strip))
 	f.namespaces = factory.Core().V1().Namespaces().Informer()
 	_, err := f.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f.labelled(c.Scope) },
 		UpdateFunc: func(before, after any) {
-			name := after.(*corev1.Namespace).Name
-			was, is := labels.Set(before.(*corev1.Namespace).Labels), labels.Set(after.(*corev1.Namespace).Labels)
-			if c.Scope.Has(name, was) != c.Scope.Has(name, is) {
-				f.move()
+			if !maps.Equal(before.(*corev1.Namespace).Labels, after.(*corev1.Namespace).Labels) {
+				f.labelled(c.Scope)
 			}
 		},
 	})
@@ -123,6 +120,19 @@ func (f *foreign) all(key types.NamespacedName) map[types.NamespacedName]holding
 	return f.controllers
 }
 
+// labelled says that a namespace has other labels than before, if a selector asks for labels.
+func (f *foreign) labelled(ours Scope) {
+	f.mu.Lock()
+	selects := ours.Selector != nil
+	for _, h := range f.installations {
+		selects = selects || h.scope.Selector != nil
+	}
+	f.mu.Unlock()
+	if selects {
+		f.move()
+	}
+}
+
 // move says that a namespace may have become Millwright's, or another's. It never blocks.
 func (f *foreign) move() {
 	select {
@@ -132,7 +142,7 @@ func (f *foreign) move() {
 }
 
 // Moved returns a channel with an element when a namespace may have become Millwright's, or another's, since the last one
-// was taken. That a Lease has ended without a word is not told. It has one receiver; nil without WatchForeign.
+// was taken. That the Lease of MCM has ended without a word is not told. It has one receiver; nil without WatchForeign.
 func (c *Cluster) Moved() <-chan struct{} { return c.foreign.moved }
 
 // OnForeign calls begins for each other controller that is at work, and later for each that begins to work, with what it
@@ -167,31 +177,29 @@ func (f *foreign) tell(key types.NamespacedName, now time.Time) {
 	}
 }
 
-// Holder returns who holds a Lease now, by our clock, and when the Lease was renewed; an empty name: nobody does.
+// Holder returns who holds a Lease now, by our clock, and when the Lease was renewed; an empty name: nobody does. That of
+// an installation's workers is held until it is deleted or released: their machines are theirs also while they are down.
 func Holder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(lasts(lease)).Before(now) {
+	if s.RenewTime == nil || s.HolderIdentity == nil ||
+		lease.Name != v1alpha1.LeaseWorkers && s.RenewTime.Add(lasts(lease)).Before(now) {
 		return "", time.Time{}
 	}
 	return *s.HolderIdentity, s.RenewTime.Time
 }
 
-// lasts returns how long a Lease counts after a renewal. That of workers has no duration.
+// lasts returns how long the Lease of MCM counts after a renewal.
 func lasts(lease *coordinationv1.Lease) time.Duration {
-	switch s := lease.Spec.LeaseDurationSeconds; {
-	case s != nil:
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
 		return time.Duration(*s) * time.Second
-	case lease.Name == v1alpha1.LeaseWorkers:
-		return workersLast
-	default:
-		return 0
 	}
+	return 0
 }
 
-// seen takes up a Lease. One that its holder has renewed since it was seen last says that the holder is at work.
+// seen takes up a Lease. One of MCM that its holder has renewed since it was seen last says that the holder is at work.
 func (f *foreign) seen(lease *coordinationv1.Lease) {
 	key, s := keyOf(lease), lease.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" || lasts(lease) == 0 {
+	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" {
 		f.gone(key) // it was released
 		return
 	}
@@ -199,10 +207,12 @@ func (f *foreign) seen(lease *coordinationv1.Lease) {
 	h := holding{
 		by: *s.HolderIdentity, renewed: s.RenewTime.Time, until: now.Add(lasts(lease)),
 		installation: lease.Annotations[v1alpha1.AnnotationInstallation], created: lease.CreationTimestamp.Time,
-		scope: ScopeOf(lease),
+		claims: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOf(lease),
 	}
 	f.mu.Lock()
 	switch last, known := f.all(key)[key]; {
+	case key.Name == v1alpha1.LeaseWorkers:
+		h.told = last.told && last.claims == h.claims
 	case known && last.by == h.by && last.renewed.Equal(h.renewed):
 		h.until, h.told = last.until, last.told
 	case !known && h.renewed.Add(lasts(lease)+clockError).Before(now): // it was left behind long ago
@@ -218,11 +228,12 @@ func (f *foreign) seen(lease *coordinationv1.Lease) {
 	}
 }
 
-// beginning returns which holders begin to work now that a Lease has changed: its own, or, if it is that of our workers,
-// other installations. The lock is held.
+// beginning returns which holders begin to work, or work elsewhere, now that a Lease has changed: its own, or, if it is that
+// of our workers, other installations. The lock is held.
 func (f *foreign) beginning(changed types.NamespacedName, now time.Time) (keys []types.NamespacedName) {
 	for key, h := range f.all(changed) {
-		if works := f.works(key, h, now); (key == changed || changed == f.own) && works != h.told {
+		ours := f.all(changed)[changed].installation == f.own
+		if works := f.works(key, h, now); (key == changed || ours) && works != h.told {
 			if h.told = works; works {
 				keys = append(keys, key)
 			}
@@ -244,20 +255,35 @@ func (f *foreign) gone(key types.NamespacedName) {
 // works reports whether the holder of a Lease is another controller that is at work. Of two installations, the one whose
 // Lease is older counts: one that somebody tries out stops no other one. The lock is held.
 func (f *foreign) works(key types.NamespacedName, h holding, now time.Time) bool {
-	if key == f.own || !h.until.After(now) {
-		return false
+	if key.Name != v1alpha1.LeaseWorkers {
+		return h.until.After(now)
 	}
-	ours, known := f.installations[f.own]
-	return key.Name != v1alpha1.LeaseWorkers || !known || h.created.Before(ours.created) ||
-		h.created.Equal(ours.created) && key.Namespace < f.own.Namespace
+	// a Lease without a name is ours, from an earlier version
+	return h.installation != "" && h.installation != f.own && !f.older(key, h)
 }
 
-// in reports whether the holder of a Lease works in a namespace.
-func (f *foreign) in(key types.NamespacedName, h holding, namespace string) bool {
-	if key.Name == v1alpha1.LeaseWorkers {
-		return h.scope.Has(namespace, f.labels(namespace))
+// older reports whether our workers have a Lease that is older than another one; of the same second, its key decides. The
+// lock is held.
+func (f *foreign) older(theirs types.NamespacedName, h holding) bool {
+	for key, ours := range f.installations {
+		if ours.installation == f.own && (ours.created.Before(h.created) ||
+			ours.created.Equal(h.created) && key.Namespace < theirs.Namespace) {
+			return true
+		}
 	}
-	return key.Namespace == namespace
+	return false
+}
+
+// in reports whether the holder of a Lease works in a namespace. One whose labels are not known yet may be theirs.
+func (f *foreign) in(key types.NamespacedName, h holding, namespace string) bool {
+	if key.Name != v1alpha1.LeaseWorkers {
+		return key.Namespace == namespace
+	}
+	of, scope := f.labels(namespace), h.scope
+	if of == nil {
+		scope.Selector = nil
+	}
+	return scope.Has(namespace, of)
 }
 
 // labels returns the labels of a namespace; nil: they are not known.
@@ -279,9 +305,13 @@ func (h holding) says(key types.NamespacedName, now time.Time) string {
 			h.scope,
 		)
 	}
+	until := "it stops"
+	if key.Name == v1alpha1.LeaseWorkers {
+		until = "the Lease is deleted"
+	}
 	return fmt.Sprintf(
-		"%s: %s renewed Lease %s at %s; this installation leaves the objects there alone until it stops",
-		who, h.by, key.Name, phrase.Clock(h.renewed, now),
+		"%s: %s renewed Lease %s at %s; this installation leaves the objects there alone until %s",
+		who, h.by, key.Name, phrase.Clock(h.renewed, now), until,
 	)
 }
 
@@ -290,10 +320,9 @@ func (c *Cluster) InScope(namespace string) bool {
 	return c.Scope.Has(namespace, c.foreign.labels(namespace))
 }
 
-// Ours reports whether Millwright acts on the machine objects of a namespace of the control cluster: the Scope has it, and
-// no other controller is at work there. Objects of Cluster API are not those of machine-controller-manager: InScope
-// decides about them.
-func (c *Cluster) Ours(namespace string) bool {
+// Acts reports whether this installation acts in a namespace of the control cluster: the Scope has it, and no older
+// installation does. For objects of Cluster API that is all; for those of machine-controller-manager's kinds, see Ours.
+func (c *Cluster) Acts(namespace string) bool {
 	if !c.InScope(namespace) {
 		return false
 	}
@@ -301,16 +330,26 @@ func (c *Cluster) Ours(namespace string) bool {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, name := range MCMLeases() {
-		key := types.NamespacedName{Namespace: namespace, Name: name}
-		if f.works(key, f.controllers[key], now) {
-			return false
-		}
-	}
 	for key, h := range f.installations {
 		if f.works(key, h, now) && f.in(key, h, namespace) {
 			return false
 		}
 	}
 	return true
+}
+
+// Ours reports whether Millwright acts on the machine objects of a namespace of the control cluster: this installation acts
+// there, and machine-controller-manager does not.
+func (c *Cluster) Ours(namespace string) bool {
+	if !c.Acts(namespace) {
+		return false
+	}
+	f := &c.foreign
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !slices.ContainsFunc(MCMLeases(), func(name string) bool {
+		key := types.NamespacedName{Namespace: namespace, Name: name}
+		return f.works(key, f.controllers[key], now)
+	})
 }

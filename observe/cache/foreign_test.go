@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
@@ -119,28 +120,34 @@ func workers(namespace string, created, renewed time.Time, namespaces string) *c
 	}
 }
 
-// Of two installations in a control cluster, the younger one leaves the namespaces of the older one alone.
+// Of two installations in a control cluster, the younger one leaves the namespaces of the older one alone, also while that
+// one is down: its instances have its name.
 func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		labelled := func(name, fleet string) *corev1.Namespace {
 			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"fleet": fleet}}}
 		}
+		unnamed := workers("earlier", now.Add(-9*time.Hour), now, "")
+		delete(unnamed.Annotations, v1alpha1.AnnotationInstallation)
 		control := kubefake.NewClientset(
 			labelled("shop", "blue"), labelled("bakery", "green"), labelled("farm", ""), labelled("mill", ""),
-			workers("old", now.Add(-time.Hour), now, `{"namespaceSelector":"fleet=blue"}`),
-			workers("older-and-away", now.Add(-3*time.Hour), now.Add(-10*time.Minute), `{"namespaces":["bakery"]}`),
+			workers("old", now.Add(-time.Hour), now.Add(-50*time.Minute), `{"namespaceSelector":"fleet=blue"}`),
 			workers("young", now.Add(-time.Second), now, ""),
 			workers("same", now.Add(-time.Minute), now, `{"namespaces":["farm"]}`),
 			workers("a-same", now.Add(-time.Minute), now, `{"namespaces":["mill"]}`),
+			unnamed,
 		)
+		leases := func(namespace string) typedcoordinationv1.LeaseInterface {
+			return control.CoordinationV1().Leases(namespace)
+		}
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
-		require.NoError(t, c.WatchForeign(control, "our"))
+		require.NoError(t, c.WatchForeign(control, "of-our"))
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		ours := func() (ours []string) {
-			for _, namespace := range []string{"shop", "bakery", "farm", "mill"} {
+			for _, namespace := range []string{"shop", "bakery", "farm", "mill", "new"} {
 				if c.Ours(namespace) {
 					ours = append(ours, namespace)
 				}
@@ -158,40 +165,52 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		assert.Contains(t, strings.Join(told, "\n"), "installation of-old of Millwright, in namespace old, "+
 			"is at work in all namespaces with labels fleet=blue: pod-2 renewed Lease millwright-worker at ")
 
-		_, err = control.CoordinationV1().Leases("our").
-			Create(t.Context(), workers("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
+		_, err = leases("our").Create(t.Context(), workers("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Equal(t, []string{"bakery", "farm"}, ours(), "of the same age, the order of the names decides")
+		assert.Equal(
+			t,
+			[]string{"bakery", "farm"},
+			ours(),
+			"of the same age, the order of the names decides; new may be blue",
+		)
 
+		label := func(fleet string) {
+			_, err = control.CoreV1().Namespaces().Update(t.Context(), labelled("shop", fleet), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		<-c.Moved()
+		label("green")
+		assert.Len(t, c.Moved(), 1, "the other's selector does not have it any more")
+		assert.Equal(t, []string{"shop", "bakery", "farm"}, ours())
 		<-c.Moved()
 		c.Scope = selecting(t, "fleet in (blue, green)")
-		_, err = control.CoreV1().Namespaces().Update(t.Context(), labelled("shop", "green"), metav1.UpdateOptions{})
-		require.NoError(t, err)
-		synctest.Wait()
-		assert.Empty(t, c.Moved(), "the scope has it as before")
-		assert.Equal(t, []string{"shop", "bakery"}, ours())
-		_, err = control.CoreV1().Namespaces().Update(t.Context(), labelled("shop", "red"), metav1.UpdateOptions{})
-		require.NoError(t, err)
-		synctest.Wait()
+		label("red")
 		assert.Len(t, c.Moved(), 1)
 		assert.Equal(t, []string{"bakery"}, ours())
+		c.Scope = cache.Scope{}
+
+		<-c.Moved()
+		told = nil
+		put(t, control, workers("old", now.Add(-time.Hour), now, `{}`))
+		assert.Len(t, c.Moved(), 1, "it acts on more namespaces than before")
+		assert.Len(t, told, 1)
+		assert.Empty(t, ours())
+		require.NoError(t, leases("old").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
+		synctest.Wait()
+		assert.Equal(t, []string{"shop", "bakery", "farm", "new"}, ours())
 
 		told = nil
-		require.NoError(
-			t,
-			control.CoordinationV1().Leases("our").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}),
-		)
+		require.NoError(t, leases("our").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
 		put(t, control, workers("young", now.Add(-time.Second), time.Now(), ""))
 		assert.Len(t, told, 1, "without a Lease, ours is the youngest")
-		_, err = control.CoordinationV1().Leases("our").
-			Create(t.Context(), workers("our", time.Now(), now, ""), metav1.CreateOptions{})
+		_, err = leases("our").Create(t.Context(), workers("our", time.Now(), now, ""), metav1.CreateOptions{})
 		require.NoError(t, err)
 		put(t, control, workers("young", now.Add(-time.Second), time.Now().Add(time.Second), ""))
 		assert.Len(t, told, 1, "it was told already")
 
-		c.Scope = cache.Scope{}
-		time.Sleep(2 * time.Minute)
-		assert.Equal(t, []string{"shop", "bakery", "farm", "mill"}, ours(), "nobody renews")
+		time.Sleep(time.Hour)
+		assert.Empty(t, ours(), "an installation that is down still has its namespaces")
 	})
 }

@@ -213,7 +213,7 @@ func (c *Cache) FreeSets(namespace string) []*clusterv1.MachineSet {
 }
 
 // acts reports whether Millwright reconciles a set or a deployment, and its namespace is Millwright's.
-func (c *Cache) acts(o metav1.Object) bool { return c.Ours(o) && c.Cluster.InScope(o.GetNamespace()) }
+func (c *Cache) acts(o metav1.Object) bool { return c.Ours(o) && c.Cluster.Acts(o.GetNamespace()) }
 
 // Deployments returns all deployments that Millwright acts on, in no order.
 func (c *Cache) Deployments() []*clusterv1.MachineDeployment {

@@ -138,5 +138,6 @@ func Lost(s Snapshot) (found []Finding) {
 
 // stays reports whether a machine is to keep its node and its instance.
 func stays(s Snapshot, m *v1alpha1.Machine) bool {
-	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
+	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] &&
+		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

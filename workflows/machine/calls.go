@@ -130,6 +130,9 @@ func (m *machine) interruptible(
 			continue
 		}
 		now, createBy, err := m.reconsider(ctx, d, call)
+		if now == undisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			now = aborted // the next run calls again
+		}
 		if err != nil || now == hurried || now == aborted {
 			m.running, m.calling = future, name
 			return answer, now, err

@@ -7,13 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/activities/machine"
 	"millwright/decide/attention"
 	"millwright/decide/health"
+	workflows "millwright/workflows/machine"
 	"millwright/workflows/run"
+	"millwright/workflows/workflowstest"
 )
 
 func (w *world) last() machine.Report { return w.reports[len(w.reports)-1] }
@@ -61,6 +64,20 @@ func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 	w.after(6*time.Minute, func() { require.Len(t, w.calls, 4, "the same two again") })
 	w.run(t)
 	require.Equal(t, "Failed", w.last().Phase)
+}
+
+// A run whose history grows while a call backs off ends, and the next one begins when the call has ended.
+func TestABackOffDoesNotKeepALongRunOpen(t *testing.T) {
+	w := newWorld(t)
+	w.failing()
+	w.decision.Call = "as before"
+	w.after(3*time.Minute, func() { w.env.SetContinueAsNewSuggested(true) })
+	begun := w.env.Now()
+	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.Ref})
+	var next *workflow.ContinueAsNewError
+	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
+	require.Less(t, w.env.Now().Sub(begun), 4*time.Minute)
+	require.Len(t, w.calls, 2)
 }
 
 func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {

@@ -68,7 +68,7 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 // family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone,
 // or is not Millwright's. Of one that was handed over nothing else is read.
 func (a *Activities) family(ctx context.Context, in kube.Read) (deployment.Family, error) {
-	if !a.Kube.Cluster.InScope(in.Ref.Namespace) {
+	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
 		return deployment.Family{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)

@@ -15,7 +15,7 @@ import (
 // and records an event with who made it and why. A refusal is an answer and no error. Running it twice writes once and
 // records one event.
 func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.Request) (activities.Answer, error) {
-	if !a.Kube.Cluster.InScope(in.Object.Namespace) {
+	if !a.Kube.Cluster.Acts(in.Object.Namespace) {
 		return activities.Foreign(in.Object.Namespace), nil
 	}
 	return activities.Apply(a.Kube, in, func(decide activities.Decide) (string, error) {

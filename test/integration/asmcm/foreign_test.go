@@ -92,7 +92,11 @@ func TestANamespaceThatIsAnothersIsLeftAlone(t *testing.T) {
 			// our workers make it again, and then it is the younger one
 			require.NoError(t, r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).
 				Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
-			return stop
+			return func() { // an installation that is down keeps its namespaces
+				stop()
+				require.NoError(t, r.Kube.CoordinationV1().Leases("installation").
+					Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
+			}
 		},
 		"labelled": func(t *testing.T, namespace string) func() {
 			label := func(value string) {

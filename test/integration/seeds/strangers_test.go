@@ -28,7 +28,11 @@ func (a *arena) visit(s step) {
 		if err := made(create(ctx, a.elsewhere())); err != nil {
 			return err
 		}
-		_, err := machines.MachineClasses(a.elsewhere()).
+		_, err := r.Kube.CoreV1().Secrets(a.elsewhere()).Create(ctx, rig.Credentials(a.elsewhere()), metav1.CreateOptions{})
+		if made(err) != nil {
+			return err
+		}
+		_, err = machines.MachineClasses(a.elsewhere()).
 			Create(ctx, rig.Class(a.elsewhere(), slowly), metav1.CreateOptions{})
 		return made(err)
 	})
@@ -44,7 +48,10 @@ func (a *arena) visit(s step) {
 			}
 			node := cache.NodeNameOf(&m)
 			copied := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
-			strangers := []*v1alpha1.Machine{copied, bare(fmt.Sprintf("label-%d", n), map[string]string{v1alpha1.LabelNode: node})}
+			strangers := []*v1alpha1.Machine{
+				copied,
+				bare(fmt.Sprintf("label-%d", n), map[string]string{v1alpha1.LabelNode: node}),
+			}
 			if node != m.Name {
 				strangers = append(strangers, bare(node, nil))
 			}
