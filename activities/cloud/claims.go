@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,8 @@ import (
 	"millwright/decide/ownership"
 	"millwright/observe/cache"
 )
+
+var errBrokenOff = errors.New("the list of all Machines broke off")
 
 // claims lists what the Machines of all namespaces claim, for many calls at once: calls share a list that begins after
 // each of them has asked. So a thousand creations read all Machines a few times, and not a thousand times. The zero value
@@ -85,6 +88,7 @@ func (c *claims) list(ctx context.Context, client versioned.Interface, l *listin
 		return false
 	}
 	defer close(l.done)
+	l.err = errBrokenOff // of a panic
 	l.err = cache.EachMachine(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		l.machines = append(l.machines, cache.ClaimOf(m))
 	})
