@@ -123,13 +123,13 @@ func (b watchBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// continued returns the version from which a watch of a whole resource continues; empty for another request, and for a
-// watch that begins with all objects. Watches of some objects are those of a drain: they fill no cache that outlives an
-// interruption.
+// continued returns the version from which a watch of a whole resource continues, or which a cache that is filled anew has
+// had before; empty for another request, and for a watch that begins with all objects. Each cache is filled anew at a time
+// of its own: until all are, a decision would be made from objects of two stores. Watches of some objects are those of a
+// drain: they fill no cache that outlives an interruption.
 func continued(query url.Values) string {
 	version := query.Get("resourceVersion")
-	if query.Get("watch") == "" || query.Get("sendInitialEvents") == "true" || query.Get("fieldSelector") != "" ||
-		version == "0" {
+	if query.Get("watch") == "" || query.Get("fieldSelector") != "" || version == "0" {
 		return ""
 	}
 	return version

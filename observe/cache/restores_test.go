@@ -141,10 +141,33 @@ func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 	})
 }
 
+// filled are the options with which a cache is filled that has had a version before; empty: it had none.
+func filled(before string) metav1.ListOptions {
+	return metav1.ListOptions{
+		ResourceVersion: before, SendInitialEvents: new(true), AllowWatchBookmarks: true,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	}
+}
+
+// While the API server starts, it may refuse watches: then each cache is filled anew, and not all at the same time.
+func TestACacheThatIsFilledAnewNoticesARestore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		s.version.Store(1000)
+		require.NoError(t, s.watch(t, filled("1000")))
+		require.NoError(t, s.noticed(t))
+		s.version.Store(99)
+		time.Sleep(time.Second)
+		require.NoError(t, s.watch(t, filled("1000")))
+		require.ErrorContains(t, s.noticed(t), "it is older than version 1000 in the cache of machines")
+	})
+}
+
 func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]metav1.ListOptions{
-		"it begins with all objects": {ResourceVersion: "1000", SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true},
+		"it begins with all objects": filled(""),
 		"from any version":           {ResourceVersion: "0"},
 		"from now on":                {},
 		"of some objects":            {ResourceVersion: "1000", FieldSelector: "metadata.name=m"},
