@@ -1158,5 +1158,13 @@ func mutations() []mutation {
 			"./activities/cloud",
 			"a call gets a list of the Machines that began before it asked",
 		},
+		{
+			"Z28",
+			"observe/cache/restores.go",
+			`query.Get("watch") == "" ||`,
+			`query.Get("watch") == "" || query.Get("sendInitialEvents") == "true" ||`,
+			"./observe/cache",
+			"after a restore, a set makes machines that its stale cache does not show",
+		},
 	}
 }
