@@ -113,10 +113,7 @@ type outbound struct {
 
 func (o *outbound) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
-	info.ScheduledTime, info.StartedTime = info.ScheduledTime.Add(
-		-o.of.Ahead-o.of.Tried,
-	), info.StartedTime.Add(
-		-o.of.Ahead,
-	)
+	info.StartedTime = info.StartedTime.Add(-o.of.Ahead)
+	info.ScheduledTime = info.ScheduledTime.Add(-o.of.Ahead - o.of.Tried)
 	return info
 }

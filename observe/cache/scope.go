@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 )
 
 // Scope says which namespaces of the control cluster are Millwright's. In the others it starts no run, and writes
@@ -84,4 +86,121 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 	}
 	s.Selector = selector
 	return nil
+}
+
+// installations are the Leases of the workers of all installations of Millwright in the control cluster. Of two, the one
+// whose Lease is older has the namespaces that both mean: one that somebody tries out stops no other one. It has them
+// until its Lease is deleted or released, also while it is down: its instances have its name.
+type installations struct {
+	ours   string                  // name of our installation
+	leases map[string]installation // by namespace of the Lease
+	labels func(namespace string) labels.Labels
+}
+
+// installation is the Lease of the workers of one installation as it was seen last.
+type installation struct {
+	name    string
+	scope   Scope
+	claims  string // the scope as the Lease has it
+	created time.Time
+	by      string
+	renewed time.Time
+	told    bool // that it has begun to work, with this scope, was told
+}
+
+// seen takes up a Lease, and returns the installations that begin to work, or to work elsewhere: its own, or, if it is that
+// of our workers, others.
+func (i installations) seen(lease *coordinationv1.Lease, now time.Time) (began []beginning) {
+	next := installation{
+		name: lease.Annotations[v1alpha1.AnnotationInstallation], created: lease.CreationTimestamp.Time,
+		claims: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOf(lease),
+		by: *lease.Spec.HolderIdentity, renewed: lease.Spec.RenewTime.Time,
+	}
+	last := i.leases[lease.Namespace]
+	next.told = last.told && last.claims == next.claims
+	i.leases[lease.Namespace] = next
+	for namespace, other := range i.leases {
+		if namespace != lease.Namespace && next.name != i.ours {
+			continue
+		}
+		if first := i.first(namespace, other); first != other.told {
+			if other.told = first; first {
+				began = append(began, i.begins(namespace, other, now))
+			}
+			i.leases[namespace] = other
+		}
+	}
+	return began
+}
+
+// gone forgets a Lease, and reports whether it was known.
+func (i installations) gone(lease *coordinationv1.Lease) bool {
+	_, known := i.leases[lease.Namespace]
+	delete(i.leases, lease.Namespace)
+	return known
+}
+
+// first reports whether another installation goes before ours. Of two Leases of the same second, their namespaces decide.
+// A Lease without a name is ours, from an earlier version.
+func (i installations) first(namespace string, other installation) bool {
+	if other.name == "" || other.name == i.ours {
+		return false
+	}
+	for at, own := range i.leases {
+		if own.name == i.ours && (own.created.Before(other.created) ||
+			own.created.Equal(other.created) && at < namespace) {
+			return false
+		}
+	}
+	return true
+}
+
+// in reports whether an installation means a namespace. One whose labels are not known yet may be its.
+func (i installations) in(other installation, namespace string) bool {
+	of, scope := i.labels(namespace), other.scope
+	if of == nil {
+		scope.Selector = nil
+	}
+	return scope.Has(namespace, of)
+}
+
+// has reports whether an installation that goes before ours means a namespace.
+func (i installations) has(namespace string) bool {
+	for at, other := range i.leases {
+		if i.first(at, other) && i.in(other, namespace) {
+			return true
+		}
+	}
+	return false
+}
+
+// selects reports whether an installation chooses its namespaces by labels.
+func (i installations) selects() bool {
+	for _, other := range i.leases {
+		if other.scope.Selector != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// atWork returns the installations that go before ours.
+func (i installations) atWork(now time.Time) (all []beginning) {
+	for namespace, other := range i.leases {
+		if i.first(namespace, other) {
+			all = append(all, i.begins(namespace, other, now))
+		}
+	}
+	return all
+}
+
+func (i installations) begins(at string, other installation, now time.Time) beginning {
+	return beginning{
+		why: fmt.Sprintf(
+			"installation %s of Millwright, in namespace %s, is at work in %s: %s renewed Lease %s at %s; "+
+				"this installation leaves the objects there alone until the Lease is deleted",
+			other.name, at, other.scope, other.by, v1alpha1.LeaseWorkers, phrase.Clock(other.renewed, now),
+		),
+		in: func(namespace string) bool { return i.in(other, namespace) },
+	}
 }

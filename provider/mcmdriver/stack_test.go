@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -33,6 +32,7 @@ import (
 	"millwright/provider/driver"
 	"millwright/provider/mcmdriver"
 	"millwright/provider/mcmdriver/internal/ec2test"
+	"millwright/provider/mcmdriver/internal/mcmtest"
 	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 )
@@ -65,9 +65,7 @@ func TestMain(m *testing.M) {
 		if os.Getenv(lossyVariable) != "" {
 			loseHeartbeats()
 		}
-		for _, name := range []string{"queues", "virtualcloud-address"} { // the stack has them for another provider
-			pflag.String(name, "", "not used")
-		}
+		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(&ec2test.Driver{Cloud: ec2test.Client{URL: url}}, ec2test.Provider,
 			mcmdriver.WithWindow(window), mcmdriver.WithAdapter(driver.WithRequestLife(life)))
 		return

@@ -222,28 +222,27 @@ func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, tempo
 	)
 }
 
-// held returns the Leases of a name that somebody holds, the oldest first. Who may not list Leases has heard so by then.
-func (x *command) held(ctx context.Context, clients kubecli.Clients, name string) (held []coordinationv1.Lease) {
+// leases returns the Leases of a name, the oldest first. Who may not list Leases has heard so by then.
+func (x *command) leases(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
 	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
 	if err != nil {
 		return nil
 	}
-	for _, lease := range found.Items {
-		if by, _ := cache.Holder(&lease, x.Now()); by != "" && lease.Name == name {
-			held = append(held, lease)
-		}
-	}
-	slices.SortFunc(held, func(a, b coordinationv1.Lease) int {
+	named := slices.DeleteFunc(found.Items, func(l coordinationv1.Lease) bool { return l.Name != name })
+	slices.SortFunc(named, func(a, b coordinationv1.Lease) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	return held
+	return named
 }
 
 // atWork says in which namespaces the installations of Millwright act, and which are left to machine-controller-manager.
 func (x *command) atWork(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
-	for _, lease := range x.held(ctx, clients, v1alpha1.LeaseWorkers) {
+	for _, lease := range x.leases(ctx, clients, v1alpha1.LeaseWorkers) {
+		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // it was released
+			continue
+		}
 		name := lease.Annotations[v1alpha1.AnnotationInstallation]
 		what := fmt.Sprintf("installation %s acts on %s", name, cache.ScopeOf(&lease))
 		if older != "" {
@@ -252,8 +251,11 @@ func (x *command) atWork(ctx context.Context, clients kubecli.Clients) (findings
 		findings, older = append(findings, finding{what: what}), name
 	}
 	for _, name := range cache.MCMLeases() {
-		for _, lease := range x.held(ctx, clients, name) {
+		for _, lease := range x.leases(ctx, clients, name) {
 			by, renewed := cache.Holder(&lease, x.Now())
+			if by == "" {
+				continue
+			}
 			findings = append(findings, finding{what: fmt.Sprintf(
 				"namespace %s is left to machine-controller-manager, which is at work there: %s renewed Lease %s %s ago",
 				lease.Namespace,

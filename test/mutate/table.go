@@ -1120,8 +1120,8 @@ func mutations() []mutation {
 		},
 		{
 			"Z23",
-			"observe/cache/foreign.go",
-			`ours.created.Before(h.created) ||`,
+			"observe/cache/scope.go",
+			`own.created.Before(other.created) ||`,
 			`false ||`,
 			"./observe/cache",
 			"an installation that somebody tries out stops the one that was there",

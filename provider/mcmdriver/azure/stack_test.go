@@ -16,7 +16,6 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/api"
 	released "github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/provider"
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp"
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +30,7 @@ import (
 	"millwright/provider/driver"
 	"millwright/provider/mcmdriver"
 	"millwright/provider/mcmdriver/azure"
+	"millwright/provider/mcmdriver/internal/mcmtest"
 	"millwright/provider/virtual"
 	"millwright/test/integration/rig"
 
@@ -55,9 +55,7 @@ var (
 // TestMain starts a stack whose provider's worker is this binary, in a process of its own, with MCM's released driver.
 func TestMain(m *testing.M) {
 	if address := os.Getenv(addressVariable); address != "" {
-		for _, name := range []string{"queues", "virtualcloud-address"} { // the stack has them for another provider
-			pflag.String(name, "", "not used")
-		}
+		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(released.NewDefaultDriver(azure.Factory{Region: address}), "Azure",
 			mcmdriver.WithWindow(window), mcmdriver.WithAdapter(driver.WithRequestLife(life)))
 		return
@@ -107,54 +105,60 @@ func join(name string, exists bool) {
 	}
 }
 
-// disturbance changes what becomes of create requests.
+// way is what becomes of a create request.
+type way func(w http.ResponseWriter, serve func(http.ResponseWriter))
+
+// disturbance changes what becomes of the next create request of a method.
 type disturbance struct {
 	mu     sync.Mutex
-	breaks map[string]func(w http.ResponseWriter, serve func(http.ResponseWriter))
-	seen   []string // VMs whose create requests were disturbed
-	killed chan struct{}
+	method string
+	way    way           // nil: the request was met
+	killed chan struct{} // closed when the worker is dead
 }
 
-var faults = &disturbance{killed: make(chan struct{})}
+var faults = &disturbance{}
 
-// The ways in which a worker dies in mid-creation, by what becomes of the request that it waits for.
-var ways = map[string]func(http.ResponseWriter, func(http.ResponseWriter)){
-	"made, and nobody is told": func(_ http.ResponseWriter, serve func(http.ResponseWriter)) {
+// ways are those in which a request ends whose sender is killed while it waits for the answer.
+var ways = map[string]way{
+	"the request takes effect, and the answer is lost": func(_ http.ResponseWriter, serve func(http.ResponseWriter)) {
 		serve(httptest.NewRecorder())
 		<-faults.killed
 	},
-	"made when the worker is dead": func(_ http.ResponseWriter, serve func(http.ResponseWriter)) {
+	"the request takes effect when the worker is dead": func(_ http.ResponseWriter, serve func(http.ResponseWriter)) {
 		<-faults.killed
 		serve(httptest.NewRecorder())
 	},
-	"lost": func(http.ResponseWriter, func(http.ResponseWriter)) { <-faults.killed },
+	"the request is lost": lost,
 }
+
+func lost(http.ResponseWriter, func(http.ResponseWriter)) { <-faults.killed }
 
 func (d *disturbance) answer(w http.ResponseWriter, request azure.Request, serve func(http.ResponseWriter)) {
 	d.mu.Lock()
-	next, has := d.breaks[request.Method]
-	if delete(d.breaks, request.Method); has {
-		d.seen = append(d.seen, request.Method)
+	next := d.way
+	if next != nil && request.Method == d.method {
+		d.way = nil
+	} else {
+		next = func(w http.ResponseWriter, serve func(http.ResponseWriter)) { serve(w) }
 	}
 	d.mu.Unlock()
-	if has {
-		next(w, serve)
-		return
-	}
-	serve(w)
+	next(w, serve)
 }
 
-func (d *disturbance) breakNext(method string, way func(http.ResponseWriter, func(http.ResponseWriter))) {
+func (d *disturbance) breakNext(method string, next way) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.breaks = map[string]func(http.ResponseWriter, func(http.ResponseWriter)){method: way}
-	d.seen, d.killed = nil, make(chan struct{})
+	d.method, d.way, d.killed = method, next, make(chan struct{})
 }
 
-func (d *disturbance) met() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.seen) > 0
+// awaitMet waits until the request was met.
+func (d *disturbance) awaitMet(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, "a create request was disturbed", func() (bool, any) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.way == nil, d.method
+	})
 }
 
 // installed makes a namespace with a class of Azure, as users of MCM have it.
@@ -232,10 +236,10 @@ func TestAWorkerThatIsKilledInMidCreation(t *testing.T) {
 		for name, way := range ways {
 			n++
 			pool := fmt.Sprintf("pool-%d", n)
-			t.Run(method+" is "+name, func(t *testing.T) {
+			t.Run(method+": "+name, func(t *testing.T) {
 				faults.breakNext(method, way)
 				p := r.Pool(t, namespace, pool, 1)
-				rig.Eventually(t, "a create request was disturbed", func() (bool, any) { return faults.met(), nil })
+				faults.awaitMet(t)
 				require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
 				close(faults.killed)
 				require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
@@ -256,9 +260,9 @@ func TestWhatIsLeftOfAMachineThatWasNeverMade(t *testing.T) {
 	installed(t, namespace)
 	kept := r.Pool(t, namespace, "kept", 1)
 	kept.AwaitRunning(t, 1)
-	faults.breakNext(azure.MakeVM, ways["lost"])
+	faults.breakNext(azure.MakeVM, lost)
 	p := r.Pool(t, namespace, "half", 1)
-	rig.Eventually(t, "a create request was disturbed", func() (bool, any) { return faults.met(), nil })
+	faults.awaitMet(t)
 	require.Len(t, region.Resources(), 2)
 	require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
 	close(faults.killed)
