@@ -137,13 +137,12 @@ func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 		return m.Spec.ProviderID != "", machines
 	})
 	nodes := r.Kube.CoreV1().Nodes()
-	squatter, err := nodes.Create(t.Context(), &corev1.Node{
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
+	_, err := nodes.Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: m.Name},
 		Spec:       corev1.NodeSpec{ProviderID: "other:///x/i-77777"},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}},
 	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	squatter.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	_, err = nodes.UpdateStatus(t.Context(), squatter, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	r.LookAgain(t, run.KindMachine, name, m.Name)
 	require.Equal(t, v1alpha1.MachinePending, p.Machines(t)[0].Status.CurrentStatus.Phase)
