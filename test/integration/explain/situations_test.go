@@ -17,7 +17,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// stuck is a situation of the table in docs/explain.md.
+// stuck is a situation of docs/runbook.md, "What an object waits for".
 type stuck struct {
 	namespace string
 	make      func(t *testing.T, namespace string) *rig.Pool
