@@ -83,7 +83,8 @@ func (m Machine) cause() string {
 }
 
 // After which time a step that calls the provider counts as standing still. Each machine whose step lasts longer costs
-// a signal and a write of its status. Source: the durations in docs/provider.md.
+// a signal and a write of its status. Sources: some clouds answer a create request only when the instance runs, after
+// one to two minutes; an instance that shuts down in an orderly way takes longer.
 const (
 	slowCall     = 2 * time.Minute
 	slowDeletion = 5 * time.Minute
