@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
@@ -21,14 +20,9 @@ import (
 // run fails.
 func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
-	bindings := r.Kube.RbacV1().ClusterRoleBindings()
-	binding, err := bindings.Get(t.Context(), "devstack-"+component.WorkerIdentity, metav1.GetOptions{})
+	rights, err := r.RightsOf(t.Context(), component.WorkerIdentity)
 	require.NoError(t, err)
-	binding.ResourceVersion, binding.UID = "", ""
-	restore := func() error {
-		_, err := bindings.Create(context.WithoutCancel(t.Context()), binding, metav1.CreateOptions{})
-		return err
-	}
+	restore := func() error { return rights.Give(context.WithoutCancel(t.Context())) }
 	defer func() { _ = restore() }() // a test that gives up leaves no worker without rights to the next one
 
 	r.Namespace(t, "no-role", slowly)
@@ -52,7 +46,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 		now := stats(t, r)
 		return now.Creates > before.Creates, now
 	})
-	require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+	require.NoError(t, rights.Take(t.Context()))
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
 	for _, pool := range []string{"arriving", "leaving"} {
 		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {

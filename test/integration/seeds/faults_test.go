@@ -96,24 +96,14 @@ func (a *arena) start(name string) {
 
 // takeRole makes the API server refuse all that an identity asks.
 func (a *arena) takeRole(s step) {
-	bindings := r.Kube.RbacV1().ClusterRoleBindings()
-	name := "devstack-" + s.On
-	a.persist("take the role of "+s.On, func(ctx context.Context) error {
-		binding, err := bindings.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if err := bindings.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-			return err
-		}
-		time.Sleep(s.For)
-		binding.ResourceVersion, binding.UID = "", ""
-		a.persist("give the role back to "+s.On, func(ctx context.Context) error {
-			_, err := bindings.Create(ctx, binding, metav1.CreateOptions{})
-			return made(err)
-		})
-		return nil
+	var rights rig.Rights
+	a.persist("read the rights of "+s.On, func(ctx context.Context) (err error) {
+		rights, err = r.RightsOf(ctx, s.On)
+		return err
 	})
+	a.persist("take the rights of "+s.On, rights.Take)
+	time.Sleep(s.For)
+	a.persist("give the rights back to "+s.On, rights.Give)
 }
 
 // refuse makes a policy of the API server refuse each write of the worker to one resource of the namespace, or to

@@ -1,0 +1,62 @@
+//go:build integration
+
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+)
+
+// Rights are all ClusterRoleBindings of one user.
+type Rights struct {
+	client   rbacclient.ClusterRoleBindingInterface
+	bindings []rbacv1.ClusterRoleBinding
+}
+
+// RightsOf returns the rights that a user has now. A user without any is an error.
+func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
+	rights := Rights{client: r.Kube.RbacV1().ClusterRoleBindings()}
+	all, err := rights.client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return rights, fmt.Errorf("list the bindings of %s: %w", user, err)
+	}
+	for _, binding := range all.Items {
+		if slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Name == user }) {
+			binding.ResourceVersion, binding.UID = "", ""
+			rights.bindings = append(rights.bindings, binding)
+		}
+	}
+	if len(rights.bindings) == 0 {
+		return rights, fmt.Errorf("user %s has no ClusterRoleBinding", user)
+	}
+	return rights, nil
+}
+
+// Take deletes the bindings: the API server refuses all that the user asks. Running it twice takes them once.
+func (r Rights) Take(ctx context.Context) (err error) {
+	for _, binding := range r.bindings {
+		failed := r.client.Delete(ctx, binding.Name, metav1.DeleteOptions{})
+		if !apierrors.IsNotFound(failed) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// Give makes the bindings again. Running it twice makes them once.
+func (r Rights) Give(ctx context.Context) (err error) {
+	for _, binding := range r.bindings {
+		_, failed := r.client.Create(ctx, &binding, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(failed) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
