@@ -106,8 +106,10 @@ func (a *arena) load(s step) {
 		}
 	case loadVanish:
 		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			// Without a recorded provider ID nothing proves whose the node is: a cloud controller manager deletes it.
+			lone := m.Spec.ProviderID == ""
 			// The cloud refuses where there is no instance, or not yet.
-			_ = r.Cloud.Vanish(ctx, admin.Vanish{Machine: m.Name, DeleteNode: s.N%2 == 1})
+			_ = r.Cloud.Vanish(ctx, admin.Vanish{Machine: m.Name, DeleteNode: s.N%2 == 1 || lone})
 			return nil
 		})
 	case loadOrphan:
