@@ -51,10 +51,11 @@ func main() {
 func command() *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use:   "k8sbridge",
-		Short: "Run Millwright's bridge: turn changes in a cluster into signals to workflows",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
+		Use:     "k8sbridge",
+		Short:   "Run Millwright's bridge: turn changes in a cluster into signals to workflows",
+		Version: commandline.Version(),
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
 	}
 	set := c.Flags()
 	o.Register(set)

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +27,7 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "starter",
 		Short:   "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
-		Version: version(),
+		Version: commandline.Version(),
 	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // run as a plugin
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millwright"}
@@ -50,19 +48,4 @@ func command() *cobra.Command {
 		demoCommand(),
 	)
 	return root
-}
-
-// version returns the version of the module, and of the commit if it is known.
-func version() string {
-	info, known := debug.ReadBuildInfo()
-	if !known {
-		return "unknown"
-	}
-	text := cmp.Or(info.Main.Version, "(devel)")
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			text += " " + s.Value
-		}
-	}
-	return text
 }

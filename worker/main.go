@@ -47,10 +47,11 @@ func main() {
 func command() *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use:   "worker",
-		Short: "Run Millwright's workflows and activities: serve task queues of Temporal",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
+		Use:     "worker",
+		Short:   "Run Millwright's workflows and activities: serve task queues of Temporal",
+		Version: commandline.Version(),
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
 	}
 	set := c.Flags()
 	o.Register(set)

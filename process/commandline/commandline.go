@@ -3,11 +3,13 @@
 package commandline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -37,6 +39,22 @@ func Main(c *cobra.Command) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", c.Name(), err)
 		os.Exit(ExitCode(err))
 	}
+}
+
+// Version returns the version of the module that the program was built from, and of the commit if it is known: what the
+// go command has written into the program.
+func Version() string {
+	info, known := debug.ReadBuildInfo()
+	if !known {
+		return "unknown"
+	}
+	text := cmp.Or(info.Main.Version, "(devel)")
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			text += " " + s.Value
+		}
+	}
+	return text
 }
 
 // ExitCode returns the exit code of a command that failed: 2 if it was called in a wrong way, else 1.

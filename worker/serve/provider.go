@@ -136,10 +136,11 @@ type providerFlags struct {
 func (p Provider) Command() *cobra.Command {
 	var flags providerFlags
 	c := &cobra.Command{
-		Use:   provider.TaskQueue(strings.ToLower(p.Name)),
-		Short: "Serve the task queue of the provider " + p.Name,
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return p.run(c.Context(), flags) },
+		Use:     provider.TaskQueue(strings.ToLower(p.Name)),
+		Short:   "Serve the task queue of the provider " + p.Name,
+		Version: commandline.Version(),
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return p.run(c.Context(), flags) },
 	}
 	flags.Flags.Register(c.Flags())
 	flags.CloudFlags.Register(c.Flags())
