@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 LINT := go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml
 # Modules of their own, with dependencies that only their users need. deploy/render is one, too: make generate and make test need it.
-MODULES := devstack/mcm provider/incus provider/mcmdriver provider/mcmdriver/azure examples/provider-libvirt
+MODULES := deploy/release devstack/mcm provider/incus provider/mcmdriver provider/mcmdriver/azure examples/provider-libvirt
 # What needs more of a machine than Go (root, Debian's packages, namespaces). Nothing else needs it.
 LAB := devstack/lab
 # One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.
@@ -18,7 +18,7 @@ CHANGED = $(filter-out %.md,$(shell git diff --name-only HEAD 2>/dev/null; git l
 QUICK = ./decide/... $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS),./workflows),$(ROOMS))
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack
+.PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack release
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -108,6 +108,10 @@ promise: generate ## before a version is tagged: write down what it promises and
 	go run ./test/reference --promise $(VERSION) # refuses a version that is released
 	rm -rf workflows/testdata/replay/$(VERSION) workflows/testdata/replay/$(VERSION).sum
 	@$(MAKE) --no-print-directory record RECORD=$(VERSION)
+
+release: ## what a release is, without a registry, into bin/release/VERSION; VERSION=v0.1.0, PLATFORMS=linux/amd64 for a part of it
+	@[ -n "$(VERSION)" ] || { (cd deploy/release && go run . --help) >&2; exit 2; }
+	cd deploy/release && go run . $(if $(PLATFORMS),--platforms '$(PLATFORMS)') '$(VERSION)'
 
 lint: ## golangci-lint with the import rules, in the root module and in deploy/render, and workflowcheck
 	$(LINT) ./... # with all tags at once

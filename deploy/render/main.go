@@ -1,5 +1,6 @@
 // Package main renders, from the Helm chart in deploy/chart, the manifests that kustomize reads: deploy/base,
-// deploy/rbac and deploy/components. It runs as part of "make generate", so that chart and manifests cannot differ.
+// deploy/rbac and deploy/components. It runs as part of "make generate", so that chart and manifests cannot differ. Its
+// command chart writes the chart of a release.
 package main
 
 import (
@@ -44,9 +45,28 @@ type file struct {
 
 func main() {
 	c := &cobra.Command{Use: "render", Short: "Render kustomize's manifests from the Helm chart", Args: cobra.NoArgs}
-	deploy := c.Flags().String("deploy", "..", "the folder deploy of the repository")
+	deploy := c.PersistentFlags().String("deploy", "..", "the folder deploy of the repository")
 	c.RunE = func(*cobra.Command, []string) error { return render(*deploy, *deploy) }
+	c.AddCommand(&cobra.Command{
+		Use:   "chart VERSION FOLDER",
+		Short: "Write the chart with the version of a release below a folder",
+		Args:  cobra.ExactArgs(2),
+		RunE:  func(_ *cobra.Command, args []string) error { return writeChart(*deploy, args[0], args[1]) },
+	})
 	commandline.Main(c)
+}
+
+// writeChart writes the chart of a release, such as v0.1.0, into the folder millwright below another one.
+func writeChart(deploy, version, to string) error {
+	c, err := load(deploy)
+	if err != nil {
+		return err
+	}
+	c.Metadata.Version, c.Metadata.AppVersion = strings.TrimPrefix(version, "v"), version
+	if err := c.Validate(); err != nil {
+		return fmt.Errorf("give the chart the version %s: %w", version, err)
+	}
+	return chartutil.SaveDir(c, to)
 }
 
 // render reads the chart below a folder deploy, and writes the manifests below another one.

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+)
+
+// command runs a program in a folder, and returns what it prints. An error has all of its output.
+func command(
+	ctx context.Context,
+	folder string,
+	environment []string,
+	program string,
+	arguments ...string,
+) (string, error) {
+	c := exec.CommandContext(ctx, program, arguments...)
+	c.Dir, c.Env = folder, append(os.Environ(), environment...)
+	var out, messages strings.Builder
+	c.Stdout, c.Stderr = &out, &messages
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(c.Args, " "), err, out.String(), messages.String())
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+func git(ctx context.Context, repo string, arguments ...string) (string, error) {
+	return command(ctx, repo, nil, "git", arguments...)
+}
+
+// check refuses what shows before anything is built, all of it at once.
+func (r *release) check(ctx context.Context) error {
+	if semver.Canonical(r.version) != r.version {
+		return fmt.Errorf("%q is no version: a release has a semantic version with a v before it, such as v0.1.0 or v0.1.0-rc.1", r.version)
+	}
+	var refused []error
+	if _, err := os.Stat(r.folder()); err == nil {
+		refused = append(refused, fmt.Errorf("%s exists: delete it to make the release again", r.folder()))
+	}
+	changes, err := git(ctx, r.repo, "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if changes != "" {
+		refused = append(refused, fmt.Errorf("the tree has changes: commit them or take them back\n%s", changes))
+	}
+	if r.commit, err = git(ctx, r.repo, "rev-parse", "HEAD"); err != nil {
+		return err
+	}
+	if r.tag, err = git(ctx, r.repo, "tag", "--list", r.version); err != nil {
+		return err
+	}
+	if r.tag != "" {
+		commit, err := git(ctx, r.repo, "rev-parse", r.tag+"^{commit}")
+		if err != nil {
+			return err
+		}
+		if commit != r.commit {
+			refused = append(refused, fmt.Errorf("%s is released: its tag is of commit %s, and HEAD is %s", r.version, commit, r.commit))
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(r.repo, "docs", "changelog.md"))
+	if err != nil {
+		return fmt.Errorf("read the changelog: %w", err)
+	}
+	if r.notes, err = section(string(text), r.version); err != nil {
+		refused = append(refused, err)
+	}
+	seconds, err := git(ctx, r.repo, "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	number, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("read the time of the commit: %w", err)
+	}
+	r.when = time.Unix(number, 0).UTC()
+	return errors.Join(refused...)
+}
+
+// titles are the sections of the changelog that a version may have: v0.2.0 and its release candidates may have that of
+// v0.2.0 or v0.2, and v0.2.1 has its own.
+func titles(version string) []string {
+	all := []string{version}
+	final := strings.TrimSuffix(version, semver.Prerelease(version))
+	if final != version {
+		all = append(all, final)
+	}
+	if minor := semver.MajorMinor(version); final == minor+".0" {
+		all = append(all, minor)
+	}
+	return all
+}
+
+// link matches a link of Markdown to a page of the clone. It leads nowhere outside of the clone.
+var link = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
+
+// section returns the section of a version in the changelog, which must be the first one.
+func section(changelog, version string) (string, error) {
+	sections := strings.Split("\n"+changelog, "\n## ")[1:]
+	for i, s := range sections {
+		title, text, _ := strings.Cut(s, "\n")
+		if !slices.Contains(titles(version), title) {
+			continue
+		}
+		if i > 0 {
+			first, _, _ := strings.Cut(sections[0], "\n")
+			return "", fmt.Errorf("docs/changelog.md has the section %q above that of %s: what it lists belongs to a version", first, version)
+		}
+		if text = strings.TrimSpace(text); text == "" {
+			return "", fmt.Errorf("docs/changelog.md says nothing about %s", version)
+		}
+		return link.ReplaceAllString(text, "$1"), nil
+	}
+	return "", fmt.Errorf("docs/changelog.md has no section with the title %s", strings.Join(titles(version), " or "))
+}
+
+// clone clones the commit into r.tree. Its tag of the version, if it has one, stays out: it must make no difference
+// whether the commit is tagged before or after its release is made.
+func (r *release) clone(ctx context.Context) error {
+	if _, err := git(ctx, r.repo, "clone", "--quiet", ".", r.tree); err != nil {
+		return err
+	}
+	if r.tag == "" {
+		return nil
+	}
+	_, err := git(ctx, r.tree, "tag", "--delete", r.version)
+	return err
+}
+
+// comparePromises refuses a version that promises nothing, one whose first release would have other names than those it
+// promises, and one that lacks what an earlier version promised. It tags the commit of r.tree: for this version and,
+// because the go command asks for it, for the modules of providers.
+func (r *release) comparePromises(ctx context.Context) error {
+	minor := semver.MajorMinor(r.version)
+	list := "test/reference/testdata/" + minor + ".txt"
+	for _, name := range []string{list, "workflows/testdata/replay/" + minor + ".sum"} {
+		if _, err := os.Stat(filepath.Join(r.tree, name)); err != nil {
+			return fmt.Errorf("%s promises nothing: run make promise VERSION=%s and commit what it writes: %w", minor, minor, err)
+		}
+	}
+	earlier, err := git(ctx, r.tree, "tag", "--merged", "HEAD", "--list", minor+".*", minor+"-*")
+	if err != nil {
+		return err
+	}
+	if earlier == "" {
+		if _, err := command(ctx, r.tree, r.environment(), "go", "run", "./test/reference", "--promise", minor); err != nil {
+			return err
+		}
+		changed, err := git(ctx, r.tree, "diff", "--unified=0", "--", list)
+		if err != nil {
+			return err
+		}
+		if changed != "" {
+			return fmt.Errorf("the names of this commit are not those that %s promises: run make promise VERSION=%s and commit what it writes\n%s", minor, minor, changed)
+		}
+	}
+	if _, err := command(
+		ctx,
+		r.tree,
+		r.environment(),
+		"go", "test", "-count=1", "-run=^(TestPromisedNamesStay|TestWhatWasReleasedIsStillPromised)$", "./test/reference",
+	); err != nil {
+		return err
+	}
+	for _, i := range images() {
+		if _, err := git(ctx, r.tree, "-c", "tag.gpgSign=false", "tag", path.Join(i.module, r.version)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

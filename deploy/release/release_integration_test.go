@@ -1,0 +1,275 @@
+//go:build integration
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const version = "v0.1.0"
+
+// TestRelease makes a release of this repository's last commit for one platform, twice, in a clone in which no version is
+// released yet.
+func TestRelease(t *testing.T) {
+	repo := filepath.Join(t.TempDir(), "millwright")
+	run(t, ".", "git", "clone", "--quiet", "../..", repo)
+	for tag := range strings.FieldsSeq(run(t, repo, "git", "tag")) {
+		run(t, repo, "git", "tag", "--delete", tag)
+	}
+	const list = "test/reference/testdata/v0.1.txt"
+	changelog := func(title string) {
+		write(t, repo, "docs/changelog.md", "# Changelog\n\n## "+title+"\n\nMade by a test ([why](security.md)).\n\n## v0.0\n\nOld.\n")
+		commit(t, repo)
+	}
+	promise := func() {
+		run(t, repo, "env", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "go", "run", "./test/reference", "--promise", "v0.1")
+	}
+	attempt := func(version string) error {
+		r := &release{version: version, repo: repo, platforms: []platform{{"linux", runtime.GOARCH}}, progress: os.Stderr}
+		return r.run(t.Context())
+	}
+
+	changelog("v0.9")
+	require.ErrorContains(t, attempt("v0.9.0"), "v0.9 promises nothing: run make promise VERSION=v0.9")
+
+	promise()
+	promised, err := os.ReadFile(filepath.Join(repo, list))
+	require.NoError(t, err)
+	write(t, repo, list, string(promised)+"flag worker --gone bool\n")
+	changelog(version)
+	require.ErrorContains(t, attempt(version), "the names of this commit are not those that v0.1 promises: run make promise VERSION=v0.1")
+	run(t, repo, "git", "tag", "v0.1.0-rc.1")
+	err = attempt(version)
+	require.ErrorContains(t, err, "TestPromisedNamesStay")
+	require.ErrorContains(t, err, "flag worker --gone bool")
+	run(t, repo, "git", "tag", "--delete", "v0.1.0-rc.1")
+	assert.NoDirExists(t, filepath.Join(repo, "bin", "release", version), "what was refused leaves nothing")
+
+	write(t, repo, list, string(promised))
+	commit(t, repo)
+	require.NoError(t, attempt(version))
+	made := filepath.Join(repo, "bin", "release", version)
+	first := content(t, filepath.Join(made, "SHA256SUMS"))
+	require.ErrorContains(t, attempt(version), "exists: delete it")
+	left, err := os.ReadDir(filepath.Dir(made))
+	require.NoError(t, err)
+	assert.Len(t, left, 1, "no room of a build is left")
+
+	t.Run("its files and their checksums", func(t *testing.T) { testFiles(t, made, first) })
+	t.Run("the archives of programs", func(t *testing.T) { testPrograms(t, repo, made) })
+	t.Run("the images", func(t *testing.T) { testImages(t, repo, made) })
+	t.Run("the lists of modules", func(t *testing.T) { testModules(t, repo, made) })
+	t.Run("the chart", func(t *testing.T) {
+		files := unpack(t, filepath.Join(made, "millwright-0.1.0.tgz"))
+		assert.Contains(t, string(files["millwright/Chart.yaml"]), "\nversion: 0.1.0\n")
+		assert.Contains(t, string(files["millwright/Chart.yaml"]), "appVersion: v0.1.0\n")
+		assert.Equal(t, content(t, filepath.Join(repo, "deploy", "chart", "values.yaml")), string(files["millwright/values.yaml"]))
+		for _, name := range []string{"LICENSE", "NOTICE", "templates/worker.yaml", "files/crds/machine.sapcloud.io_machines.yaml"} {
+			assert.NotEmpty(t, files["millwright/"+name], name)
+		}
+	})
+	t.Run("the notes", func(t *testing.T) {
+		assert.Equal(t, "# Millwright v0.1.0\n\nMade by a test (why).\n", content(t, filepath.Join(made, "release-notes.md")))
+	})
+	t.Run("a second run gives the same, also when the commit has its tag", func(t *testing.T) {
+		require.NoError(t, os.RemoveAll(made))
+		run(t, repo, "git", "tag", version)
+		require.NoError(t, attempt(version))
+		assert.Equal(t, first, content(t, filepath.Join(made, "SHA256SUMS")))
+	})
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func suffix() string { return "_" + version + "_linux_" + runtime.GOARCH }
+
+// testFiles: the release has these files, and the sums are theirs.
+func testFiles(t *testing.T, made, sums string) {
+	wanted := []string{
+		"SHA256SUMS", "release-notes.md", "millwright-0.1.0.tgz",
+		"millwright_v0.1.0.oci.tar", "millwright-provider-incus_v0.1.0.oci.tar", "millwright-provider-libvirt_v0.1.0.oci.tar",
+		"millwright-provider-incus" + suffix() + ".cdx.json", "millwright-provider-libvirt" + suffix() + ".cdx.json",
+	}
+	for _, name := range []string{worker, bridge, starter} {
+		wanted = append(wanted, name+suffix()+".tar.gz", name+suffix()+".cdx.json")
+	}
+	entries, err := os.ReadDir(made)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+		if e.Name() == "SHA256SUMS" {
+			continue
+		}
+		sum := sha256.Sum256([]byte(content(t, filepath.Join(made, e.Name()))))
+		assert.Contains(t, sums, hex.EncodeToString(sum[:])+"  "+e.Name()+"\n")
+	}
+	assert.ElementsMatch(t, wanted, names)
+	assert.Equal(t, len(wanted)-1, strings.Count(sums, "\n"))
+}
+
+// unpack returns the files of a compressed archive, and requires that all are of root and of the time of the commit.
+func unpack(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	compressed, err := gzip.NewReader(bytes.NewReader([]byte(content(t, path))))
+	require.NoError(t, err)
+	return files(t, compressed)
+}
+
+func files(t *testing.T, from io.Reader) map[string][]byte {
+	t.Helper()
+	found := map[string][]byte{}
+	var at time.Time
+	for archive := tar.NewReader(from); ; {
+		header, err := archive.Next()
+		if err == io.EOF {
+			return found
+		}
+		require.NoError(t, err)
+		text, err := io.ReadAll(archive)
+		require.NoError(t, err)
+		found[header.Name] = text
+		assert.Zero(t, header.Uid+header.Gid, header.Name)
+		if at.IsZero() {
+			at = header.ModTime
+		}
+		assert.Equal(t, at, header.ModTime, header.Name)
+	}
+}
+
+// testPrograms: each archive has a program that runs and knows its version, and the license.
+func testPrograms(t *testing.T, repo, made string) {
+	head := strings.TrimSpace(run(t, repo, "git", "rev-parse", "HEAD"))
+	for _, name := range []string{worker, bridge, starter} {
+		found := unpack(t, filepath.Join(made, name+suffix()+".tar.gz"))
+		require.Len(t, found, 3, name)
+		assert.Contains(t, string(found["LICENSE"]), "Apache License")
+		assert.Contains(t, string(found["NOTICE"]), "machine-controller-manager")
+		program := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(program, found[name], 0o700))
+		assert.Equal(t, name+" version "+version+" "+head+"\n", run(t, ".", program, "--version"))
+	}
+}
+
+// testImages: each archive is an OCI layout whose digests are right, with an image for the platform.
+func testImages(t *testing.T, repo, made string) {
+	for _, i := range images() {
+		folder := t.TempDir()
+		archive, err := os.Open(filepath.Join(made, i.name+"_"+version+".oci.tar"))
+		require.NoError(t, err)
+		for name, text := range files(t, archive) {
+			if !strings.HasSuffix(name, "/") {
+				write(t, folder, name, string(text))
+			}
+		}
+		require.NoError(t, archive.Close())
+		outer, err := layout.ImageIndexFromPath(folder)
+		require.NoError(t, err)
+		require.NoError(t, validate.Index(outer), i.name)
+		top, err := outer.IndexManifest()
+		require.NoError(t, err)
+		require.Len(t, top.Manifests, 1)
+		assert.Equal(t, types.OCIImageIndex, top.Manifests[0].MediaType)
+		assert.Equal(t, version, top.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
+		assert.Equal(t, i.name+":"+version, top.Manifests[0].Annotations["io.containerd.image.name"])
+		inner, err := outer.ImageIndex(top.Manifests[0].Digest)
+		require.NoError(t, err)
+		platforms, err := inner.IndexManifest()
+		require.NoError(t, err)
+		require.Len(t, platforms.Manifests, 1)
+		assert.Equal(t, &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, platforms.Manifests[0].Platform)
+		one, err := inner.Image(platforms.Manifests[0].Digest)
+		require.NoError(t, err)
+		testImage(t, repo, made, i, one)
+	}
+}
+
+func testImage(t *testing.T, repo, made string, i image, one v1.Image) {
+	config, err := one.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, "65532:65532", config.Config.User)
+	assert.Empty(t, config.Config.Entrypoint)
+	assert.Empty(t, config.Config.Cmd)
+	assert.Equal(t, runtime.GOARCH, config.Architecture)
+	assert.Equal(t, strings.TrimSpace(run(t, repo, "git", "rev-parse", "HEAD")), config.Config.Labels["org.opencontainers.image.revision"])
+	layers, err := one.Layers()
+	require.NoError(t, err)
+	require.Len(t, layers, 2)
+	found := files(t, mutate.Extract(one))
+	certificates := string(found["etc/ssl/certs/ca-certificates.crt"])
+	assert.Greater(t, strings.Count(certificates, "-----BEGIN CERTIFICATE-----"), 100)
+	var programs []string
+	for name := range found {
+		if !strings.HasPrefix(name, "etc") {
+			programs = append(programs, name)
+		}
+	}
+	if i.program != "" {
+		assert.Equal(t, []string{i.program}, programs)
+		program := filepath.Join(t.TempDir(), i.program)
+		require.NoError(t, os.WriteFile(program, found[i.program], 0o700))
+		assert.Contains(t, run(t, ".", program, "--version"), " version "+version+" ")
+		return
+	}
+	assert.ElementsMatch(t, []string{worker, bridge, starter, "probe"}, programs)
+	for _, name := range []string{worker, bridge, starter} {
+		packed := unpack(t, filepath.Join(made, name+suffix()+".tar.gz"))
+		assert.Equal(t, sha256.Sum256(packed[name]), sha256.Sum256(found[name]), "the archive and the image have the same %s", name)
+	}
+}
+
+// testModules: the lists name Millwright's version, and the modules that go.mod requires, with licenses.
+func testModules(t *testing.T, repo, made string) {
+	required := regexp.MustCompile(`(?m)^\tgo\.temporal\.io/sdk (\S+)$`).FindStringSubmatch(content(t, filepath.Join(repo, "go.mod")))
+	require.NotNil(t, required)
+	for _, name := range []string{worker, bridge, starter, "millwright-provider-incus", "millwright-provider-libvirt"} {
+		var list struct {
+			BOMFormat string `json:"bomFormat"`
+			Metadata  struct {
+				Component struct{ Version string }
+			}
+			Components []struct {
+				Name, Version string
+				Evidence      struct{ Licenses []any }
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(content(t, filepath.Join(made, name+suffix()+".cdx.json"))), &list))
+		assert.Equal(t, "CycloneDX", list.BOMFormat)
+		assert.Equal(t, version, list.Metadata.Component.Version, name)
+		found := map[string]string{}
+		for _, c := range list.Components {
+			found[c.Name] = c.Version
+			if c.Name == "go.temporal.io/sdk" {
+				assert.NotEmpty(t, c.Evidence.Licenses, name)
+			}
+		}
+		assert.Equal(t, required[1], found["go.temporal.io/sdk"], name)
+		assert.NotEmpty(t, found["std"], name)
+	}
+}
