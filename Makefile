@@ -18,7 +18,7 @@ CHANGED = $(filter-out %.md,$(shell git diff --name-only HEAD 2>/dev/null; git l
 QUICK = ./decide/... $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS),./workflows),$(ROOMS))
 BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
 
-.PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack release
+.PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack release module-path
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -112,6 +112,10 @@ promise: generate ## before a version is tagged: write down what it promises and
 release: ## what a release is, without a registry, into bin/release/VERSION; VERSION=v0.1.0, PLATFORMS=linux/amd64 for a part of it
 	@[ -n "$(VERSION)" ] || { (cd deploy/release && go run . --help) >&2; exit 2; }
 	cd deploy/release && go run . $(if $(PLATFORMS),--platforms '$(PLATFORMS)') '$(VERSION)'
+
+module-path: ## change the path of our Go modules everywhere; NEW=example.com/org/millwright
+	@[ -n "$(NEW)" ] || { echo "which path? make module-path NEW=example.com/org/millwright" >&2; exit 2; }
+	go run ./test/modulepath '$(NEW)'
 
 lint: ## golangci-lint with the import rules, in the root module and in deploy/render, and workflowcheck
 	$(LINT) ./... # with all tags at once

@@ -1,0 +1,90 @@
+// Tier: test-all. It compiles everything anew under another path.
+
+//go:build integration
+
+// Package modulepath shows that the path of the modules can be changed with one command.
+package modulepath
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/build"
+)
+
+// path is the new one.
+const path = "example.com/org/machines"
+
+func run(t *testing.T, folder string, arguments ...string) (string, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), arguments[0], arguments[1:]...)
+	c.Dir, c.Env = folder, append(os.Environ(), "GOFLAGS=-trimpath", "GOWORK=off")
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func must(t *testing.T, folder string, arguments ...string) string {
+	t.Helper()
+	out, err := run(t, folder, arguments...)
+	require.NoError(t, err, "%v: %s", arguments, out)
+	return out
+}
+
+// TestAnotherPath changes the path in a clone of the last commit. What is left of the old one would not compile, or would
+// be found by the tests that are run there.
+func TestAnotherPath(t *testing.T) {
+	origin, err := build.FindRepo("")
+	require.NoError(t, err)
+	repo := filepath.Join(t.TempDir(), "clone")
+	must(t, origin, "git", "clone", "--quiet", ".", repo)
+	old := strings.TrimSpace(must(t, repo, "go", "list", "-m"))
+
+	for given, says := range map[string]string{
+		"NEW=":                          "which path?",
+		"NEW=machines":                  `"machines" is no path of a module`,
+		"NEW=example.com/org/machines/": `"example.com/org/machines/" is no path of a module`,
+		"NEW=https://example.com/org/m": `"https://example.com/org/m" is no path of a module`,
+	} {
+		out, err := run(t, repo, "make", "module-path", given)
+		require.Error(t, err, given)
+		assert.Contains(t, out, says)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(repo, "new.go"), []byte("package main\n"), 0o600))
+	out, err := run(t, repo, "make", "module-path", "NEW="+path)
+	require.Error(t, err)
+	require.Contains(t, out, "the tree has changes: commit them first")
+	require.NoError(t, os.Remove(filepath.Join(repo, "new.go")))
+
+	must(t, repo, "make", "module-path", "NEW="+path)
+	for _, module := range []string{
+		".", "deploy/render", "deploy/release", "devstack/kubernetes", "devstack/lab", "provider/incus", "provider/mcmdriver/azure",
+	} {
+		name := strings.TrimSuffix(path+"/"+module, "/.")
+		assert.Equal(t, name, strings.TrimSpace(must(t, filepath.Join(repo, module), "go", "list", "-m")))
+		packages := must(t, filepath.Join(repo, module), "go", "list", "-deps", "-test", "-tags=integration", "./...")
+		assert.NotRegexp(t, `(?m)^`+old+`(/|$)`, packages, module)
+	}
+	changed := must(t, repo, "git", "diff", "--name-only")
+	for _, name := range []string{"tools.mod", ".golangci.yml", "api/generate.sh", ".devcontainer/devcontainer.json", "docs/tutorials/provider.md"} {
+		assert.Contains(t, changed, name+"\n")
+	}
+	assert.NotContains(t, changed, "workflows/testdata/replay")
+	left, _ := run(t, repo, "git", "grep", "-nE", `[ "\[]`+old+`/(decide|provider|workflows|deploy/render)\b`, "--", ".", ":!workflows/testdata/replay")
+	assert.Empty(t, left)
+
+	must(t, repo, "go", "build", "./...")
+	must(t, repo, "go", "vet", "./decide/...", "./api/...", "./workflows/run")
+	must(t, repo, "go", "vet", "-tags=integration", "./test/tiers")
+	must(t, repo, "go", "test", "-run=TestWhoMayDecide|TestMapShowsEveryRoom", "./docs")
+	must(t, repo, "go", "test", "./devstack/build", "./test/mutate")
+	must(t, filepath.Join(repo, "deploy", "release"), "go", "vet", "./...")
+	out, err = run(t, repo, "make", "module-path", "NEW="+path)
+	require.Error(t, err)
+	require.Contains(t, out, "the path is "+path+" already")
+}

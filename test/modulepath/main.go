@@ -1,0 +1,150 @@
+// Command modulepath changes the path of Millwright's Go modules everywhere in a clone: in go.mod files, imports, rules
+// of the linter, scripts and documents. `make module-path` calls it. Recorded histories stay as they are.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"millwright/process/commandline"
+)
+
+func main() {
+	c := &cobra.Command{
+		Use:   "modulepath PATH",
+		Short: "Change the path of Millwright's Go modules in a clone",
+		Args:  cobra.ExactArgs(1),
+	}
+	repo := c.Flags().String("repo", ".", "root of the clone")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		changed, err := change(c.Context(), *repo, args[0])
+		if err == nil {
+			fmt.Printf("%d files name %s now; next: make fmt generate, then make verify test\n", changed, args[0])
+		}
+		return err
+	}
+	commandline.Main(c)
+}
+
+// valid matches a path that other modules can require: its first part is the name of a host.
+var valid = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+$`)
+
+// change changes the path, and returns how many files it has changed.
+func change(ctx context.Context, repo, to string) (changed int, err error) {
+	if !valid.MatchString(to) {
+		return 0, fmt.Errorf("%q is no path of a module: it begins with a host, such as example.com/org/millwright", to)
+	}
+	text, err := os.ReadFile(filepath.Join(repo, "go.mod"))
+	if err != nil {
+		return 0, fmt.Errorf("read the present path: %w", err)
+	}
+	found := regexp.MustCompile(`(?m)^module (\S+)$`).FindSubmatch(text)
+	if found == nil {
+		return 0, errors.New("read the present path: go.mod names no module")
+	}
+	from := string(found[1])
+	if from == to {
+		return 0, fmt.Errorf("the path is %s already", to)
+	}
+	changes, err := git(ctx, repo, "status", "--porcelain")
+	if err != nil {
+		return 0, err
+	}
+	if changes != "" {
+		return 0, fmt.Errorf("the tree has changes: commit them first, so that this change can be read alone\n%s", changes)
+	}
+	list, err := git(ctx, repo, "ls-files", "-z")
+	if err != nil {
+		return 0, err
+	}
+	names := strings.FieldsFunc(list, func(r rune) bool { return r == 0 })
+	rules := rulesFor(from, names)
+	for _, name := range names {
+		did, err := rewrite(filepath.Join(repo, filepath.FromSlash(name)), name, to, rules)
+		if err != nil {
+			return changed, err
+		}
+		if did {
+			changed++
+		}
+	}
+	return changed, nil
+}
+
+func git(ctx context.Context, repo string, arguments ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", repo}, arguments...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", strings.Join(arguments, " "), err)
+	}
+	return string(out), nil
+}
+
+// rule says where the path stands in files of some names: between what its two groups match.
+type rule struct {
+	files *regexp.Regexp
+	where *regexp.Regexp
+}
+
+// rulesFor returns the rules. The path of a package is the path, a slash, and a top-level folder that has Go code. The
+// name alone is the module only in the places that are listed here: elsewhere it is a namespace, a label or an image.
+func rulesFor(from string, names []string) []rule {
+	rooms := map[string]bool{"tools": true} // of tools.mod
+	for _, name := range names {
+		if room, _, inside := strings.Cut(name, "/"); inside && strings.HasSuffix(name, ".go") {
+			rooms[regexp.QuoteMeta(room)] = true
+		}
+	}
+	var all []string
+	for room := range rooms {
+		all = append(all, room)
+	}
+	slices.Sort(all)
+	module := regexp.QuoteMeta(from)
+	rules := []rule{{regexp.MustCompile(`.`), regexp.MustCompile(`(?m)(^|\\n|[^\w./-])` + module + `(/(?:` + strings.Join(all, "|") + `)\b)`)}}
+	for _, place := range [][2]string{
+		{`\.mod$`, `(?m)^(module |replace |require |\t)` + module + `( |$)`},
+		{`\.go$`, `(\bmodule )` + module + `([\s"\\])`},
+		{`\.go$`, `(")` + module + `(/")`},
+		{`^\.golangci\.yml$`, `(pkg: |module-path: |local-prefixes: \[)` + module + `([,}\]])`},
+		{`\.sh$`, `(--input-base )` + module + `( )`},
+		{`devcontainer\.json$`, `("formatting\.local": ")` + module + `(")`},
+	} {
+		rules = append(rules, rule{regexp.MustCompile(place[0]), regexp.MustCompile(place[1])})
+	}
+	return rules
+}
+
+// rewrite changes the path in one file, and tells whether it was there.
+func rewrite(path, name, to string, rules []rule) (bool, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	if !info.Mode().IsRegular() || strings.HasPrefix(name, "workflows/testdata/replay/") {
+		return false, nil // a link, or a history, which is never changed
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	after := text
+	for _, r := range rules {
+		if r.files.MatchString(name) {
+			after = r.where.ReplaceAll(after, []byte("${1}"+to+"${2}"))
+		}
+	}
+	if bytes.Equal(text, after) {
+		return false, nil
+	}
+	return true, os.WriteFile(path, after, info.Mode().Perm())
+}
