@@ -1,0 +1,189 @@
+package docs_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// modules returns the folders with a go.mod, seen from the root, which is ".".
+func modules(t *testing.T) (folders []string) {
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+			return fs.SkipDir
+		case entry.IsDir() || entry.Name() != "go.mod":
+			return nil
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		folders = append(folders, filepath.ToSlash(folder))
+		return err
+	}))
+	return folders
+}
+
+// versionIn returns the version of something that a file of the repository sets: a module or "go" in a go.mod, a
+// constant in a Go file.
+func versionIn(t *testing.T, file, what string) string {
+	t.Helper()
+	pattern := `(?m)^(?:require |\t)?` + regexp.QuoteMeta(what) + ` (\S+)`
+	if filepath.Ext(file) == ".go" {
+		pattern = `(?m)^const ` + regexp.QuoteMeta(what) + ` = "(.+)"$`
+	}
+	found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, file))
+	require.NotNil(t, found, "%s sets no version of %s", file, what)
+	return found[1]
+}
+
+func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| [^|]+ \\| (\\S+) \\| `(\\S+)` in `(\\S+)` \\| `make (?:test|test-all)`")
+	said := map[string]string{}
+	for _, found := range row.FindAllStringSubmatch(read(t, "SUPPORT.md"), -1) {
+		version, what, file := found[1], found[2], found[3]
+		assert.Equal(t, versionIn(t, file, what), version, "SUPPORT.md says the version of %s in %s", what, file)
+		said[what+" in "+file] = version
+	}
+	for _, needed := range []string{
+		"go in devstack/temporal/go.mod",
+		"k8s.io/kubernetes in devstack/kubernetes/go.mod",
+		"k8s.io/kubernetes in devstack/kubelet/go.mod",
+		"k8s.io/client-go in go.mod",
+		"go.temporal.io/server in devstack/temporal/go.mod",
+		"go.temporal.io/sdk in go.mod",
+		"sigs.k8s.io/cluster-api in devstack/clusterapi/go.mod",
+		"github.com/gardener/machine-controller-manager in devstack/mcm/go.mod",
+		"github.com/gardener/machine-controller-manager in provider/mcmdriver/go.mod",
+		"github.com/gardener/machine-controller-manager-provider-azure in provider/mcmdriver/azure/go.mod",
+		"github.com/lxc/incus/v6 in provider/incus/go.mod",
+		"helm.sh/helm/v3 in deploy/render/go.mod",
+	} {
+		assert.Contains(t, said, needed, "SUPPORT.md has no row of it")
+	}
+	oldest := regexp.MustCompile(`(?m)^kubeVersion: ">=(\d+\.\d+)\.`).FindStringSubmatch(read(t, "deploy/chart/Chart.yaml"))
+	require.NotNil(t, oldest)
+	assert.Contains(t, read(t, "SUPPORT.md"), "| Kubernetes "+oldest[1]+" and later |")
+}
+
+// One version of Go builds everything: that of the module that needs the newest one.
+func TestOneVersionOfGo(t *testing.T) {
+	var needed []string
+	for _, folder := range modules(t) {
+		needed = append(needed, versionIn(t, folder+"/go.mod", "go"))
+	}
+	newest := slices.MaxFunc(needed, func(a, b string) int { return slices.Compare(numbers(a), numbers(b)) })
+	image := regexp.MustCompile(`\bgolang:(\d+\.\d+\.\d+)`)
+	for _, file := range []string{
+		"deploy/image/Dockerfile", "deploy/image/Dockerfile.provider", ".devcontainer/devcontainer.json", ".github/workflows/nightly.yml",
+	} {
+		found := image.FindStringSubmatch(read(t, file))
+		require.NotNil(t, found, "%s has no image of Go", file)
+		assert.Equal(t, newest, found[1], file)
+	}
+	assert.Equal(t, newest, versionIn(t, "devstack/temporal/go.mod", "go"), "SUPPORT.md and the workflows take it from there")
+	assert.Contains(t, read(t, "README.md"), "Go "+newest)
+}
+
+// numbers returns the parts of a version, each with three digits.
+func numbers(version string) (parts []string) {
+	for part := range strings.SplitSeq(version, ".") {
+		parts = append(parts, strings.Repeat("0", max(0, 3-len(part)))+part)
+	}
+	return parts
+}
+
+func TestDependencyUpdatesCoverEachModule(t *testing.T) {
+	var file struct {
+		Updates []struct {
+			Ecosystem   string `json:"package-ecosystem"`
+			Directory   string
+			Directories []string
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &file))
+	covered := map[string][]string{}
+	for _, update := range file.Updates {
+		for _, folder := range append(update.Directories, update.Directory) {
+			if folder != "" {
+				covered[update.Ecosystem] = append(covered[update.Ecosystem], folder)
+			}
+		}
+	}
+	var wanted []string
+	for _, folder := range modules(t) {
+		wanted = append(wanted, "/"+strings.TrimPrefix(folder, "."))
+	}
+	assert.ElementsMatch(t, wanted, covered["gomod"])
+	assert.Equal(t, []string{"/"}, covered["github-actions"])
+}
+
+// Each room has a line of its own in CODEOWNERS, and each line leads somewhere.
+func TestEachRoomHasAnOwner(t *testing.T) {
+	owned := map[string]bool{}
+	for line := range strings.Lines(read(t, ".github/CODEOWNERS")) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		require.Greater(t, len(fields), 1, "%s has no owner", fields[0])
+		if fields[0] != "*" {
+			assert.DirExists(t, filepath.Join(root, filepath.FromSlash(fields[0])))
+		}
+		owned[fields[0]] = true
+	}
+	rooms := map[string]bool{"*": true, "/docs/": true, "/.github/": true}
+	for name := range sources(t) {
+		if room, _, inside := strings.Cut(name, "/"); inside {
+			rooms["/"+room+"/"] = true
+		}
+	}
+	for _, room := range slices.Sorted(maps.Keys(rooms)) {
+		assert.True(t, owned[room], "CODEOWNERS has no line for %s", room)
+	}
+}
+
+// What a workflow of the forge runs and reads exists here.
+func TestWorkflowsNameWhatExists(t *testing.T) {
+	makefile := read(t, "Makefile")
+	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
+	require.NoError(t, err)
+	targets := map[string]bool{}
+	for _, path := range files {
+		name := filepath.Base(path)
+		text := read(t, ".github/workflows/"+name)
+		for _, found := range regexp.MustCompile(`\brun: make ([a-z-]+)`).FindAllStringSubmatch(text, -1) {
+			assert.True(t, strings.Contains(makefile, "\n"+found[1]+":"), "%s runs make %s", name, found[1])
+			targets[found[1]] = true
+		}
+		for _, list := range regexp.MustCompile(`hashFiles\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {
+			for _, pattern := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(list[1], -1) {
+				path := strings.NewReplacer("**/", "", "/**", "").Replace(pattern[1])
+				_, err := os.Stat(filepath.Join(root, filepath.FromSlash(path)))
+				assert.NoError(t, err, "%s reads %s", name, pattern[1])
+			}
+		}
+		for _, found := range regexp.MustCompile(`go-version-file: (\S+)`).FindAllStringSubmatch(text, -1) {
+			assert.Equal(t, "devstack/temporal/go.mod", found[1], name)
+		}
+		if strings.Contains(text, ".ci/run") {
+			for _, found := range regexp.MustCompile(`(?m)^exec make (.+)$`).FindAllStringSubmatch(read(t, ".ci/run"), -1) {
+				for target := range strings.FieldsSeq(found[1]) {
+					targets[target] = true
+				}
+			}
+		}
+	}
+	for _, target := range []string{"verify", "test", "test-all", "release"} {
+		assert.True(t, targets[target], "no workflow runs make %s", target)
+	}
+}
