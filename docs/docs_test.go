@@ -30,7 +30,7 @@ const root = ".."
 
 // foreign matches paths in the documents that are none of this repository: modules, labels and annotations begin with the
 // name of a host, and the others are what a build makes, and packages of Go and of Temporal's server.
-var foreign = regexp.MustCompile(`^([a-z0-9-]+\.)+(com|io|sh)/|^bin/|^\.devstack/?$|^testing/|^service/worker/`)
+var foreign = regexp.MustCompile(`^([a-z0-9-]+\.)+(com|io|org|sh)/|^bin/|^\.devstack/?$|^testing/|^service/worker/`)
 
 // document is one file that people read.
 type document struct {

@@ -115,7 +115,7 @@ func (r *release) listModules(ctx context.Context) error {
 			return nil // of the standard library alone
 		}
 		_, err := command(
-			ctx, filepath.Join(r.tree, "deploy", "release"), nil, "go", "tool", "cyclonedx-gomod", "bin", "-json", "-std", "-licenses",
+			ctx, filepath.Join(r.tree, "deploy", "release"), r.environment(), "go", "tool", "cyclonedx-gomod", "bin", "-json", "-std", "-licenses",
 			"-noserial", "-notimestamp", "-version="+r.version, "-output="+filepath.Join(r.made, name+".cdx.json"), path,
 		)
 		return err
@@ -125,9 +125,7 @@ func (r *release) listModules(ctx context.Context) error {
 // packChart packs the chart with the version of this release.
 func (r *release) packChart(ctx context.Context) error {
 	to := filepath.Join(r.bin, "chart")
-	_, err := command(
-		ctx, filepath.Join(r.tree, "deploy", "render"), r.environment(), "go", "run", ".", "chart", r.version, to,
-	)
+	_, err := command(ctx, filepath.Join(r.tree, "deploy", "render"), nil, "go", "run", ".", "chart", r.version, to)
 	if err != nil {
 		return err
 	}

@@ -353,6 +353,21 @@ func TestWhatIsOptional(t *testing.T) {
 	assert.Empty(t, strings.TrimSpace(texts["flowcontrol.yaml"]))
 }
 
+// The chart of a release has its version, and makes the same objects, by default from images of that version.
+func TestChartOfARelease(t *testing.T) {
+	to := t.TempDir()
+	require.NoError(t, writeChart(deployFolder, "v9.8.7-rc.1", to))
+	released, err := loader.Load(filepath.Join(to, "millwright"))
+	require.NoError(t, err)
+	assert.Equal(t, "9.8.7-rc.1", released.Metadata.Version)
+	for name, given := range examples(t) {
+		assert.Equal(t, objects(t, loadChart(t), given), objects(t, released, given), name)
+	}
+	worker := objects(t, released, map[string]any{"clusterName": "a"})["Deployment.apps millwright/millwright-worker"]
+	assert.Contains(t, text(t, worker), "image: millwright:v9.8.7-rc.1\n")
+	require.ErrorContains(t, writeChart(deployFolder, "nine", to), "give the chart the version nine")
+}
+
 func TestWrongValuesAreExplained(t *testing.T) {
 	c := loadChart(t)
 	for name, row := range map[string]struct{ values, says string }{
