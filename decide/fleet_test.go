@@ -51,14 +51,14 @@ func questions() []question {
 		},
 		{"scale/all failed before they joined", aboutSet(func(_ int, m *scale.Member) {
 			newborn(m)
-			m.Phase, m.Failed, m.Replace, m.Troubled = "Failed", true, true, true
+			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
 		}, backedOff)},
 		{"scale/all are marked unhealthy", aboutSet(func(_ int, m *scale.Member) {
-			m.Marked, m.HealthCheck, m.Node = true, scale.False, scale.NodeUnhealthy
+			m.Marked, m.Healthy, m.Node = true, scale.False, scale.NodeUnhealthy
 		}, func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, 1 })},
 		{"scale/all marks wait", aboutSet(func(_ int, m *scale.Member) {
 			newborn(m)
-			m.Marked, m.HealthCheck = true, scale.False
+			m.Marked, m.Healthy = true, scale.False
 		}, backedOff)},
 		{"scale/each says something else", aboutSet(func(i int, m *scale.Member) {
 			m.Ready = scale.False
@@ -75,7 +75,9 @@ func questions() []question {
 		})},
 		{"scale/of a deployment of Cluster API", func(n int) func() {
 			o := set(n, func(i int, m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, fmt.Sprint("* difference ", i) })
-			return func() { scale.OfDeployment(o) }
+			return func() {
+				scale.OfDeployment(o.Now, o.Replicas, o.Deletion, scale.DeploymentMachines{Members: o.Members})
+			}
 		}},
 		{"rollout/calm", aboutRollout(1, nil)},
 		{"rollout/in the middle", aboutRollout(2, nil)},
@@ -86,14 +88,14 @@ func questions() []question {
 			for i, m := range o.Sets[0].Machines {
 				entries = append(entries, m.Name+"~2026-01-01T00:00:00Z", fmt.Sprintf("gone-%d~2026-01-01T00:00:00Z", i))
 			}
-			o.Trigger = strings.Join(entries, ",")
+			o.MCM.Trigger = strings.Join(entries, ",")
 		})},
 		{"rollout/all new machines failed", aboutRollout(2, func(o *rollout.Observed) {
 			o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: o.Replicas}
 			o.Progress.Revision = 2
 			for i := range o.Sets[1].Machines {
 				m := &o.Sets[1].Machines[i]
-				m.Ready, m.Available, m.Unhealthy, m.Failed, m.Troubled = false, false, true, true, true
+				m.Ready, m.Available, m.Unhealthy, m.Failed, m.MCM.Troubled = false, false, true, true, true
 				if i%2 == 0 {
 					o.Progress.Failed = append(o.Progress.Failed, m.Name)
 				}
@@ -101,7 +103,9 @@ func questions() []question {
 		})},
 		{
 			"rollout/conditions of Cluster API",
-			aboutRollout(2, func(o *rollout.Observed) { o.Machines = new(set(o.Replicas, func(int, *scale.Member) {})) }),
+			aboutRollout(2, func(o *rollout.Observed) {
+				o.ClusterAPI.Machines = &scale.DeploymentMachines{Members: set(o.Replicas, func(int, *scale.Member) {}).Members}
+			}),
 		},
 		{"replace/all are due", aboutReplacement(func(*replace.Observed) {})},
 		{
@@ -215,7 +219,7 @@ func newborn(m *scale.Member) {
 
 // backedOff is a set whose last generations failed, and that waits before it deletes the next one.
 func backedOff(o *scale.Observed) {
-	o.Remediation.Backoff, o.Generations = time.Hour, scale.Generations{Failed: 3, Last: now().Add(-2 * time.Second)}
+	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.Generations{Failed: 3, Last: now().Add(-2 * time.Second)}
 }
 
 func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
@@ -224,22 +228,24 @@ func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 func name(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
 
 func set(n int, change func(int, *scale.Member)) scale.Observed {
-	o := scale.Observed{Now: now(), Set: "pool-7dcbd", Replicas: n, Finalizer: true}
+	o := scale.Observed{Now: now(), Naming: []string{"pool-7dcbd-", ""}, Settings: scale.Settings{Replicas: n}, Deletion: scale.Deletion{Finalizer: true}}
 	for i := range n {
 		m := scale.Member{
-			Name:      name(i),
-			UID:       "uid-" + name(i),
-			Version:   "7",
-			Created:   now().Add(-time.Duration(i) * time.Minute),
-			Matches:   true,
-			Labelled:  true,
-			UpToDate:  scale.True,
-			Phase:     "Running",
-			Joined:    true,
-			Node:      scale.NodeHealthy,
-			Ready:     scale.True,
-			ReadyFrom: now().Add(-time.Duration(i) * time.Minute),
-			Priority:  3,
+			Name:     name(i),
+			UID:      "uid-" + name(i),
+			Version:  "7",
+			Created:  now().Add(-time.Duration(i) * time.Minute),
+			Matches:  true,
+			MCM:      scale.MCMMember{Labelled: true},
+			Template: scale.Template{UpToDate: scale.True},
+			Phase:    "Running",
+			Joined:   true,
+			Node:     scale.NodeHealthy,
+			Readiness: scale.Readiness{
+				Ready:     scale.True,
+				ReadyFrom: now().Add(-time.Duration(i) * time.Minute),
+			},
+			Priority: 3,
 		}
 		if change != nil {
 			change(i, &m)
@@ -261,8 +267,13 @@ func aboutSet(member func(int, *scale.Member), change func(*scale.Observed)) fun
 func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 	return func(n int) func() {
 		o := rollout.Observed{
-			Now: now(), Replicas: n, Strategy: rollout.RollingUpdate, Finalizer: true, Guard: true, HistoryLimit: new(3),
-			Surge: rollout.Bound{Value: 10, Percent: true}, Unavailable: rollout.Bound{Value: 10, Percent: true},
+			Now: now(), Settings: rollout.Settings{
+				Replicas:     n,
+				Strategy:     rollout.RollingUpdate,
+				HistoryLimit: new(3),
+				Surge:        rollout.Bound{Value: 10, Percent: true},
+				Unavailable:  rollout.Bound{Value: 10, Percent: true},
+			}, Deletion: scale.Deletion{Finalizer: true}, MCM: rollout.MCMDeployment{Guard: true},
 		}
 		for s := range sets {
 			each := rollout.Set{
@@ -270,29 +281,31 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 					"set-",
 					s,
 				),
-				UID:       fmt.Sprint("uid-set-", s),
-				Version:   "5",
-				Created:   now().Add(time.Duration(s-sets) * time.Hour),
-				Finalizer: true,
-				Replicas:  n / sets,
-				Seen:      n / sets,
-				Revision:  int64(s + 1),
-				Current:   s == sets-1,
-				Desired:   n,
-				Max:       n,
+				UID:      fmt.Sprint("uid-set-", s),
+				Version:  "5",
+				Created:  now().Add(time.Duration(s-sets) * time.Hour),
+				Deletion: scale.Deletion{Finalizer: true},
+				Replicas: n / sets,
+				Seen:     n / sets,
+				Revision: int64(s + 1),
+				Current:  s == sets-1,
+				Desired:  n,
+				Max:      n,
 			}
 			for i := range n / sets {
 				id := name(s*(n/sets) + i)
 				each.Machines = append(each.Machines, rollout.Member{
-					Name:      id,
-					UID:       "uid-" + id,
-					Version:   "7",
-					Created:   now(),
-					Node:      id,
+					Name:    id,
+					UID:     "uid-" + id,
+					Version: "7",
+					Created: now(),
+					MCM: rollout.MCMMember{
+						Node:    id,
+						Tainted: s < sets-1,
+					},
 					Ready:     true,
 					Available: true,
 					Priority:  3,
-					Tainted:   s < sets-1,
 				})
 			}
 			o.Sets = append(o.Sets, each)

@@ -67,17 +67,17 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	for name, change := range map[string]func(*scale.Observed, *scale.Member){
 		"surplus": func(o *scale.Observed, _ *scale.Member) { o.Replicas = 0 },
 		"failed": func(_ *scale.Observed, m *scale.Member) {
-			m.Phase, m.Failed, m.Replace, m.Troubled = "Failed", true, true, true
+			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
 		},
 		"drifted": func(_ *scale.Observed, m *scale.Member) {
 			m.Drift = "configuration, labels, annotations, node template, class kind"
 		},
 		"foreign": func(_ *scale.Observed, m *scale.Member) { m.Matches = false },
 		"marked": func(_ *scale.Observed, m *scale.Member) {
-			m.Marked, m.HealthCheck, m.MarkedWhy = true, scale.False, endless
+			m.Marked, m.Healthy, m.ClusterAPI.MarkedWhy = true, scale.False, endless
 		},
 	} {
-		o := scale.Observed{Now: now, Set: longName(0), Replicas: fleet, Finalizer: true}
+		o := scale.Observed{Now: now, Naming: []string{longName(0) + "-", ""}, Settings: scale.Settings{Replicas: fleet}, Deletion: scale.Deletion{Finalizer: true}}
 		for i := range fleet {
 			m := scale.Member{
 				Name:     longName(i),
@@ -85,7 +85,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 				Version:  "123456789",
 				Created:  now,
 				Matches:  true,
-				Labelled: true,
+				MCM:      scale.MCMMember{Labelled: true},
 				Phase:    "Running",
 				Joined:   true,
 				Priority: 3,
@@ -102,7 +102,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 			Blocked: waits(now).Blocked(now),
 		}
 	}
-	none := scale.Decide(scale.Observed{Now: now, Set: longName(0), Replicas: fleet, Finalizer: true})
+	none := scale.Decide(scale.Observed{Now: now, Naming: []string{longName(0) + "-", ""}, Settings: scale.Settings{Replicas: fleet}, Deletion: scale.Deletion{Finalizer: true}})
 	require.Len(t, none.Create, scale.MaxCreate)
 	payloads["CreateMachines"] = set.Creation{Set: ref(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
@@ -189,16 +189,18 @@ func waits(now time.Time) explain.Set {
 // manySets is a deployment in whose sets and machines nothing is as it should be.
 func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 	o := rollout.Observed{
-		Now:          now,
-		Replicas:     fleet,
-		Strategy:     strategy,
-		Finalizer:    true,
-		Guard:        true,
-		HistoryLimit: new(3),
-		PausedBy:     longText(),
-		Surge:        rollout.Bound{Value: 10, Percent: true},
-		Unavailable:  rollout.Bound{Value: 10, Percent: true},
-		Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: fleet},
+		Now: now,
+		Settings: rollout.Settings{
+			Replicas:     fleet,
+			Strategy:     strategy,
+			HistoryLimit: new(3),
+			Surge:        rollout.Bound{Value: 10, Percent: true},
+			Unavailable:  rollout.Bound{Value: 10, Percent: true},
+			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: fleet},
+		},
+		Deletion: scale.Deletion{Finalizer: true},
+		MCM:      rollout.MCMDeployment{Guard: true},
+		Requests: rollout.Requests{PausedBy: longText()},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
 	for n := range fleetSets {
@@ -207,7 +209,7 @@ func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 			UID:       uid(n),
 			Version:   "123456789",
 			Created:   now.Add(time.Duration(n) * time.Second),
-			Finalizer: true,
+			Deletion:  scale.Deletion{Finalizer: true},
 			Drift:     true,
 			Replicas:  fleet / fleetSets,
 			Seen:      fleet / fleetSets,
@@ -219,14 +221,16 @@ func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 		for i := range fleet / fleetSets {
 			id := n*fleet/fleetSets + i
 			s.Machines = append(s.Machines, rollout.Member{
-				Name:     longName(id),
-				UID:      uid(id),
-				Version:  "123456789",
-				Node:     longName(id),
+				Name:    longName(id),
+				UID:     uid(id),
+				Version: "123456789",
+				MCM: rollout.MCMMember{
+					Node:     longName(id),
+					Troubled: true,
+					MarkedAt: "2026-01-01T00:00:00Z",
+				},
 				Failed:   s.Current,
-				Troubled: true,
 				Priority: 1,
-				MarkedAt: "2026-01-01T00:00:00Z",
 			})
 		}
 		o.Sets = append(o.Sets, s)

@@ -188,10 +188,7 @@ func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch
 		if !capi.Owned(m, in.Set.UID) {
 			return false
 		}
-		m.OwnerReferences = slices.DeleteFunc(
-			m.OwnerReferences,
-			func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID },
-		)
+		kube.Disown(m, types.UID(in.Set.UID))
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
 	}, "SuccessfulRelease", "Released Machine ")

@@ -33,7 +33,7 @@ func unselected(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "o
 
 func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
 	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
-		Deployment: activitiestest.Ref(d), Release: decision.Release, Adopt: decision.Adopt,
+		Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Release: decision.Release, Adopt: decision.Adopt},
 	})
 	return err
 }
@@ -74,7 +74,7 @@ func TestAdoptSets(t *testing.T) {
 		}
 	}
 	s := activitiestest.Set("s", 2, ofFormer)
-	adopt := rollout.Decision{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}}
+	adopt := rollout.Decision{SetChanges: rollout.SetChanges{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}}}
 	t.Run("not for a deployment that is being deleted", func(t *testing.T) {
 		going := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, going, s)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
@@ -78,31 +80,23 @@ const mostSets = 10
 
 // DecideDeployment reads a deployment with its sets and machines, and returns what to do next.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
-	family, err := Family(ctx, a.Kube, in.Read)
+	tree, err := ReadTree(ctx, a.Kube, in.Read)
 	if err != nil {
 		return Decision{}, err
 	}
-	deployment := family.Deployment
+	deployment := tree.Deployment
 	if deployment == nil {
 		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
 	}
 	now := in.Time()
-	observed := observedeployment.Observed(family, now)
+	observed := observedeployment.Observed(tree, now)
 	plan := rollout.Look(observed)
-	d := Decision{
-		Pending:    plan.Pending,
-		Version:    deployment.ResourceVersion,
-		Generation: deployment.Generation,
-		Operation:  observedeployment.Named(deployment),
-		Rollout:    plan.Decision,
-		Prepare:    !observed.Deleting && !observed.Finalizer,
-		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:    PictureOf(observed, plan.Status.Counts),
-		Seen:       versions(family),
-	}
+	d := Planned(deployment, observed, plan)
+	d.Operation, d.Seen = observedeployment.Named(deployment), versions(tree)
+	d.Prepare = !observed.Deleting && !observed.Finalizer
 	hold := ""
-	if observed.Due+observed.Replacing > 0 && !observed.Deleting {
-		replacing := replace.Decide(observedeployment.ReplaceObserved(a.Kube.Cluster, deployment, family.Members, now))
+	if observed.MCM.Due+observed.MCM.Replacing > 0 && !observed.Deleting {
+		replacing := replace.Decide(observedeployment.ReplaceObserved(a.Kube.Cluster, deployment, tree.Members, now))
 		hold = replacing.Hold
 		d.Replace = replacing.Changed || len(replacing.Mark) > 0
 		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.HoldUntil
@@ -113,18 +107,34 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 			d.Pending.Waits = replacing.Why
 		}
 	}
-	d.Blocked = observedeployment.Explained(family, plan, hold, now).Blocked(now)
-	calm := plan.Pending.Calm() && !d.Blocked.Blocked()
-	d.Report = plan.Unreported || Misnamed(deployment.Status.CurrentOperation, calm, in.WorkflowID) ||
-		!observedeployment.IsExplained(
-			&deployment.Status,
-			d.Blocked,
-		) || hold != observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
+	d.Blocked = observedeployment.Explained(tree, plan, hold, now).Blocked(now)
+	said := observedeployment.IsExplained(&deployment.Status, d.Blocked) &&
+		hold == observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
+	d.Report = Unreported(in, plan, d.Blocked, deployment.Status.CurrentOperation, said)
 	return d, nil
 }
 
-// Misnamed reports whether a status names another operation than the one that is running.
-func Misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
+// Planned returns what a plan says about a deployment, of either family of kinds.
+func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.Plan) Decision {
+	return Decision{
+		Pending:    plan.Pending,
+		Version:    deployment.GetResourceVersion(),
+		Generation: deployment.GetGeneration(),
+		Rollout:    plan.Decision,
+		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
+		Picture:    pictureOf(observed, plan.Status.Counts),
+	}
+}
+
+// Unreported reports whether the status of a deployment has to be written. Named is the operation that it names, and said
+// reports whether it says what blocks the deployment.
+func Unreported(in Input, plan rollout.Plan, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
+	calm := plan.Pending.Calm() && !blocked.Blocked()
+	return plan.Unreported || misnamed(named, calm, in.WorkflowID) || !said
+}
+
+// misnamed reports whether a status names another operation than the one that is running.
+func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	switch {
 	case calm:
 		return named != nil
@@ -135,8 +145,8 @@ func Misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	}
 }
 
-// PictureOf shows the current set, and the sets that have machines or want some, the newest first.
-func PictureOf(o rollout.Observed, counts rollout.Counts) Picture {
+// pictureOf shows the current set, and the sets that have machines or want some, the newest first.
+func pictureOf(o rollout.Observed, counts rollout.Counts) Picture {
 	p := Picture{Wanted: o.Replicas, Counts: counts}
 	sets := slices.Clone(o.Sets)
 	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })
@@ -168,7 +178,7 @@ func PictureOf(o rollout.Observed, counts rollout.Counts) Picture {
 }
 
 // versions returns the versions of a deployment and its sets and machines, and of the sets that it may adopt.
-func versions(f observedeployment.Family) kube.MinVersions {
+func versions(f observedeployment.Tree) kube.MinVersions {
 	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
 	if f.Policy != nil {
 		seen.Raise(cache.Policies, f.Policy.ResourceVersion)
@@ -182,52 +192,52 @@ func versions(f observedeployment.Family) kube.MinVersions {
 	return seen
 }
 
-// Family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone.
+// ReadTree returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone.
 // After a live read of the sets, the machines are read live too, because a decision about sets must not use older ones.
-func Family(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Family, error) {
+func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Tree, error) {
 	if !a.Ours(in) {
-		return observedeployment.Family{}, nil
+		return observedeployment.Tree{}, nil
 	}
 	live, err := a.Fresh(ctx, in)
 	if err != nil {
-		return observedeployment.Family{}, err
+		return observedeployment.Tree{}, err
 	}
 	if !live {
 		d, found := a.Cluster.Deployment(in.Ref.Key())
 		if !found || string(d.UID) != in.Ref.UID {
-			return observedeployment.Family{}, nil
+			return observedeployment.Tree{}, nil
 		}
 		return observedeployment.Read(a.Cluster, d), nil
 	}
 	d, err := kube.Live(ctx, a.Deployments(in.Ref.Namespace), "deployment", in.Ref)
 	if err != nil || d == nil {
-		return observedeployment.Family{}, err
+		return observedeployment.Tree{}, err
 	}
-	family := observedeployment.Read(a.Cluster, d)
-	if family.Sets, family.Orphans, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
-		return observedeployment.Family{}, err
+	tree := observedeployment.Read(a.Cluster, d)
+	if tree.Sets, tree.Orphans, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
+		return observedeployment.Tree{}, err
 	}
-	if family.Policy, err = a.Cluster.LivePolicyOf(ctx, d); err != nil {
-		return observedeployment.Family{}, err
+	if tree.Policy, err = a.Cluster.LivePolicyOf(ctx, d); err != nil {
+		return observedeployment.Tree{}, err
 	}
 	// a list by labels misses machines whose labels have just changed, so its version proves nothing
-	family.Members, family.Read = nil, ""
-	for _, set := range family.Sets {
+	tree.Members, tree.Read = nil, ""
+	for _, set := range tree.Sets {
 		around, err := observeset.ReadLive(ctx, a.Cluster, set)
 		if err != nil {
-			return observedeployment.Family{}, err
+			return observedeployment.Tree{}, err
 		}
-		family.Members = append(family.Members, around.Members...)
+		tree.Members = append(tree.Members, around.Members...)
 	}
-	return family, nil
+	return tree, nil
 }
 
 // FinalizeDeployment adds our finalizer to a deployment, or removes it from a deployment that is being deleted and has
 // no set left. It returns the version to wait for.
 func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (string, error) {
-	family, err := Family(ctx, a.Kube, in)
+	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.Kube.Deployments(in.Ref.Namespace), in.Ref, family.Deployment, len(family.Sets) == 0)
+	return kube.Finalize(ctx, a.Kube.Deployments(in.Ref.Namespace), in.Ref, tree.Deployment, len(tree.Sets) == 0)
 }

@@ -17,11 +17,11 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// MachineChanges are the changes of a deployment's machines in an in-place rollout.
+// MachineChanges are the changes of a deployment's machines in an in-place rollout. MarkMachines marks: Mark and Unmark
+// are nil here.
 type MachineChanges struct {
 	Deployment kube.Ref
-	Move       []rollout.Move   // hand them over to the set whose software they have now
-	Accept     []rollout.Target // remove the label that protects them from their new set, which counts them now
+	rollout.MachineChanges
 }
 
 // ChangeMachines hands machines over, or ends their protection, if they still are as the decision saw them. It first
@@ -48,7 +48,7 @@ func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kub
 			return handOver(m, old, sets[move.ToUID])
 		}, sets[move.ToUID]})
 	}
-	for _, t := range in.Accept {
+	for _, t := range in.ClearUpdateResult {
 		list = append(list, machineWrite{t, func(m *v1alpha1.Machine) bool {
 			_, labelled := m.Labels[v1alpha1.LabelUpdateResult]
 			delete(m.Labels, v1alpha1.LabelUpdateResult)

@@ -134,9 +134,9 @@ func TestMachinesAreHandedOver(t *testing.T) {
 	assert.Equal(t, before.Finalizers, m.Finalizers)
 	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.Told())
 	u.Settle()
-	family := u.Cluster.MembersOf([]*v1alpha1.MachineSet{u.young})
-	require.Len(t, family, 1)
-	assert.Empty(t, observeset.FollowTemplate(family[0].DeepCopy(), u.young), "its set has nothing to bring up to date")
+	tree := u.Cluster.MembersOf([]*v1alpha1.MachineSet{u.young})
+	require.Len(t, tree, 1)
+	assert.Empty(t, observeset.FollowTemplate(tree[0].DeepCopy(), u.young), "its set has nothing to bring up to date")
 
 	u.Forget()
 	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", before))
@@ -252,8 +252,8 @@ func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}},
 	)
 	in := deployment.MachineChanges{
-		Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3)),
-		Accept:     aimed(u.Machine("a"), u.b),
+		Deployment:     activitiestest.Ref(activitiestest.Deployment("d", 3)),
+		MachineChanges: rollout.MachineChanges{ClearUpdateResult: aimed(u.Machine("a"), u.b)},
 	}
 	versions, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
 	require.NoError(t, err)
@@ -264,6 +264,6 @@ func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 	assert.Empty(t, u.Told())
 	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	in.Accept = aimed(u.Machine("a"))
+	in.ClearUpdateResult = aimed(u.Machine("a"))
 	activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
 }

@@ -20,14 +20,7 @@ import (
 // be on several lists.
 type NodeChanges struct {
 	Deployment kube.Ref
-	Settle     []rollout.Target // end an in-place update: remove the labels, uncordon, wait for critical components
-	Strip      []rollout.Target // remove the labels of an in-place update, and no more
-	Candidates []rollout.Target // label candidate-for-update
-	Select     []rollout.Target // label selected-for-update
-	Taint      []rollout.Target // add the taint prefer-no-schedule
-	Untaint    []rollout.Target // remove it
-	Guard      []rollout.Target // keep the cluster autoscaler from scaling down the node
-	Unguard    []rollout.Target // end that, if it is ours
+	rollout.NodeChanges
 }
 
 // ChangeNodes writes each node once, as all lists want it. Skipped are nodes in the wanted state, nodes that changed
@@ -56,14 +49,14 @@ func (in NodeChanges) edits() []*nodeEdit {
 		edit    func(*v1alpha1.Machine, *corev1.Node)
 		live    bool // an old cache could uncordon a node that is being drained for a deletion
 	}{
-		{in.Settle, finishInPlace, true},
-		{in.Strip, clearLabels, false},
+		{in.FinishUpdate, finishInPlace, true},
+		{in.ClearUpdateLabels, clearLabels, false},
 		{in.Candidates, addCandidate, false},
 		{in.Select, selectForUpdate, false},
 		{in.Taint, taint, false},
 		{in.Untaint, untaint, false},
-		{in.Guard, guard, false},
-		{in.Unguard, unguard, false},
+		{in.ProtectFromAutoscaler, guard, false},
+		{in.UnprotectFromAutoscaler, unguard, false},
 	} {
 		for _, t := range l.targets {
 			ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: t.Name, UID: t.UID}

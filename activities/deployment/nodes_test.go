@@ -95,14 +95,14 @@ func TestChangeNodes(t *testing.T) {
 	running := activitiestest.Phase(v1alpha1.MachineRunning)
 	isKept := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil }
 	list := map[string]func(*deployment.NodeChanges, []rollout.Target){
-		"settle":    func(in *deployment.NodeChanges, l []rollout.Target) { in.Settle = l },
-		"strip":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Strip = l },
+		"settle":    func(in *deployment.NodeChanges, l []rollout.Target) { in.FinishUpdate = l },
+		"strip":     func(in *deployment.NodeChanges, l []rollout.Target) { in.ClearUpdateLabels = l },
 		"candidate": func(in *deployment.NodeChanges, l []rollout.Target) { in.Candidates = l },
 		"select":    func(in *deployment.NodeChanges, l []rollout.Target) { in.Select = l },
 		"taint":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Taint = l },
 		"untaint":   func(in *deployment.NodeChanges, l []rollout.Target) { in.Untaint = l },
-		"guard":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Guard = l },
-		"unguard":   func(in *deployment.NodeChanges, l []rollout.Target) { in.Unguard = l },
+		"guard":     func(in *deployment.NodeChanges, l []rollout.Target) { in.ProtectFromAutoscaler = l },
+		"unguard":   func(in *deployment.NodeChanges, l []rollout.Target) { in.UnprotectFromAutoscaler = l },
 	}
 	for name, row := range map[string]struct {
 		list    string
@@ -176,7 +176,7 @@ func TestChangeNodesWritesANodeOnce(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(append(slices.Clone(succeeded), preferNot, disabled)...))
 	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) {
-		in.Settle, in.Untaint, in.Guard = aimed(m), aimed(m), aimed(m)
+		in.FinishUpdate, in.Untaint, in.ProtectFromAutoscaler = aimed(m), aimed(m), aimed(m)
 	}))
 	assert.Equal(t, []string{"patch nodes"}, w.Writes())
 	n := w.Node()
@@ -201,7 +201,7 @@ func TestChangeNodesPassesOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
 			activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) {
-				in.Settle, in.Taint, in.Guard, in.Candidates = aimed(m), aimed(m), aimed(m), aimed(m)
+				in.FinishUpdate, in.Taint, in.ProtectFromAutoscaler, in.Candidates = aimed(m), aimed(m), aimed(m), aimed(m)
 			}))
 			assert.Empty(t, w.Writes())
 		})
@@ -216,7 +216,7 @@ func TestChangeNodesPassesOver(t *testing.T) {
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeNodes,
-			atNodes(func(in *deployment.NodeChanges) { in.Taint, in.Settle = aimed(m), aimed(m) }),
+			atNodes(func(in *deployment.NodeChanges) { in.Taint, in.FinishUpdate = aimed(m), aimed(m) }),
 		)
 		require.NoError(t, err)
 		assert.True(t, w.Node().Spec.Unschedulable)

@@ -41,21 +41,23 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 							next := rollout.Decide(
 								observedeployment.Observed(observedeployment.Read(w.Cluster, d), d.CreationTimestamp.Time),
 							)
-							require.Empty(t, len(next.Open)+len(next.Close)+len(next.Sync), "a world in which nodes are decided about")
+							require.Empty(t, len(next.AllowScaleUp)+len(next.ForbidScaleUp)+len(next.Sync), "a world in which nodes are decided about")
 							require.Nil(t, next.Revise)
 							in := deployment.NodeChanges{
 								Deployment: activitiestest.Ref(d),
-								Settle:     next.Settle,
-								Strip:      next.Strip,
-								Candidates: next.Candidates,
-								Select:     next.Select,
-								Taint:      next.Taint,
-								Untaint:    next.Untaint,
-								Guard:      next.Guard,
-								Unguard:    next.Unguard,
+								NodeChanges: rollout.NodeChanges{
+									FinishUpdate:            next.FinishUpdate,
+									ClearUpdateLabels:       next.ClearUpdateLabels,
+									Candidates:              next.Candidates,
+									Select:                  next.Select,
+									Taint:                   next.Taint,
+									Untaint:                 next.Untaint,
+									ProtectFromAutoscaler:   next.ProtectFromAutoscaler,
+									UnprotectFromAutoscaler: next.UnprotectFromAutoscaler,
+								},
 							}
-							asked = len(in.Settle) + len(in.Strip) + len(in.Candidates) + len(in.Select) + len(in.Taint) + len(in.Untaint) +
-								len(in.Guard) + len(in.Unguard)
+							asked = len(in.FinishUpdate) + len(in.ClearUpdateLabels) + len(in.Candidates) + len(in.Select) + len(in.Taint) + len(in.Untaint) +
+								len(in.ProtectFromAutoscaler) + len(in.UnprotectFromAutoscaler)
 							w.Forget()
 							_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, in)
 							require.NoError(t, err)

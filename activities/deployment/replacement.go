@@ -28,11 +28,11 @@ type Granted struct {
 // version that the decision saw, so that no part of the budget is granted twice, then by annotations on the machines.
 // If it is interrupted between the two, the next run writes the annotations. Running it twice grants nothing twice.
 func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Granted, error) {
-	family, err := Family(ctx, a.Kube, in)
+	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {
 		return Granted{}, err
 	}
-	d, members := family.Deployment, family.Members
+	d, members := tree.Deployment, tree.Members
 	if d == nil {
 		return Granted{}, kube.ObjectGone(in.Ref)
 	}

@@ -209,7 +209,7 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 	assert.True(t, is.ReachedAt.Time.Equal(at))
 
 	t.Run("what is on record is read as it was decided", func(t *testing.T) {
-		read := observedeployment.Observed(observedeployment.Family{Deployment: w.Deployment("d")}, at).Progress
+		read := observedeployment.Observed(observedeployment.Tree{Deployment: w.Deployment("d")}, at).Progress
 		read.Reached = read.Reached.UTC()
 		assert.Equal(t, *record, read)
 	})

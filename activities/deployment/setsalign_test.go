@@ -24,15 +24,15 @@ func seenSet(name string) rollout.Target {
 func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string]deployment.SetChanges {
 	one := []rollout.Target{target}
 	return map[string]deployment.SetChanges{
-		"open":   {Deployment: activitiestest.Ref(d), Open: one},
-		"close":  {Deployment: activitiestest.Ref(d), Close: one},
-		"revise": {Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}},
-		"sync":   {Deployment: activitiestest.Ref(d), Sync: one},
+		"open":   {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
+		"close":  {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: one}},
+		"revise": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}}},
+		"sync":   {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: one}},
 		"resize": {
 			Deployment: activitiestest.Ref(d),
-			Resize:     []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}},
+			SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}}},
 		},
-		"delete": {Deployment: activitiestest.Ref(d), Delete: one},
+		"delete": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: one}},
 	}
 }
 
@@ -73,7 +73,7 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 			w.Edit(cache.Deployments, "d", activitiestest.Encode(d))
 			in := in
 			if kind == "close" {
-				in.Close = []rollout.Target{seenSet("open")}
+				in.ForbidScaleUp = []rollout.Target{seenSet("open")}
 			}
 			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
 			require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
-				Resize:     []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
+				SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}}},
 			})
 			_, conflict := kube.Failure(err, kube.TypeConflict)
 			assert.Equal(t, len(row.want) == 0, conflict)
@@ -142,8 +142,10 @@ func TestChangeSetsOpensAndCloses(t *testing.T) {
 	)
 	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		Open:       []rollout.Target{seenSet("closed")},
-		Close:      []rollout.Target{seenSet("open")},
+		SetChanges: rollout.SetChanges{
+			AllowScaleUp:  []rollout.Target{seenSet("closed")},
+			ForbidScaleUp: []rollout.Target{seenSet("open")},
+		},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, w.Set("closed").Labels, "other labels stay")
@@ -166,7 +168,7 @@ func TestChangeSetsRevises(t *testing.T) {
 	)
 	in := deployment.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		Revise:     &rollout.Revise{Target: seenSet("s"), Revision: 4, History: "1,2"},
+		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4, History: "1,2"}},
 	}
 	t.Run("the set, and the deployment with it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
@@ -203,7 +205,7 @@ func TestChangeSetsRevises(t *testing.T) {
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeSets,
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}},
+			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}}},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, "1", w.Set("s").Annotations[v1alpha1.AnnotationRevisionHistory])
@@ -219,7 +221,7 @@ func TestChangeSetsRevises(t *testing.T) {
 		_, err = activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeSets,
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync},
+			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync}},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
@@ -245,7 +247,7 @@ func TestChangeSetsSyncs(t *testing.T) {
 		versions, err := activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeSets,
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), Sync: decision.Rollout.Sync},
+			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync}},
 		)
 		require.NoError(t, err)
 		after := w.Set("s")
@@ -298,7 +300,7 @@ func TestChangeSetsSyncs(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
 				acts(w.Kube).ChangeSets,
-				deployment.SetChanges{Deployment: activitiestest.Ref(gone), Sync: []rollout.Target{seenSet("s")}},
+				deployment.SetChanges{Deployment: activitiestest.Ref(gone), SetChanges: rollout.SetChanges{Sync: []rollout.Target{seenSet("s")}}},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 			assert.Empty(t, w.Writes())

@@ -39,16 +39,16 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 	var frozen []*v1alpha1.MachineSet
 	thaw, stamp := false, in.Stamp(ctx)
 	look := func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
-		family, err := Family(ctx, a.Kube, read)
-		if d = family.Deployment; err != nil || d == nil {
+		tree, err := ReadTree(ctx, a.Kube, read)
+		if d = tree.Deployment; err != nil || d == nil {
 			return nil, nil, err
 		}
 		if named := deployment.Named(d); in.WorkflowID == "" && named != "" && named != in.Over {
 			return nil, nil, kube.Conflict(in.Ref)
 		}
 		changed = d.DeepCopy()
-		family.Deployment = changed
-		thaw, frozen = a.applyReport(family, in, stamp), frozenSets(family.Sets)
+		tree.Deployment = changed
+		thaw, frozen = a.applyReport(tree, in, stamp), frozenSets(tree.Sets)
 		if equality.Semantic.DeepEqual(timeless(changed.Status), timeless(d.Status)) {
 			return d, d, nil
 		}
@@ -120,26 +120,20 @@ func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStat
 	return s
 }
 
-// applyReport changes the status of a family's deployment as a report says, and reports whether a freeze of the
+// applyReport changes the status of a tree's deployment as a report says, and reports whether a freeze of the
 // deployment is over.
-func (a *Activities) applyReport(family deployment.Family, in Report, now time.Time) (thaw bool) {
-	d, at := family.Deployment, metav1.NewTime(now).Rfc3339Copy()
+func (a *Activities) applyReport(tree deployment.Tree, in Report, now time.Time) (thaw bool) {
+	d, at := tree.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
-	observed := deployment.Observed(family, now)
-	observed.NoSet = in.NoSet
-	if thaw = rollout.Look(observed).Thaw; thaw {
-		observed = observed.Thawed()
-	}
-	// before the record of a new revision, which restarts the progress deadline
-	observed.Reported = rollout.Report(observed)
-	want := observed.Reported
-	if p := in.Record; p != nil {
-		observed.Progress = observed.Progress.Recorded(*p)
-		s.Rollout = deployment.Record(s.Rollout, observed.Progress, family.Policy)
+	observed := deployment.Observed(tree, now)
+	said := in.Say(observed, d)
+	want := said.Status
+	if in.Record != nil {
+		s.Rollout = deployment.Record(s.Rollout, said.Progress, tree.Policy)
 	}
 	deployment.ApplyStatus(s, want, at)
-	s.FailedMachines = kube.Summary(family.Members, want.Failed)
-	s.ObservedGeneration, observed.ObservedGeneration = d.Generation, d.Generation
+	s.FailedMachines = kube.Summary(tree.Members, want.Failed)
+	s.ObservedGeneration = d.Generation
 	s.Selector = kube.SelectorText(d.Spec.Selector)
 	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)
 	overlap := phrase.If(
@@ -163,8 +157,8 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 		at,
 	)
 	hold := ""
-	if slices.ContainsFunc(family.Members, machine.IsWaiting) && d.DeletionTimestamp == nil {
-		hold = replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, family.Members, now)).Hold
+	if slices.ContainsFunc(tree.Members, machine.IsWaiting) && d.DeletionTimestamp == nil {
+		hold = replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, tree.Members, now)).Hold
 	}
 	s.Conditions = withMessage(
 		s.Conditions,
@@ -173,16 +167,40 @@ func (a *Activities) applyReport(family deployment.Family, in Report, now time.T
 		hold,
 		at,
 	)
-	s.CurrentOperation = kube.Operation(in.Step)
-	plan := rollout.Look(observed)
-	if plan.Pending.Calm() { // often this report was the last work
-		s.CurrentOperation = nil
-	}
-	plan.Status = want
-	blocked := deployment.Explained(family, plan, hold, now).Blocked(now)
+	blocked := deployment.Explained(tree, said.Plan, hold, now).Blocked(now)
 	deployment.ApplyBlocked(s, blocked, at)
-	s.CurrentOperation = kube.Explained(s.CurrentOperation, blocked)
-	return thaw
+	s.CurrentOperation = kube.Explained(said.Operation, blocked)
+	return said.Thaw
+}
+
+// Said is what a report writes.
+type Said struct {
+	rollout.Status
+	Progress  rollout.Progress    // with what the report records
+	Operation *v1alpha1.Operation // nil: the deployment is calm
+	Plan      rollout.Plan        // as it is once the status is written
+	Thaw      bool                // a freeze of the deployment is over
+}
+
+// Say returns what a report writes in the status of a deployment, of either family of kinds.
+func (in Report) Say(observed rollout.Observed, d metav1.Object) Said {
+	observed.NoSet = in.NoSet
+	said := Said{Operation: kube.Operation(in.Step), Thaw: rollout.Look(observed).Thaw}
+	if said.Thaw {
+		observed = observed.Thawed()
+	}
+	// before the record of a new revision, which restarts the progress deadline
+	said.Status = rollout.Report(observed)
+	if in.Record != nil {
+		observed.Progress = observed.Progress.Recorded(*in.Record)
+	}
+	observed.Reported, observed.ObservedGeneration = said.Status, d.GetGeneration()
+	said.Progress, said.Plan = observed.Progress, rollout.Look(observed)
+	if said.Plan.Pending.Calm() { // often this report was the last work
+		said.Operation = nil
+	}
+	said.Plan.Status = said.Status
+	return said
 }
 
 // withMessage puts a condition with this message into the list; with an empty message it removes the condition.

@@ -318,6 +318,12 @@ func SetController(o, controller metav1.Object, kind string) {
 	o.SetOwnerReferences(append(refs, *metav1.NewControllerRef(controller, v1alpha1.SchemeGroupVersion.WithKind(kind))))
 }
 
+// Disown removes the owner references of an object to the owner with this UID.
+func Disown(o metav1.Object, owner types.UID) {
+	ours := func(ref metav1.OwnerReference) bool { return ref.UID == owner }
+	o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), ours))
+}
+
 // Without returns a copy of a list without one item.
 func Without(list []string, item string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })

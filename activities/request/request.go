@@ -69,14 +69,14 @@ func (a *Activities) write(
 	if in.Kind == request.MachineDeployment {
 		client := a.Kube.Deployments(in.Object.Namespace)
 		return kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
-			family, err := activitiesdeployment.Family(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
-			if err != nil || family.Deployment == nil {
+			tree, err := activitiesdeployment.ReadTree(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
+			if err != nil || tree.Deployment == nil {
 				return nil, nil, err
 			}
-			observed := deployment.Observed(family, in.Order.Asked)
-			return family.Deployment, decide(
-				family.Deployment,
-				deployment.Request(family.Deployment, observed, rollout.Decide(observed)),
+			observed := deployment.Observed(tree, in.Order.Asked)
+			return tree.Deployment, decide(
+				tree.Deployment,
+				deployment.Request(tree.Deployment, observed, rollout.Decide(observed)),
 			), nil
 		})
 	}

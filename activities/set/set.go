@@ -234,7 +234,7 @@ func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVer
 		if !slices.ContainsFunc(m.OwnerReferences, ours) {
 			return false
 		}
-		m.OwnerReferences = slices.DeleteFunc(m.OwnerReferences, ours)
+		kube.Disown(m, types.UID(in.Set.UID))
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
 	}, "SuccessfulRelease", "Released Machine: ")

@@ -27,7 +27,7 @@ func ready(status string) []health.Condition {
 // should.
 func running(edits ...edit) attention.MachineFacts {
 	f := attention.MachineFacts{
-		Facts:     health.Facts{Phase: vocabulary.PhaseRunning, NodeName: "m-1", Alone: true},
+		Facts:     health.Facts{Phase: vocabulary.PhaseRunning, Node: health.Node{NodeName: "m-1"}, Replacement: health.Replacement{Alone: true}},
 		Finalizer: true, ProviderID: "virtual:///eu/i-1", NodeExists: true, Conditions: ready("True"),
 		Wanted: nodesync.Wanted{MachineName: "m-1"}, Carries: nodesync.Node{Finalizer: true},
 	}

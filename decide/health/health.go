@@ -56,38 +56,49 @@ func isBad(c Condition, bad []string) bool {
 	return slices.Contains(bad, c.Type) && c.Status != vocabulary.StatusFalse
 }
 
-// Facts describe a machine that is being created or exists. A zero time is not known.
-type Facts struct {
-	Name, Phase  string
-	NoTarget     bool // there is no target cluster
-	Instance     bool // the instance is recorded
+// Node is what is known about the node of a machine.
+type Node struct {
 	NodeName     string
-	Healthy      bool   // the node is healthy, by Decide
+	Healthy      bool   // by Decide
 	NodeDeleting bool   // the Node is being deleted, and the machine is not
 	NodeGone     bool   // it is certain that the Node does not exist
 	NodeWaits    string // why a node that is healthy has not joined yet; empty: nothing keeps it
 	Why          string
 	BadSince     time.Time // when the node became unhealthy; zero: the node is missing, or has no time
+}
 
-	Created  time.Time
-	CreateBy time.Time // end of the creation timeout; it moves with Now while its clock stands still
-
+// Clocks are the recorded times from which timeouts count.
+type Clocks struct {
+	Created                     time.Time
+	CreateBy                    time.Time // end of the creation timeout; it moves with Now while its clock stands still
 	Since                       time.Time // since when the machine is in this phase
 	UnhealthySince              time.Time // the recorded health clock
 	RecoveredAt, InstanceGoneAt time.Time
-	Timeout                     time.Duration // health timeout; zero: at once
-	NoTimeout                   bool
+}
 
-	Preserved bool // no set replaces it
-
-	UpdateResult  string        // result of the in-place update: successful, failed, or empty before
-	UpdateTimeout time.Duration // timeout of the in-place update
-
+// Replacement is how far the replacement of a machine is.
+type Replacement struct {
 	Due     bool   // condition ReplacementDue is True
 	Granted bool   // its replacement was granted
 	Alone   bool   // its replacement needs no grant
 	Breaker string // why the breaker is open; empty: it is not
-	Now     time.Time
+}
+
+// Facts describe a machine that is being created or exists. A zero time is not known.
+type Facts struct {
+	Name, Phase string
+	NoTarget    bool // there is no target cluster
+	Instance    bool // the instance is recorded
+	Preserved   bool // no set replaces it
+	Node
+	Clocks
+	Timeout   time.Duration // health timeout; zero: at once
+	NoTimeout bool
+
+	UpdateResult  string        // result of the in-place update: successful, failed, or empty before
+	UpdateTimeout time.Duration // timeout of the in-place update
+	Replacement
+	Now time.Time
 }
 
 // Verdict is the result of Next. The zero Verdict changes nothing.

@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
@@ -10,11 +11,93 @@ import (
 	"millwright/decide/scale"
 )
 
+// ClusterAPIMember is what only the machines of Cluster API have. Only the files clusterapi*.go read it.
+type ClusterAPIMember struct {
+	// Unacknowledged: another set moved it to this one to be updated in place, and the size of this set does not count it
+	// yet.
+	Unacknowledged bool
+	Moved          bool // another set moved it to this one, and its update in place has not begun
+}
+
+// ClusterAPISet is what only the sets of Cluster API have. Only the files clusterapi*.go read it.
+type ClusterAPISet struct {
+	// Twin: it has the deployment's present template, but another set is Current. A rollback to it would change nothing.
+	Twin bool
+	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate
+	// shop/join". No rollback returns to it. Empty: none.
+	Lacks    string
+	Answer   Answer   // what an extension said about its machines and the current set; zero: it was not asked
+	Transfer Transfer // as its annotations have it
+}
+
+// ClusterAPIDeployment is what only the deployments of Cluster API have. Only the files clusterapi*.go read it.
+type ClusterAPIDeployment struct {
+	Extension bool // with RollingUpdate: machines are updated in place where an extension can do that
+	// Suspended says why nothing is done, whatever is asked for: no set is deleted either. Empty: it is not so.
+	Suspended string
+	// NoCreate is why no set is created for the template, although it has none. Zero: one is created.
+	NoCreate Problem
+	// Wake is when other facts hold although nothing changes: another set has to become the current one. Zero: never.
+	Wake time.Time
+	// Machines holds the facts of which the conditions of Cluster API are made. Nil: the conditions are those of MCM's
+	// kinds.
+	Machines *scale.DeploymentMachines
+}
+
+// Answer is what a runtime extension of Cluster API said about the machines of a former set. The zero Answer: it was
+// not asked.
+type Answer struct {
+	Set      string    // UID of the set whose template the machines would get
+	Possible bool      // the extension can bring them to it in place
+	Failed   bool      // the extension gave no answer
+	Why      string    // why it cannot, or why it gave no answer
+	At       time.Time // when it was asked
+}
+
+// AskAgain is when an extension that gave no answer is asked again. Source: ours; a person who mends it waits half a
+// minute at most.
+const AskAgain = 30 * time.Second
+
+// Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero
+// Transfer: none do.
+type Transfer struct {
+	To   string `json:",omitempty"` // name of the set that gets the surplus of this one
+	From string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
+	// names of machines that were moved to this one and that its size counts, sorted, separated by commas
+	Acknowledged string `json:",omitempty"`
+}
+
+func (s Set) transfer() Transfer { return s.ClusterAPI.Transfer }
+
+// Twin reports whether the set has the deployment's present template although another set is Current.
+func (s Set) Twin() bool { return s.ClusterAPI.Twin }
+
+// Lacks names the object without which no rollback can return to the set; empty: none.
+func (s Set) Lacks() string { return s.ClusterAPI.Lacks }
+
+func (o Observed) suspended() string { return o.ClusterAPI.Suspended }
+
+// refused returns why no set is created for the template.
+func (o Observed) refused() Problem { return o.ClusterAPI.NoCreate }
+
+func (o Observed) wake() time.Time { return o.ClusterAPI.Wake }
+
+// countsNoUnavailable reports whether the status has no number of unavailable machines.
+func (o Observed) countsNoUnavailable() bool { return o.ClusterAPI.Machines != nil }
+
+// aboutMachines returns the conditions about machines, Available first.
+func (p *planner) aboutMachines() []Condition {
+	if p.o.ClusterAPI.Machines == nil {
+		return []Condition{p.isAvailable()}
+	}
+	return p.ofClusterAPI()
+}
+
 // ofClusterAPI returns the conditions of a MachineDeployment of Cluster API, Available first.
 func (p *planner) ofClusterAPI() []Condition {
 	return append(
 		[]Condition{p.isAvailableInClusterAPI()},
-		list.Map(scale.OfDeployment(*p.o.Machines), func(c scale.Condition) Condition {
+		list.Map(scale.OfDeployment(p.o.Now, p.o.Replicas, p.o.Deletion, *p.o.ClusterAPI.Machines), func(c scale.Condition) Condition {
 			return Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message}
 		})...)
 }
@@ -37,7 +120,7 @@ func (p *planner) isAvailableInClusterAPI() Condition {
 		fmt.Sprintf("%d available replicas, at least %d required%s", available, needed, bounds),
 	)
 	return cmp.Or(
-		list.When(p.o.Machines.Unsized, Condition{
+		list.When(p.o.ClusterAPI.Machines.Unsized, Condition{
 			Type:    kind,
 			Status:  vocabulary.StatusUnknown,
 			Reason:  vocabulary.ReasonWaitingForReplicasSet,

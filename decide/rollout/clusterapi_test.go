@@ -29,7 +29,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		o := rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
 		change(&o)
 		require.True(t, rollout.Decide(o).Acts() || o.Invalid != "", name)
-		o.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
+		o.ClusterAPI.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
 		plan := rollout.Look(o)
 		assert.False(t, plan.Decision.Acts(), name)
 		assert.False(t, plan.Decision.Done, name)
@@ -42,7 +42,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		assert.NotContains(t, plan.Pending.Why, "finalizer", name)
 	}
 	o := rolling(0, 1, 0)
-	o.Deleting, o.Finalizer, o.Suspended = true, true, "its Cluster is paused"
+	o.Deleting, o.Finalizer, o.ClusterAPI.Suspended = true, true, "its Cluster is paused"
 	plan := rollout.Look(o)
 	assert.Equal(t, attention.Deletion, plan.Pending.Need, "its run stays open")
 	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
@@ -54,7 +54,7 @@ func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
 	o := rolling(3, 1, 0, old(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
-	o.NoCreate = lack
+	o.ClusterAPI.NoCreate = lack
 	plan := rollout.Look(o)
 	d := plan.Decision
 	assert.Nil(t, d.Create)
@@ -68,14 +68,14 @@ func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 	)
 
 	o = rolling(5, 1, 0, old(1, 3, 3, 3))
-	o.NoCreate = lack
+	o.ClusterAPI.NoCreate = lack
 	assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
 	o = rolling(1, 1, 0, old(1, 3, 3, 3))
-	o.NoCreate = lack
+	o.ClusterAPI.NoCreate = lack
 	assert.Equal(t, map[string]int{"ms1": 1}, sizes(rollout.Decide(o)))
 
 	o = rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
-	o.NoCreate = lack
+	o.ClusterAPI.NoCreate = lack
 	assert.Equal(
 		t,
 		map[string]int{"ms2": 1},
@@ -109,7 +109,7 @@ func TestAllSetsFollowTheDeployment(t *testing.T) {
 func TestItWakes(t *testing.T) {
 	o := rolling(3, 1, 0, now(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
-	o.Wake, o.Finalizer = at(time.Hour), true
+	o.ClusterAPI.Wake, o.Finalizer = at(time.Hour), true
 	plan := rollout.Look(o)
 	assert.Equal(t, at(time.Hour), plan.Decision.Recheck)
 	o.Deadline, o.Progress.Revision = new(time.Minute), 2
@@ -124,9 +124,9 @@ func TestItWakes(t *testing.T) {
 // No rollback returns to a set whose template is the present one, or needs an object that does not exist.
 func TestWhatCannotReturn(t *testing.T) {
 	twin := old(1, 0, 0, 0)
-	twin.Twin = true
+	twin.ClusterAPI.Twin = true
 	lacking := old(2, 0, 0, 0)
-	lacking.Lacks = "X shop/x"
+	lacking.ClusterAPI.Lacks = "X shop/x"
 	to := func(revision int64) *rollout.Rollback {
 		o := rolling(3, 1, 0, twin, lacking, now(3, 3, 3, 3))
 		o.RollbackTo = &revision
@@ -161,7 +161,7 @@ func TestWhatCannotReturn(t *testing.T) {
 // status.
 func TestConditionsOfClusterAPI(t *testing.T) {
 	o := rolling(3, 1, 0, now(1, 3, 3, 2))
-	o.Machines = &scale.Observed{Now: epoch, Replicas: 3}
+	o.ClusterAPI.Machines = &scale.DeploymentMachines{}
 	o.Finalizer = true
 	status := rollout.Report(o)
 	var kinds []string

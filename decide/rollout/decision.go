@@ -21,6 +21,7 @@ type Target struct {
 type Resize struct {
 	Name, UID, Version string
 	From, To           int
+	Seen               int `json:",omitempty"` // the size that the set has acted on
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
 	// Forced: the set may delete an available machine, so that too few may be available for a short time. Only to break a
@@ -37,36 +38,68 @@ type Creation struct {
 	Desired, Max int
 }
 
-// Decision says what to do next, in the order of its fields. It is safe to carry out twice, and what was not carried
-// out is decided again. Its lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows
-// with the next decision.
+// SetChanges are the changes of sets, in the order of the fields.
+type SetChanges struct {
+	Release       []Target  // remove our controller reference
+	Adopt         []Target  // make the deployment their controller, after a live read of the deployment
+	Create        *Creation // the set of the present template
+	AllowScaleUp  []Target  // remove the label scale-up-disabled
+	ForbidScaleUp []Target  // add the label scale-up-disabled
+	Revise        *Revise   // set the revision of the current set and of the deployment
+	Sync          []Target  // copy the deployment's settings
+	// Ask asks an extension whether it can bring the machines of these sets to the current set's template.
+	Ask    []Target `json:",omitempty"`
+	Resize []Resize
+	Delete []Target // after all changes of machines and nodes
+}
+
+// Len returns how many sets the lists have, without those to ask about.
+func (c SetChanges) Len() int {
+	return len(c.Release) + len(c.Adopt) + len(c.AllowScaleUp) + len(c.ForbidScaleUp) + len(c.Sync) + len(c.Resize) +
+		len(c.Delete)
+}
+
+// MachineChanges are the changes of machines. Mark and Unmark come before all changes of sizes, so that marks are
+// written before a size becomes smaller.
+type MachineChanges struct {
+	Mark              []Mark
+	Unmark            []Target // remove priority and time
+	Move              []Move   // hand over to the current set
+	ClearUpdateResult []Target // remove the label update-result
+}
+
+// Len returns how many entries the lists have.
+func (c MachineChanges) Len() int {
+	return len(c.Mark) + len(c.Unmark) + len(c.Move) + len(c.ClearUpdateResult)
+}
+
+// NodeChanges are the changes of the nodes of machines, after all changes of machines.
+type NodeChanges struct {
+	FinishUpdate            []Target // remove the labels of an in-place update, uncordon, await critical components
+	ClearUpdateLabels       []Target // remove the labels of an in-place update
+	Candidates              []Target // add the label candidate-for-update
+	Select                  []Target // add the label selected-for-update
+	Taint                   []Target // add the taint prefer-no-schedule
+	Untaint                 []Target // remove the taint prefer-no-schedule
+	ProtectFromAutoscaler   []Target // add both annotations for the cluster autoscaler
+	UnprotectFromAutoscaler []Target // remove both annotations
+}
+
+// Len returns how many entries the lists have. A machine may have several.
+func (c NodeChanges) Len() int {
+	return len(c.FinishUpdate) + len(c.ClearUpdateLabels) + len(c.Candidates) + len(c.Select) + len(c.Taint) +
+		len(c.Untaint) + len(c.ProtectFromAutoscaler) + len(c.UnprotectFromAutoscaler)
+}
+
+// Decision says what to do next. It is safe to carry out twice, and what was not carried out is decided again. Its
+// lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows with the next decision.
 type Decision struct {
-	Release  []Target  // sets: remove our controller reference
-	Adopt    []Target  // sets: make the deployment their controller, after a live read of the deployment
 	Rollback *Rollback // without other changes: it changes the template
-	Trigger  *Trigger  // only with Mark and Unmark, so that marks are written before a size becomes smaller
-	Mark     []Mark
-	Unmark   []Target // machines: remove priority and time
-	Create   *Creation
-	Open     []Target  // sets: remove the label scale-up-disabled
-	Close    []Target  // sets: add the label scale-up-disabled
-	Revise   *Revise   // set the revision of the current set and of the deployment
-	Sync     []Target  // sets: copy the deployment's settings
+	Trigger  *Trigger  // only with Mark and Unmark
 	Record   *Progress // its Failed has only names that are not recorded yet
-	// sets: ask an extension whether it can bring their machines to the current set's template
-	Ask        []Target `json:",omitempty"`
-	Resize     []Resize
-	Move       []Move   // machines: hand them over to the current set
-	Accept     []Target // machines: remove the label update-result
-	Settle     []Target // nodes: end an in-place update: remove labels, uncordon, await critical components
-	Strip      []Target // nodes: remove the labels of an in-place update
-	Candidates []Target // nodes: add the label candidate-for-update
-	Select     []Target // nodes: add the label selected-for-update
-	Taint      []Target // nodes: add the taint prefer-no-schedule
-	Untaint    []Target // nodes: remove the taint prefer-no-schedule
-	Guard      []Target // nodes: add both annotations for the cluster autoscaler
-	Unguard    []Target // nodes: remove both annotations
-	Delete     []Target // sets
+	SetChanges
+	MachineChanges
+	NodeChanges
 
 	Revision int64       // of the current set, or given to it by Revise; zero: it does not exist yet
 	Done     bool        // the deployment is being deleted and owns no set
@@ -83,10 +116,7 @@ type Decision struct {
 
 // Acts reports whether there is anything to do now.
 func (d Decision) Acts() bool {
-	lists := len(d.Release) + len(d.Adopt) + len(d.Ask) + len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) +
-		len(d.Sync) + len(d.Resize) + len(d.Move) + len(d.Accept) +
-		len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
-		len(d.Unguard) + len(d.Delete)
+	lists := d.SetChanges.Len() + len(d.Ask) + d.MachineChanges.Len() + d.NodeChanges.Len()
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
 }
 
@@ -100,23 +130,18 @@ func targets(sets []*setPlan, why string) []Target {
 	return list.Map(sets, func(set *setPlan) Target { return set.target(why) })
 }
 
-// target returns the machine and its node as they were read, for a decision.
-func (m Member) target(why string) Target {
-	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.Node, Why: why}
-}
-
 // resizes adds the sets whose size or annotations change. Annotations of sets that want no machine stay. A set that
 // grows and may not create machines is opened first, unless it has the machines.
 func (p *planner) resizes(d *Decision) {
 	for _, set := range p.sets {
 		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.active) {
-			d.Open = append(d.Open, set.target(set.why))
+			d.AllowScaleUp = append(d.AllowScaleUp, set.target(set.why))
 			continue
 		}
 		stale := (set.size > 0 || set == p.current) && (set.Desired != p.o.Replicas || set.Max != most(p.o))
-		if stale || set.size != set.Replicas || set.transfer != set.Transfer {
+		if stale || set.size != set.Replicas || set.transfer != set.Set.transfer() {
 			add(&d.Resize, Resize{
-				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size,
+				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, Seen: set.Seen,
 				Desired: p.o.Replicas, Max: most(p.o), Forced: set.forced, Transfer: set.transfer, Why: set.why,
 			})
 		}
@@ -196,7 +221,7 @@ func (d *Decision) bound() {
 		d.Trigger.Drop = fit(s, d.Trigger.Drop)
 	}
 	d.Mark = fit(s, d.Mark)
-	for _, list := range []*[]Target{&d.Release, &d.Adopt, &d.Unmark, &d.Open, &d.Close, &d.Sync} {
+	for _, list := range []*[]Target{&d.Release, &d.Adopt, &d.Unmark, &d.AllowScaleUp, &d.ForbidScaleUp, &d.Sync} {
 		*list = fit(s, *list)
 	}
 	if d.Record != nil {
@@ -212,15 +237,15 @@ func (d *Decision) bound() {
 // boundNodes keeps or drops all entries of a machine together, so that its node is written once.
 func (d *Decision) boundNodes(s *space) {
 	lists := []*[]Target{
-		&d.Accept,
-		&d.Settle,
-		&d.Strip,
+		&d.ClearUpdateResult,
+		&d.FinishUpdate,
+		&d.ClearUpdateLabels,
 		&d.Candidates,
 		&d.Select,
 		&d.Taint,
 		&d.Untaint,
-		&d.Guard,
-		&d.Unguard,
+		&d.ProtectFromAutoscaler,
+		&d.UnprotectFromAutoscaler,
 	}
 	entries, bytes := map[string]int{}, map[string]int{}
 	var order []string

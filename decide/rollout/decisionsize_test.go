@@ -22,15 +22,17 @@ func long(most int, end string) string { return strings.Repeat("n", most-len(end
 // autoscaler names.
 func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed {
 	o := rollout.Observed{
-		Now:          epoch,
-		Replicas:     200 * each,
-		Strategy:     strategy,
-		Surge:        percent(10),
-		Unavailable:  percent(10),
-		Guard:        true,
-		HistoryLimit: new(3),
-		Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: 4000},
-		Steps:        []rollout.Step{{Size: percent(50)}},
+		Now: epoch,
+		Settings: rollout.Settings{
+			Replicas:     200 * each,
+			Strategy:     strategy,
+			Surge:        percent(10),
+			Unavailable:  percent(10),
+			HistoryLimit: new(3),
+			Steps:        []rollout.Step{{Size: percent(50)}},
+			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: 4000},
+		},
+		MCM: rollout.MCMDeployment{Guard: true},
 	}
 	var named []string
 	for n := range 200 {
@@ -42,7 +44,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 			m.Name = long(name, fmt.Sprintf("-%d-%d", n, i))
 			m.UID = fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i)
 			m.Version = "123456789"
-			m.Node, m.Tainted = m.Name, n == 199
+			m.MCM.Node, m.MCM.Tainted = m.Name, n == 199
 			switch i % 5 {
 			case 0:
 				named = append(named, m.Name)
@@ -51,24 +53,24 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 			case 2:
 				named = append(named, long(name, fmt.Sprintf("-gone-%d-%d", n, i)))
 			case 3:
-				m.UpdateLabels = true
+				m.MCM.UpdateLabels = true
 			}
 		}
 		o.Sets = append(o.Sets, s)
 	}
 	last := &o.Sets[199]
-	last.Current, last.Frozen = true, true
+	last.Current, last.MCM.Frozen = true, true
 	for i := range last.Machines {
 		failed(&last.Machines[i])
 	}
-	o.Trigger = strings.Join(named, ",") // in the old form
+	o.MCM.Trigger = strings.Join(named, ",") // in the old form
 	return o
 }
 
 func entries(d rollout.Decision) int {
-	n := len(d.Mark) + len(d.Unmark) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Move) +
-		len(d.Accept) + len(d.Settle) +
-		len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) + len(d.Unguard) +
+	n := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Resize) + len(d.Move) +
+		len(d.ClearUpdateResult) + len(d.FinishUpdate) +
+		len(d.ClearUpdateLabels) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.ProtectFromAutoscaler) + len(d.UnprotectFromAutoscaler) +
 		len(d.Delete)
 	if d.Record != nil {
 		n += len(d.Record.Failed)
@@ -125,16 +127,16 @@ func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
 // Sets that are to make no machines any more may be many.
 func TestManySetsAreClosedInBatches(t *testing.T) {
 	o := hugeDeployment(rollout.OnDelete, 25, 253)
-	o.Trigger = ""
+	o.MCM.Trigger = ""
 	for i := range o.Sets {
 		for j := range o.Sets[i].Machines {
-			o.Sets[i].Machines[j].MarkedAt = ""
+			o.Sets[i].Machines[j].MCM.MarkedAt = ""
 		}
 		o.Sets[i].NoScaleUp = false
 	}
 	d := rollout.Decide(o)
 	requireBounded(t, d)
-	assert.NotEmpty(t, d.Close)
+	assert.NotEmpty(t, d.ForbidScaleUp)
 }
 
 func TestADeploymentOfManySetsIsTornDownInBatches(t *testing.T) {
@@ -182,7 +184,7 @@ func TestManyFailedMachinesGoOnRecordInParts(t *testing.T) {
 // A plan looks past what the cluster autoscaler chose.
 func TestAPlanMarksWhatTheAutoscalerNamed(t *testing.T) {
 	o := rolling(2, 1, 0, now(1, 3, 3, 3))
-	o.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
+	o.MCM.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
 	plan := simulate.Plan(o)
 	require.NotEmpty(t, plan)
 	assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)

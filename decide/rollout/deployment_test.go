@@ -130,7 +130,7 @@ func TestOnDelete(t *testing.T) {
 		return rollout.Decide(by(rollout.OnDelete, rolling(replicas, 3, 3, sets...)))
 	}
 	t.Run("old sets make no machines any more", func(t *testing.T) {
-		assert.Equal(t, []string{"ms1"}, names(onDelete(3, old(1, 3, 3, 3), now(2, 0, 0, 0)).Close))
+		assert.Equal(t, []string{"ms1"}, names(onDelete(3, old(1, 3, 3, 3), now(2, 0, 0, 0)).ForbidScaleUp))
 	})
 	t.Run("they stay", func(t *testing.T) {
 		d := onDelete(3, closed(old(1, 3, 3, 3)), now(2, 0, 0, 0))
@@ -174,7 +174,7 @@ func TestBounds(t *testing.T) {
 		{"in-place Manual has no surge", by(rollout.InPlaceManual, rolling(5, 1, 0)), 0, 1},
 		{"in-place Auto", by(rollout.InPlaceAuto, rolling(5, 1, 0)), 1, 0},
 		{"both zero", rolling(5, 0, 0), 0, 1},
-		{"surge is rounded up, unavailable down", rollout.Observed{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percent(25), Unavailable: percent(25)}, 2, 1},
+		{"surge is rounded up, unavailable down", rollout.Observed{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percent(25), Unavailable: percent(25)}}, 2, 1},
 		{"no number below zero", rolling(5, -3, 1), 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -189,22 +189,24 @@ func TestScalingWhilePaused(t *testing.T) {
 	max10 := func(s rollout.Set) rollout.Set { s.Desired, s.Max = 10, 10; return s }
 	frozen := func(replicas, surge int, sets ...rollout.Set) rollout.Decision {
 		o := rollout.Observed{
-			Now:      epoch,
-			Replicas: replicas,
-			Strategy: rollout.RollingUpdate,
-			Surge:    count(surge),
+			Now: epoch,
+			Settings: rollout.Settings{
+				Replicas: replicas,
+				Strategy: rollout.RollingUpdate,
+				Surge:    count(surge),
+			},
 			Sets:     sets,
-			Paused:   true,
+			Requests: rollout.Requests{Paused: true},
 		}
 		o.Progress.Revision = 2
 		for _, s := range sets {
 			for _, m := range s.Machines {
-				if m.MarkedAt != "" {
-					o.Trigger += "," + m.Name + "~" + m.MarkedAt
+				if m.MCM.MarkedAt != "" {
+					o.MCM.Trigger += "," + m.Name + "~" + m.MCM.MarkedAt
 				}
 			}
 		}
-		o.Trigger = strings.TrimPrefix(o.Trigger, ",")
+		o.MCM.Trigger = strings.TrimPrefix(o.MCM.Trigger, ",")
 		return rollout.Decide(o)
 	}
 	for _, row := range []struct {
@@ -238,7 +240,7 @@ func TestScalingWhilePaused(t *testing.T) {
 	})
 	t.Run("a set that may make none is opened first", func(t *testing.T) {
 		d := frozen(9, 2, closed(old(1, 8, 8, 8)))
-		assert.Equal(t, []string{"ms1"}, names(d.Open))
+		assert.Equal(t, []string{"ms1"}, names(d.AllowScaleUp))
 		assert.Empty(t, sizes(d))
 	})
 	t.Run("an outdated annotation is put right", func(t *testing.T) {

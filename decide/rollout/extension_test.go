@@ -22,32 +22,32 @@ var (
 
 // byExtension is a rolling update in place: the extension has answered about all former sets for the current one.
 func byExtension(a rollout.Answer, o rollout.Observed) rollout.Observed {
-	o.Extension, o.Sets = true, slices.Clone(o.Sets)
+	o.ClusterAPI.Extension, o.Sets = true, slices.Clone(o.Sets)
 	current := slices.IndexFunc(o.Sets, func(s rollout.Set) bool { return s.Current })
 	for i := range o.Sets {
 		if !o.Sets[i].Current && a != (rollout.Answer{}) {
-			o.Sets[i].Answer = a
-			o.Sets[i].Answer.Set, o.Sets[i].Answer.At = o.Sets[current].UID, epoch
+			o.Sets[i].ClusterAPI.Answer = a
+			o.Sets[i].ClusterAPI.Answer.Set, o.Sets[i].ClusterAPI.Answer.At = o.Sets[current].UID, epoch
 		}
 	}
 	return o
 }
 
 // sent is a set that hands its surplus over to set ms2.
-func sent(s rollout.Set) rollout.Set { s.Transfer.To = "ms2"; return s }
+func sent(s rollout.Set) rollout.Set { s.ClusterAPI.Transfer.To = "ms2"; return s }
 
 // taking is a set that gets the surplus of others, and counts these machines.
 func taking(s rollout.Set, from, acknowledged string) rollout.Set {
-	s.Transfer.From, s.Transfer.Acknowledged = from, acknowledged
+	s.ClusterAPI.Transfer.From, s.ClusterAPI.Transfer.Acknowledged = from, acknowledged
 	return s
 }
 
 // arrived was moved to its set, which does not count it yet; acknowledged is one that it counts.
 func arrived(m *rollout.Member) {
 	updating(m)
-	m.Candidate, m.UpdateLabels, m.Unacknowledged, m.Moved = false, false, true, true
+	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
 }
-func acknowledged(m *rollout.Member) { arrived(m); m.Unacknowledged = false }
+func acknowledged(m *rollout.Member) { arrived(m); m.ClusterAPI.Unacknowledged = false }
 
 func transfers(d rollout.Decision) map[string]rollout.Transfer {
 	m := map[string]rollout.Transfer{}
@@ -121,7 +121,7 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 		"nobody asked for it": {
 			o: func() rollout.Observed {
 				o := byExtension(possible, rolling(3, 1, 0, sent(old(1, 3, 3, 3)), taking(now(2, 0, 0, 0), "ms1", "")))
-				o.Extension = false
+				o.ClusterAPI.Extension = false
 				return o
 			}(),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
@@ -223,7 +223,7 @@ func cmpMap(m map[string]int) map[string]int {
 // gives no answer.
 func TestAnExtensionIsAskedFirst(t *testing.T) {
 	o := rolling(3, 1, 0, old(1, 3, 3, 3))
-	o.Extension = true
+	o.ClusterAPI.Extension = true
 	d := rollout.Decide(o)
 	require.NotNil(t, d.Create)
 	assert.Zero(t, d.Create.Replicas)
@@ -236,7 +236,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	assert.True(t, d.Acts())
 
 	other := byExtension(possible, o)
-	other.Sets[0].Answer.Set = "uid-ms0"
+	other.Sets[0].ClusterAPI.Answer.Set = "uid-ms0"
 	assert.Equal(t, []string{"ms1"}, names(rollout.Decide(other).Ask), "it was asked about another template")
 
 	more := byExtension(rollout.Answer{}, rolling(5, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
@@ -250,7 +250,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	assert.Empty(t, rollout.Decide(o).Ask)
 
 	same := byExtension(rollout.Answer{}, rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
-	same.Sets[0].Twin = true
+	same.Sets[0].ClusterAPI.Twin = true
 	d = rollout.Decide(same)
 	assert.Empty(t, d.Ask, "the machines of the same template are to be replaced")
 	assert.Equal(t, map[string]int{"ms2": 1}, sizes(d))
@@ -308,11 +308,13 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 	} {
 		for seed := range uint64(decidetest.Seeds(40)) {
 			spec := rollout.Observed{
-				Replicas:    row.replicas,
-				Strategy:    rollout.RollingUpdate,
-				Surge:       count(row.surge),
-				Unavailable: count(row.unavailable),
-				Extension:   true,
+				Settings: rollout.Settings{
+					Replicas:    row.replicas,
+					Strategy:    rollout.RollingUpdate,
+					Surge:       count(row.surge),
+					Unavailable: count(row.unavailable),
+				},
+				ClusterAPI: rollout.ClusterAPIDeployment{Extension: true},
 			}
 			w := newWorld(seed, spec)
 			w.asCAPI, w.answers = true, func() rollout.Answer { return possible }

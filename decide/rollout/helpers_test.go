@@ -22,7 +22,7 @@ func machine(name string, changes ...func(*rollout.Member)) rollout.Member {
 		UID:       "uid-" + name,
 		Version:   "7",
 		Created:   epoch,
-		Node:      "node-" + name,
+		MCM:       rollout.MCMMember{Node: "node-" + name},
 		Ready:     true,
 		Available: true,
 		Priority:  3,
@@ -36,22 +36,24 @@ func machine(name string, changes ...func(*rollout.Member)) rollout.Member {
 // unavailable says no more than that: its set may take another one first.
 func unavailable(m *rollout.Member) { m.Ready, m.Available = false, false }
 func sick(m *rollout.Member)        { unavailable(m); m.Unhealthy = true }
-func failed(m *rollout.Member)      { sick(m); m.Failed, m.Troubled = true, true }
-func preserved(m *rollout.Member)   { m.Preserved = true }
+func failed(m *rollout.Member)      { sick(m); m.Failed, m.MCM.Troubled = true, true }
+func preserved(m *rollout.Member)   { m.MCM.Preserved = true }
 func deleting(m *rollout.Member)    { unavailable(m); m.Deleting = true }
 func updating(m *rollout.Member) {
 	unavailable(m)
-	m.Candidate, m.Updating, m.UpdateLabels = true, true, true
+	m.MCM.Candidate, m.Updating, m.MCM.UpdateLabels = true, true, true
 }
-func candidate(m *rollout.Member) { m.Candidate, m.UpdateLabels = true, true }
-func updated(m *rollout.Member)   { m.Candidate, m.Updated, m.UpdateLabels = true, true, true }
-func handed(m *rollout.Member)    { updated(m); m.HandedOver = true }
-func tainted(m *rollout.Member)   { m.Tainted = true }
-func guarded(m *rollout.Member)   { m.Guard, m.Guarded = "true", true }
-func nodeless(m *rollout.Member)  { m.Node = "" }
+func candidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels = true, true }
+func updated(m *rollout.Member) {
+	m.MCM.Candidate, m.MCM.Updated, m.MCM.UpdateLabels = true, true, true
+}
+func handed(m *rollout.Member)   { updated(m); m.MCM.HandedOver = true }
+func tainted(m *rollout.Member)  { m.MCM.Tainted = true }
+func guarded(m *rollout.Member)  { m.MCM.Guard, m.MCM.Guarded = "true", true }
+func nodeless(m *rollout.Member) { m.MCM.Node = "" }
 
 func first(m *rollout.Member)  { m.First = true }
-func chosen(m *rollout.Member) { m.Priority, m.MarkedAt = 1, "2026-01-01T00:00:00Z" }
+func chosen(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
 // old is the n-th set of a deployment: it wants replicas, has live machines, and so many of them are available.
 func old(n, replicas, live, available int) rollout.Set {
@@ -80,7 +82,7 @@ func now(n, replicas, live, available int) rollout.Set {
 	s := old(n, replicas, live, available)
 	s.Current = true
 	for i := range s.Machines {
-		s.Machines[i].Tainted = false
+		s.Machines[i].MCM.Tainted = false
 	}
 	return s
 }
@@ -109,12 +111,14 @@ func closed(s rollout.Set) rollout.Set {
 // rolling wants so many machines by a rolling update.
 func rolling(replicas, surge, unavailable int, sets ...rollout.Set) rollout.Observed {
 	o := rollout.Observed{
-		Now:         epoch,
-		Replicas:    replicas,
-		Strategy:    rollout.RollingUpdate,
-		Surge:       count(surge),
-		Unavailable: count(unavailable),
-		Sets:        sets,
+		Now: epoch,
+		Settings: rollout.Settings{
+			Replicas:    replicas,
+			Strategy:    rollout.RollingUpdate,
+			Surge:       count(surge),
+			Unavailable: count(unavailable),
+		},
+		Sets: sets,
 	}
 	return annotated(o)
 }

@@ -80,7 +80,7 @@ func TestInPlaceSelection(t *testing.T) {
 func TestInPlaceSteps(t *testing.T) {
 	t.Run("old sets are closed, then their nodes become candidates", func(t *testing.T) {
 		o := inPlace(3, 0, 1, old(1, 3, 3, 3), now(2, 0, 0, 0))
-		assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Close))
+		assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).ForbidScaleUp))
 		o.Sets[0].NoScaleUp = true
 		assert.Len(t, rollout.Decide(o).Candidates, 3)
 	})
@@ -106,18 +106,18 @@ func TestInPlaceSteps(t *testing.T) {
 	t.Run("its node serves again, and only then goes the label that protects it", func(t *testing.T) {
 		o := inPlace(3, 0, 1, ready(old(1, 2, 2, 2)), with(now(2, 1, 1, 1), 0, handed))
 		d := rollout.Decide(o)
-		assert.Equal(t, []string{"ms2-00"}, names(d.Settle))
-		assert.Empty(t, d.Accept)
+		assert.Equal(t, []string{"ms2-00"}, names(d.FinishUpdate))
+		assert.Empty(t, d.ClearUpdateResult)
 		o.Sets[1] = with(
 			o.Sets[1],
 			0,
-			func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false },
+			func(m *rollout.Member) { m.MCM.Updated, m.MCM.UpdateLabels, m.MCM.Candidate = false, false, false },
 		)
-		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).Accept))
+		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).ClearUpdateResult))
 		o.Sets[1].Seen = 0
 		assert.Empty(
 			t,
-			rollout.Decide(o).Accept,
+			rollout.Decide(o).ClearUpdateResult,
 			"the set may still act on its former size, for which the machine is one too many",
 		)
 	})
@@ -126,52 +126,52 @@ func TestInPlaceSteps(t *testing.T) {
 			3,
 			0,
 			1,
-			closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.HandedOver = true })),
+			closed(with(old(1, 1, 1, 1), 0, func(m *rollout.Member) { m.MCM.HandedOver = true })),
 			now(2, 2, 2, 2),
 		)
 		d := rollout.Decide(o)
-		assert.Equal(t, []string{"ms1-00"}, names(d.Accept))
+		assert.Equal(t, []string{"ms1-00"}, names(d.ClearUpdateResult))
 		assert.Empty(t, d.Candidates)
 	})
 	t.Run("one that was updated serves again when the strategy is another one meanwhile", func(t *testing.T) {
 		o := closed(with(old(1, 3, 3, 3), 0, updated))
-		assert.Empty(t, rollout.Decide(inPlace(3, 0, 1, o, now(2, 0, 0, 0))).Settle)
+		assert.Empty(t, rollout.Decide(inPlace(3, 0, 1, o, now(2, 0, 0, 0))).FinishUpdate)
 		assert.Equal(
 			t,
 			[]string{"ms1-00"},
-			names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).Settle),
+			names(rollout.Decide(by(rollout.OnDelete, inPlace(3, 0, 1, o, now(2, 0, 0, 0)))).FinishUpdate),
 		)
 	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
 		give := with(
 			with(old(1, 0, 1, 1), 0, handed),
 			0,
-			func(m *rollout.Member) { m.Updated, m.UpdateLabels, m.Candidate = false, false, false },
+			func(m *rollout.Member) { m.MCM.Updated, m.MCM.UpdateLabels, m.MCM.Candidate = false, false, false },
 		)
 		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))
-		assert.Empty(t, rollout.Decide(o).Accept)
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).Accept), "which promises nothing")
+		assert.Empty(t, rollout.Decide(o).ClearUpdateResult)
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).ClearUpdateResult), "which promises nothing")
 		o.Sets[1] = now(2, 3, 3, 3)
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Accept), "there are others")
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).ClearUpdateResult), "there are others")
 	})
 	t.Run("one that was handed over is no updated one for the template after", func(t *testing.T) {
 		d := rollout.Decide(inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 0, handed), now(2, 0, 0, 0)))
 		assert.Empty(t, d.Move)
-		assert.Equal(t, []string{"ms1-00"}, names(d.Settle))
+		assert.Equal(t, []string{"ms1-00"}, names(d.FinishUpdate))
 	})
 	t.Run("a set that is the current one again may make machines, and its nodes are no candidates", func(t *testing.T) {
 		o := inPlace(3, 0, 1, ready(now(1, 3, 3, 3)), old(2, 0, 0, 0))
 		o.Sets[0].Revision = 3
-		assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Open))
+		assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).AllowScaleUp))
 		o.Sets[0].NoScaleUp = false
-		assert.Len(t, rollout.Decide(o).Strip, 3)
+		assert.Len(t, rollout.Decide(o).ClearUpdateLabels, 3)
 	})
 	t.Run("it does not make again what it gave away", func(t *testing.T) {
 		o := inPlace(3, 0, 1, ready(now(1, 3, 1, 1)), ready(old(2, 0, 2, 2)))
 		o.Sets[0].Revision = 3
 		d := rollout.Decide(o)
 		assert.Equal(t, map[string]int{"ms1": 1}, sizes(d))
-		assert.Empty(t, d.Open)
+		assert.Empty(t, d.AllowScaleUp)
 	})
 	t.Run("what it waits for", func(t *testing.T) {
 		busy := inPlace(3, 0, 1, with(ready(old(1, 3, 3, 3)), 0, updating), now(2, 0, 0, 0))

@@ -10,7 +10,7 @@ import (
 )
 
 func TestTaints(t *testing.T) {
-	bare := func(m *rollout.Member) { m.Tainted = false }
+	bare := func(m *rollout.Member) { m.MCM.Tainted = false }
 	t.Run("nodes of old sets, also of those that joined late", func(t *testing.T) {
 		o := rolling(3, 1, 0, with(with(old(1, 3, 3, 3), 1, bare), 2, bare, nodeless), now(2, 1, 1, 0))
 		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Taint))
@@ -29,10 +29,10 @@ func TestTaints(t *testing.T) {
 }
 
 func TestGuards(t *testing.T) {
-	own := func(value string) func(*rollout.Member) { return func(m *rollout.Member) { m.Guard = value } }
+	own := func(value string) func(*rollout.Member) { return func(m *rollout.Member) { m.MCM.Guard = value } }
 	mixed := func(changes ...func(*rollout.Member)) rollout.Observed {
 		o := rolling(2, 1, 0, all(old(1, 2, 2, 2), guarded), with(now(2, 1, 1, 0), 0, changes...))
-		o.Guard = true
+		o.MCM.Guard = true
 		return o
 	}
 	for _, row := range []struct {
@@ -49,28 +49,28 @@ func TestGuards(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
-			assert.Equal(t, row.want, names(d.Guard))
-			assert.Empty(t, d.Unguard)
+			assert.Equal(t, row.want, names(d.ProtectFromAutoscaler))
+			assert.Empty(t, d.UnprotectFromAutoscaler)
 		})
 	}
 	t.Run("taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
 		s := with(with(with(now(1, 3, 3, 3), 0, guarded), 1, own("true")), 2, guarded, preserved)
 		o := rolling(3, 1, 0, s)
-		o.Guard = true
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Unguard))
-		o.Guard = false
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).Unguard))
+		o.MCM.Guard = true
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).UnprotectFromAutoscaler))
+		o.MCM.Guard = false
+		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).UnprotectFromAutoscaler))
 	})
 }
 
 func TestScaler(t *testing.T) {
 	const at1, at2 = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {
-		return func(m *rollout.Member) { m.Priority, m.MarkedAt = 1, at }
+		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
 	named := func(trigger string, set rollout.Set) rollout.Decision {
 		o := rolling(3, 1, 0, set)
-		o.Trigger, o.Scaled = trigger, at2
+		o.MCM.Trigger, o.MCM.Scaled = trigger, at2
 		return rollout.Decide(o)
 	}
 	drop := func(names ...string) *rollout.Trigger { return &rollout.Trigger{Drop: names, At: at2} }
@@ -88,7 +88,7 @@ func TestScaler(t *testing.T) {
 		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, now(1, 3, 3, 3)), map[string]string{}, drop(), nil},
 		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, with(with(now(1, 3, 3, 3), 0, failed), 1, deleting)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
 		{"one that is not named any more is let off", named("", with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
-		{"a time that stands is kept", named("ms1-00~"+at2, with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
+		{"a time that stands is kept", named("ms1-00~"+at2, with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MCM.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
 		{"a priority that a person gave is left alone", named("", with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -103,12 +103,12 @@ func TestScaler(t *testing.T) {
 	}
 	t.Run("without such a time it is now", func(t *testing.T) {
 		o := rolling(3, 1, 0, now(1, 3, 3, 3))
-		o.Trigger = "ms1-00"
+		o.MCM.Trigger = "ms1-00"
 		assert.Equal(t, "2026-01-01T00:00:00Z", rollout.Decide(o).Mark[0].At)
 	})
 	t.Run("marks stand before a size changes", func(t *testing.T) {
 		o := rolling(2, 1, 0, now(1, 3, 3, 3))
-		o.Trigger = "ms1-00~" + at1
+		o.MCM.Trigger = "ms1-00~" + at1
 		assert.Empty(t, rollout.Decide(o).Resize)
 		o.Sets[0] = with(o.Sets[0], 0, marked(at1))
 		assert.Equal(t, map[string]int{"ms1": 2}, sizes(rollout.Decide(o)))
@@ -120,20 +120,20 @@ func TestScaler(t *testing.T) {
 func TestTheChoiceOfTheScalerCostsNoMachineThatIsNeeded(t *testing.T) {
 	const before, scaled, later = "2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {
-		return func(m *rollout.Member) { m.Priority, m.MarkedAt = 1, at }
+		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
 	decide := func(at string, replicas int, oldOnes, newOnes rollout.Set) map[string]int {
 		o := rolling(replicas, 1, 0, oldOnes, newOnes)
-		o.Scaled = at
+		o.MCM.Scaled = at
 		var requests []string
 		for _, set := range o.Sets {
 			for _, m := range set.Machines {
-				if m.MarkedAt != "" {
-					requests = append(requests, m.Name+"~"+m.MarkedAt)
+				if m.MCM.MarkedAt != "" {
+					requests = append(requests, m.Name+"~"+m.MCM.MarkedAt)
 				}
 			}
 		}
-		o.Trigger = strings.Join(requests, ",")
+		o.MCM.Trigger = strings.Join(requests, ",")
 		return sizes(rollout.Decide(o))
 	}
 	one := now(2, 1, 1, 1)

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"millwright/decide/list"
@@ -54,34 +53,20 @@ type Member struct {
 	Name, UID string
 	Version   string // resourceVersion that was read
 	Created   time.Time
-	Node      string // name of its node; empty: not known
 	Deleting  bool
 
-	Ready     bool // in phase Running
+	Ready     bool // its node is ready
 	Available bool // ready for long enough, or without a cluster to join; never while Deleting or Updating
 	// Unhealthy: its set deletes this machine before any that is available, because it failed, its creation keeps failing,
 	// or it has no node or an unhealthy one. False if that is not known: the worst case is assumed.
 	Unhealthy bool
-	Failed    bool   // in phase Failed
-	Troubled  bool   // status.lastOperation failed
-	Preserved bool   // preserved
-	Priority  int    // lower is deleted first; 3 without the annotation
-	First     bool   // an operator chose it for the next scale-down
-	MarkedAt  string // annotation marked-for-deletion-time; empty: none
+	Failed    bool // in phase Failed; of Cluster API: its health check failed
+	Priority  int  // lower is deleted first; 3 without the annotation
+	First     bool // an operator chose it for the next scale-down
+	Updating  bool // its in-place update has begun and has not succeeded
 
-	Tainted      bool   // its node has the taint prefer-no-schedule
-	Guard        string // value of its node's annotation scale-down-disabled; empty: none
-	Guarded      bool   // its node has our marker: we set the Guard
-	Updated      bool   // the in-place update of its node succeeded, and the machine has left phase InPlaceUpdating
-	HandedOver   bool   // it was handed over to this set after that: its label update-result
-	UpdateLabels bool   // its node has labels of an in-place update
-	Updating     bool   // its node is selected for an in-place update that has not succeeded
-	// Candidate: its node has the label candidate-for-update.
-	Candidate bool
-	// Unacknowledged: another set moved it to this one to be updated in place, and the size of this set does not count it
-	// yet.
-	Unacknowledged bool
-	Moved          bool // another set moved it to this one, and its update in place has not begun
+	MCM        MCMMember        // zero for a machine of Cluster API
+	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
 }
 
 // Problem is a failure that repeats. The zero value: none.
@@ -92,18 +77,9 @@ type Set struct {
 	Name, UID string
 	Version   string // resourceVersion that was read
 	Created   time.Time
-	Foreign   bool // the deployment's selector does not match its labels
 	Current   bool // it matches the deployment's present template
-	// Twin: it has the deployment's present template, but another set is Current. A rollback to it would change nothing.
-	Twin bool
-	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate
-	// shop/join". No rollback returns to it. Empty: none.
-	Lacks    string
-	Deleting bool
-	// it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
-	Orphaning bool
-	Finalizer bool // our finalizer is set
-	Replicas  int  // spec.replicas
+	scale.Deletion
+	Replicas int // spec.replicas
 
 	Machines []Member // in any order
 	Counted  int      // machines in its status; exceeds Machines if their cache is behind; zero: that cache is current
@@ -116,22 +92,11 @@ type Set struct {
 	Desired   int    // annotation desired-replicas; -1: none
 	Max       int    // annotation max-replicas; -1: none
 	NoScaleUp bool   // label scale-up-disabled: it creates no machine
-	Frozen    bool   // label freeze
 	Drift     bool   // it differs in something that the deployment copies to its current set
 	Failure   Problem
 
-	Answer   Answer   // what an extension said about its machines and the current set; zero: it was not asked
-	Transfer Transfer // as its annotations have it
-}
-
-// Thawed returns the facts as they are once the freeze has ended, also that of the sets if an annotation ends it.
-func (o Observed) Thawed() Observed {
-	o.Sets = slices.Clone(o.Sets)
-	for i := range o.Sets {
-		o.Sets[i].Frozen = o.Sets[i].Frozen && !o.Unfreeze
-	}
-	o.Frozen, o.Unfreeze, o.Thaws = false, false, false
-	return o
+	MCM        MCMSet        // zero for a set of Cluster API
+	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
 }
 
 // Orphan is a set of the namespace that no existing object controls.
@@ -155,63 +120,52 @@ type Condition struct {
 	Updated         time.Time // lastUpdateTime: for Progressing, the last progress
 }
 
-// Observed is what the deployment's activity read at one moment.
-type Observed struct {
-	Now         time.Time
+// Settings are the parts of a spec and a policy that a plan needs.
+type Settings struct {
 	Replicas    int // machines wanted
 	Strategy    Strategy
-	Extension   bool  // with RollingUpdate: machines are updated in place where an extension can do that
-	Surge       Bound // rounded up
-	Unavailable Bound // maxUnavailable, rounded down
-	Deleting    bool
-	// it is being deleted with --cascade=orphan, and the garbage collector has not let go of its sets yet
-	Orphaning bool
-	Finalizer bool   // our finalizer is set
-	Invalid   string // why the deployment is invalid, in one sentence; empty: it is valid
-	NoSet     string // why the last creation of the current set failed; empty: it did not fail
-	// Suspended says why nothing is done, whatever is asked for: no set is deleted either. Empty: it is not so.
-	Suspended string
-	// NoCreate is why no set is created for the template, although it has none. Zero: one is created.
-	NoCreate Problem
-	// Wake is when other facts hold although nothing changes: another set has to become the current one. Zero: never.
-	Wake time.Time
-	// Machines holds the facts from which the conditions of Cluster API are made. Nil: the conditions are those of
-	// Millwright.
-	Machines *scale.Observed
-	Frozen   bool // label freeze
-	Unfreeze bool // annotation unfreeze: the freeze of the deployment and of its sets ends
-	Thaws    bool // the freeze of the deployment ends with those of its sets
-
-	Paused   bool   // spec.paused
-	PausedBy string // who paused it, and why: "ann: lunch"; empty: not known
-	Held     string // why this revision is held, such as who cancelled it; empty: it is not
-	Steps    []Step // in order; none: all machines at once
-	Approved int    // number of steps that people approved for this revision, counted from the first
+	Surge       Bound  // rounded up
+	Unavailable Bound  // maxUnavailable, rounded down
+	Steps       []Step // in order; none: all machines at once
 	// FreeWhenDeleting: a machine that is being deleted takes no place. If false, the default, there are never more
 	// machines than wanted and surge, including machines that are being deleted.
 	FreeWhenDeleting bool
 	HistoryLimit     *int           // old sets without machines to keep; nil: all
 	Deadline         *time.Duration // longest time without progress; nil: unlimited
-	Absent           time.Duration  // since the last progress: for how long no worker was at work, which does not count
 	Automatic        AutoRollback
-	RollbackTo       *int64 // requested revision; 0: the one before; nil: none requested
-	Guard            bool   // keep the cluster autoscaler off nodes during a rollout
+}
 
-	Trigger  string   // annotation trigger-deletion-by-mcm
-	Scaled   string   // annotation last-deployment-replica-change-by-scaler-time
-	Progress Progress // as recorded
-	Sets     []Set    // in any order
-	Orphans  []Orphan // in any order
+// Requests are what people asked for.
+type Requests struct {
+	Paused     bool   // spec.paused
+	PausedBy   string // who paused it, and why: "ann: lunch"; empty: not known
+	Held       string // why this revision is held, such as who cancelled it; empty: it is not
+	Approved   int    // number of steps that people approved for this revision, counted from the first
+	RollbackTo *int64 // requested revision; 0: the one before; nil: none requested
+}
+
+// Observed is what the deployment's activity read at one moment.
+type Observed struct {
+	Now time.Time
+	Settings
+	scale.Deletion
+	Requests
+	Invalid  string        // why the deployment is invalid, in one sentence; empty: it is valid
+	NoSet    string        // why the last creation of the current set failed; empty: it did not fail
+	Absent   time.Duration // since the last progress: for how long no worker was at work, which does not count
+	Progress Progress      // as recorded
+	Sets     []Set         // in any order
+	Orphans  []Orphan      // in any order
 	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: none did, or a person
 	// has changed the template since.
 	RolledBackTo string
 
-	Due       int // number of machines that wait for a grant
-	Replacing int // number of grants whose replacements are not complete
-
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
 	Reported           Status // the present status, with conditions of all types
+
+	MCM        MCMDeployment        // zero for a deployment of Cluster API
+	ClusterAPI ClusterAPIDeployment // zero for a deployment of MCM's kinds
 }
 
 // Sorted returns a copy with sets from the oldest to the newest, orphans and machines by name, and no negative number

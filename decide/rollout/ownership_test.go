@@ -16,7 +16,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		}
 		return o
 	}
-	foreign := func(s rollout.Set) rollout.Set { s.Foreign = true; return s }
+	foreign := func(s rollout.Set) rollout.Set { s.MCM.Foreign = true; return s }
 	for _, row := range []struct {
 		name           string
 		in             rollout.Observed

@@ -35,7 +35,7 @@ func TestPending(t *testing.T) {
 	both := func(a, b func(*rollout.Observed)) func(*rollout.Observed) {
 		return func(o *rollout.Observed) { a(o); b(o) }
 	}
-	due := func(o *rollout.Observed) { o.Due = 2 }
+	due := func(o *rollout.Observed) { o.MCM.Due = 2 }
 	scale, all := attention.Scale, "3 machines wanted and there, all of revision 1"
 	for _, row := range []struct {
 		name string
@@ -56,8 +56,8 @@ func TestPending(t *testing.T) {
 		{"to be deleted", change(calm, goes), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released", change(calm, both(goes, bare)), attention.Nothing, "released: the API server removes it"},
 		{"machines wait to be replaced", change(calm, due), attention.Replace, "replacements: 0 in progress, 2 waiting"},
-		{"machines are being replaced", change(calm, both(due, func(o *rollout.Observed) { o.Replacing = 1 })), attention.Replace, "replacements: 1 in progress, 2 waiting"},
-		{"the last one is being replaced", change(calm, func(o *rollout.Observed) { o.Replacing = 1 }), attention.Replace, "replacements: 1 in progress, 0 waiting"},
+		{"machines are being replaced", change(calm, both(due, func(o *rollout.Observed) { o.MCM.Replacing = 1 })), attention.Replace, "replacements: 1 in progress, 2 waiting"},
+		{"the last one is being replaced", change(calm, func(o *rollout.Observed) { o.MCM.Replacing = 1 }), attention.Replace, "replacements: 1 in progress, 0 waiting"},
 		{"its size comes first", change(calm, both(due, func(o *rollout.Observed) { o.Replicas = 4 })), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"to be deleted: nothing is replaced", change(calm, both(due, goes)), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
@@ -98,7 +98,7 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 	all := "3 machines wanted and there, all of revision 1"
 	late := func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }
 	newer := func(o *rollout.Observed) { o.Generation = 3 }
-	replacing := func(o *rollout.Observed) { o.Replacing = 1 }
+	replacing := func(o *rollout.Observed) { o.MCM.Replacing = 1 }
 	for _, row := range []struct {
 		name     string
 		edits    []func(*rollout.Observed)
@@ -128,7 +128,7 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 func TestOneChangedNumberIsReasonToWriteTheStatus(t *testing.T) {
 	o := rolling(3, 1, 0, now(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}
-	o.Sets[0].Machines[0].Troubled, o.Frozen = true, true
+	o.Sets[0].Machines[0].MCM.Troubled, o.MCM.Frozen = true, true
 	condition := func(i int, edit func(*rollout.Condition)) func(*rollout.Status) {
 		return func(s *rollout.Status) { edit(&s.Conditions[i]) }
 	}
@@ -164,7 +164,7 @@ func TestOneChangedNumberIsReasonToWriteTheStatus(t *testing.T) {
 	}
 	t.Run("Frozen is over", func(t *testing.T) {
 		o := reported(o)
-		o.Frozen = false
+		o.MCM.Frozen = false
 		assert.True(t, rollout.Look(o).Unreported)
 	})
 	t.Run("ReplicaFailure is over", func(t *testing.T) {

@@ -3,7 +3,6 @@ package rollout
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
@@ -48,9 +47,9 @@ func open(o Observed) *planner {
 	for _, s := range o.Sets {
 		set := read(s)
 		set.leaving = list.Count(s.Machines, func(m Member) bool {
-			return m.Available && !m.Updating && !m.Deleting && m.leaves(o.Scaled)
+			return m.Available && !m.Updating && !m.Deleting && o.leaves(m)
 		})
-		preserved += list.Count(s.Machines, func(m Member) bool { return m.Failed && m.Preserved && !m.Deleting })
+		preserved += list.Count(s.Machines, func(m Member) bool { return m.keptFailed() && !m.Deleting })
 		if s.Deleting {
 			p.terminating += max(set.active+set.terminating, s.Counted)
 			continue
@@ -71,28 +70,21 @@ func read(s Set) *setPlan {
 	active := list.Where(s.Machines, func(m Member) bool { return !m.Deleting })
 	of := func(holds func(Member) bool) int { return list.Count(active, holds) }
 	set := &setPlan{
-		Set: s, size: s.Replicas, active: len(active), terminating: len(s.Machines) - len(active), transfer: s.Transfer,
+		Set: s, size: s.Replicas, active: len(active), terminating: len(s.Machines) - len(active), transfer: s.transfer(),
 		updating:  of(func(m Member) bool { return m.Updating }),
 		available: of(func(m Member) bool { return m.Available && !m.Updating }),
-		unhealthy: of(func(m Member) bool { return m.Unhealthy && !m.Preserved && !m.Available && !m.Updating }),
-		chosen:    of(func(m Member) bool { return m.First || m.Priority <= vocabulary.PriorityChosen && m.MarkedAt != "" }),
+		unhealthy: of(func(m Member) bool { return m.Unhealthy && !m.preserved() && !m.Available && !m.Updating }),
+		chosen:    of(func(m Member) bool { return m.First || m.chosen() }),
 	}
 	exposed := slices.ContainsFunc(active, func(m Member) bool {
 		// an available machine may be deleted before one that is not
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.Seen != s.Replicas || s.Transfer.To != "" {
+	if exposed || s.Seen != s.Replicas || s.transfer().To != "" {
 		// its workflow may have chosen when other machines were unhealthy
 		set.unhealthy = 0
 	}
 	return set
-}
-
-// leaves reports whether the autoscaler chose a machine no later than it changed the size last: its set deletes it.
-func (m Member) leaves(scaled string) bool {
-	at, err := time.Parse(time.RFC3339, m.MarkedAt)
-	last, none := time.Parse(time.RFC3339, scaled)
-	return m.Priority == vocabulary.PriorityChosen && err == nil && none == nil && !at.After(last)
 }
 
 // old returns the sets of other templates, the oldest first.

@@ -27,8 +27,8 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 		rollout.InPlaceManual,
 		rollout.OnDelete,
 	)
-	o.Deleting, o.Paused, o.FreeWhenDeleting, o.Frozen = d.oneIn(15), d.oneIn(8), d.oneIn(6), d.oneIn(9)
-	o.Approved, o.Guard = d.below(3), d.oneIn(2)
+	o.Deleting, o.Paused, o.FreeWhenDeleting, o.MCM.Frozen = d.oneIn(15), d.oneIn(8), d.oneIn(6), d.oneIn(9)
+	o.Approved, o.MCM.Guard = d.below(3), d.oneIn(2)
 	if d.oneIn(8) {
 		o.Held = "cancelled"
 	}
@@ -118,7 +118,7 @@ func TestADecisionIsBounded(t *testing.T) {
 		data, err := json.Marshal(got)
 		require.NoError(t, err)
 		require.Less(t, len(data), 16<<10)
-		for _, list := range [][]rollout.Target{got.Taint, got.Untaint, got.Guard, got.Unguard, got.Settle, got.Strip, got.Accept, got.Select, got.Candidates, got.Unmark} {
+		for _, list := range [][]rollout.Target{got.Taint, got.Untaint, got.ProtectFromAutoscaler, got.UnprotectFromAutoscaler, got.FinishUpdate, got.ClearUpdateLabels, got.ClearUpdateResult, got.Select, got.Candidates, got.Unmark} {
 			require.LessOrEqual(t, len(list), rollout.MaxBatch)
 		}
 	}
@@ -157,7 +157,7 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 }
 
 func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
-	w := newWorld(1, rollout.Observed{Replicas: 4, Strategy: rollout.Recreate})
+	w := newWorld(1, rollout.Observed{Settings: rollout.Settings{Replicas: 4, Strategy: rollout.Recreate}})
 	w.start(t)
 	w.template = "v2"
 	for range 6 {
@@ -176,7 +176,7 @@ func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 
 // The way of the benchmark, in the simulation: 100 machines, creation two seconds, deletion one.
 func TestTheWayOfTheBenchmark(t *testing.T) {
-	w := newWorld(1, rollout.Observed{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: count(10)})
+	w := newWorld(1, rollout.Observed{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: count(10)}})
 	w.start(t)
 	w.template = "v2"
 	began := w.now

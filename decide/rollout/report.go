@@ -20,7 +20,7 @@ func (p *planner) count() Counts {
 	for _, s := range p.o.Sets {
 		of := func(holds func(Member) bool) int { return list.Count(s.Machines, holds) }
 		c.Replicas += len(s.Machines)
-		c.PreservedFailed += of(func(m Member) bool { return m.Failed && m.Preserved })
+		c.PreservedFailed += of(func(m Member) bool { return m.keptFailed() })
 		c.Ready += of(func(m Member) bool { return m.Ready && !m.Deleting })
 		c.Available += of(func(m Member) bool { return m.Available })
 		if p.current != nil && s.UID == p.current.UID {
@@ -111,13 +111,10 @@ func Report(o Observed) Status { return open(o.Sorted()).report() }
 
 func (p *planner) report() Status {
 	optional := list.Where([]Condition{p.failure(), p.isFrozen()}, func(c Condition) bool { return c.Reason != "" })
-	s := Status{Counts: p.count(), Conditions: append([]Condition{p.isAvailable(), p.isProgressing()}, optional...)}
-	if p.o.Machines != nil {
-		s.Conditions = append(append(p.ofClusterAPI(), p.isProgressing()), optional...)
-	}
+	s := Status{Counts: p.count(), Conditions: slices.Concat(p.aboutMachines(), []Condition{p.isProgressing()}, optional)}
 	for _, set := range p.o.Sets {
 		for _, m := range set.Machines {
-			if m.Troubled && (!m.Failed || !m.Preserved) {
+			if m.troubled() {
 				s.Failed = append(s.Failed, m.Name)
 			}
 		}
@@ -172,8 +169,8 @@ func (p *planner) state(was string) Condition {
 	return cmp.Or(
 		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
 		list.When(
-			p.o.Suspended != "",
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.Suspended},
+			p.o.suspended() != "",
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.suspended()},
 		),
 		list.When(
 			p.complete() || scaled,
@@ -189,8 +186,8 @@ func (p *planner) state(was string) Condition {
 		),
 		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
-		list.When(p.o.NoCreate.Reason != "" && p.current == nil && !p.o.Deleting,
-			Condition{Status: "False", Reason: p.o.NoCreate.Reason, Message: p.o.NoCreate.Message}),
+		list.When(p.o.refused().Reason != "" && p.current == nil && !p.o.Deleting,
+			Condition{Status: "False", Reason: p.o.refused().Reason, Message: p.o.refused().Message}),
 		p.running(was, done),
 	)
 }
@@ -260,19 +257,4 @@ func (p *planner) failure() Condition {
 		c.Message = was.Message
 	}
 	return c
-}
-
-// isFrozen reports the label freeze of the deployment, or else of one of its sets.
-func (p *planner) isFrozen() Condition {
-	set := cmp.Or(list.Find(p.sets, func(set *setPlan) bool { return set.Frozen }), &setPlan{})
-	message := fmt.Sprintf(
-		"No machine is created while the label freeze%s is True",
-		phrase.If(!p.o.Frozen, " of set %s", set.Name),
-	)
-	return list.When(p.o.Frozen || set.Frozen, Condition{
-		Type:    vocabulary.ConditionFrozen,
-		Status:  "True",
-		Reason:  vocabulary.ReasonMachineDeploymentStateSync,
-		Message: message,
-	})
 }

@@ -143,7 +143,7 @@ func TestThaw(t *testing.T) {
 		{"as MCM: nothing is frozen", false, false, true, false, false},
 	} {
 		o := rolling(3, 1, 0, now(3, 3, 3, 3))
-		o.Frozen, o.Unfreeze, o.Thaws, o.Sets[0].Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
+		o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
 		plan := rollout.Look(o)
 		assert.Equal(t, row.want, plan.Thaw, row.name)
 		assert.True(t, !plan.Thaw || plan.Unreported, row.name)
@@ -160,13 +160,13 @@ func TestAlarms(t *testing.T) {
 	)
 	o.Sets[1].Failure = rollout.Problem{Reason: "FailedCreate", Message: "new"}
 	assert.Equal(t, "FailedCreate", rollout.Report(o).Conditions[2].Reason, "what the current set says comes first")
-	o.Sets[1].Frozen = true
+	o.Sets[1].MCM.Frozen = true
 	assert.Equal(
 		t,
 		"No machine is created while the label freeze of set ms2 is True",
 		rollout.Report(o).Conditions[3].Message,
 	)
-	o.Frozen = true
+	o.MCM.Frozen = true
 	assert.Equal(t, "No machine is created while the label freeze is True", rollout.Report(o).Conditions[3].Message)
 	assert.Equal(t, "MachineDeploymentStateSync", rollout.Report(o).Conditions[3].Reason)
 }

@@ -32,11 +32,11 @@ func (p *planner) asked() *Rollback {
 	case set == nil:
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.o.RollbackTo)
 		return &Rollback{Revision: *p.o.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
-	case set.Current, set.Twin:
+	case set.Current, set.Twin():
 		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
-	case set.Lacks != "":
-		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.Lacks)
+	case set.Lacks() != "":
+		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.Lacks())
 		return &Rollback{Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound, Why: why}
 	default:
 		return set.rollback("")
@@ -79,7 +79,7 @@ func (p *planner) automatic(failed []string) *Rollback {
 		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
 	}
 	// another template, and one that exists
-	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin || set.Lacks != "" })
+	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin() || set.Lacks() != "" })
 	if why == "" || len(old) == 0 {
 		return nil
 	}

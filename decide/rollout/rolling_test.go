@@ -51,7 +51,7 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 	}
 	t.Run("the mark that forbids creation goes, before anything else", func(t *testing.T) {
 		d := rollout.Decide(rolling(2, 0, 0, closed(now(1, 2, 0, 0))))
-		assert.Equal(t, []string{"ms1"}, names(d.Open))
+		assert.Equal(t, []string{"ms1"}, names(d.AllowScaleUp))
 		assert.Empty(t, d.Resize)
 	})
 }

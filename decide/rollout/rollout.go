@@ -33,7 +33,7 @@ type Plan struct {
 func Look(o Observed) Plan {
 	p := open(o.Sorted())
 	plan := Plan{Status: p.report()} // before the decision changes sizes
-	plan.Thaw = o.Unfreeze || o.Thaws && o.Frozen && !slices.ContainsFunc(o.Sets, func(s Set) bool { return s.Frozen })
+	plan.Thaw = o.thaws()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
 	plan.Decision = p.decide()
 	left := o.left(plan.Decision)
@@ -65,8 +65,8 @@ func (o Observed) reports(want Status) bool {
 		return (c.Type == vocabulary.ConditionReplicaFailure || c.Type == vocabulary.ConditionFrozen) &&
 			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
-	if o.Machines != nil {
-		want.Counts.Unavailable = o.Reported.Counts.Unavailable // the status of Cluster API has no such number
+	if o.countsNoUnavailable() {
+		want.Counts.Unavailable = o.Reported.Counts.Unavailable
 	}
 	return want.Counts == o.Reported.Counts && slices.Equal(want.Failed, o.Reported.Failed) &&
 		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
@@ -77,9 +77,9 @@ func (o Observed) pending(plan Plan, left attention.Decision) attention.Decision
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
-		attention.If(o.Orphaning || o.Deleting && o.Suspended != "", attention.Deletion, "%s", d.Why),
+		attention.If(o.Orphaning || o.Deleting && o.suspended() != "", attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
-		attention.If(!o.Finalizer && o.Suspended == "", attention.Scale, "new: our finalizer is missing"),
+		attention.If(!o.Finalizer && o.suspended() == "", attention.Scale, "new: our finalizer is missing"),
 		left.After(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
 		left.After(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
@@ -92,13 +92,7 @@ func (o Observed) left(d Decision) attention.Decision {
 	return cmp.Or(
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
-		attention.If(
-			o.Due+o.Replacing > 0,
-			attention.Replace,
-			"replacements: %d in progress, %d waiting",
-			o.Replacing,
-			o.Due,
-		),
+		o.replacements(),
 		attention.Decision{
 			Why: d.Why,
 		}.After(
@@ -131,9 +125,9 @@ func (p *planner) teardown() Decision {
 	}
 	const why = "the deployment is being deleted"
 	d := Decision{
-		Done:   len(p.o.Sets) == 0,
-		Delete: targets(p.sets, why),
-		Why:    fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set")),
+		Done:       len(p.o.Sets) == 0,
+		SetChanges: SetChanges{Delete: targets(p.sets, why)},
+		Why:        fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set")),
 	}
 	if d.bound(); len(d.Delete) > 0 {
 		d.Why = fmt.Sprintf("delete %s: %s", phrase.Count(len(d.Delete), "set"), why)
@@ -150,8 +144,7 @@ func (p *planner) resize() {
 	}
 	for _, set := range p.sets {
 		// Machines handed over to a set keep serving, even if the template or the strategy has changed since.
-		moved := list.Count(set.Machines, func(m Member) bool { return m.HandedOver && !m.Deleting })
-		set.raise(min(moved, set.active-set.size), "machines that were updated in place are in it now")
+		set.raise(min(set.handedOver(), set.active-set.size), "machines that were updated in place are in it now")
 	}
 	if p.o.Strategy != RollingUpdate {
 		p.directTransfers(nil)
@@ -196,7 +189,7 @@ func (p *planner) proceed() Decision {
 	if pause != nil {
 		d.soonest(pause.Until)
 	}
-	d.soonest(p.o.Wake)
+	d.soonest(p.o.wake())
 	p.holds(&d, stopped)
 	d.Why = p.sentence(d)
 	return d
@@ -210,7 +203,7 @@ func (p *planner) holds(d *Decision, stopped string) {
 	case stopped != "":
 		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReason)
 	case d.NoSet:
-		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.NoCreate.Message, maxReason)
+		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.refused().Message, maxReason)
 	case d.Pause != nil:
 		d.HoldBy, d.Hold = HeldByStep, d.Pause.says(p.o.Now)
 	case p.why != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
@@ -268,8 +261,8 @@ func resizings(resizes []Resize) []string {
 // exclusive returns a decision that must come before all others, if there is one.
 func (p *planner) exclusive() (d Decision, found bool) {
 	switch r, owned := p.asked(), p.ownership(); {
-	case p.o.Suspended != "":
-		why := phrase.Cut(p.o.Suspended, maxReason)
+	case p.o.suspended() != "":
+		why := phrase.Cut(p.o.suspended(), maxReason)
 		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.complete(), Why: why}, true
 	case p.o.Deleting:
 		return p.teardown(), true
@@ -333,7 +326,7 @@ func (p *planner) align() (d Decision) {
 
 // setOfTemplate creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) setOfTemplate() (d Decision, found bool) {
-	if p.o.Stopped() != "" || p.o.NoCreate.Reason != "" { // it follows the number of machines with the sets that it has
+	if p.o.Stopped() != "" || p.o.refused().Reason != "" { // it follows the number of machines with the sets that it has
 		return d, false
 	}
 	if why := p.o.noCreation(); why != "" {
@@ -353,13 +346,13 @@ func (p *planner) allowScaleUp(d *Decision) {
 		p.resizes(d)
 		return
 	default:
-		d.Open = append(d.Open, p.current.target("it is the current set"))
+		d.AllowScaleUp = append(d.AllowScaleUp, p.current.target("it is the current set"))
 	}
 	if p.o.Stopped() != "" || !p.o.inPlace() && p.o.Strategy != OnDelete {
 		return
 	}
 	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.active > 0) }
-	d.Close = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
+	d.ForbidScaleUp = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
 }
 
 // ownership releases sets that the selector no longer matches, and adopts those that it matches and that nobody
@@ -368,11 +361,13 @@ func (p *planner) ownership() Decision {
 	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
 	adoptable := list.Where(p.o.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
 	d := Decision{
-		Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.Foreign }), foreign),
-		Adopt: list.Map(
-			adoptable,
-			func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} },
-		),
+		SetChanges: SetChanges{
+			Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.foreign() }), foreign),
+			Adopt: list.Map(
+				adoptable,
+				func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} },
+			),
+		},
 	}
 	d.bound()
 	d.Why = strings.Join(phrase.Parts(
@@ -413,8 +408,8 @@ func (p *planner) create() Decision {
 	p.progress()
 	p.resize()
 	return Decision{
-		Create:  &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)},
-		Rolling: p.underway(),
+		SetChanges: SetChanges{Create: &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)}},
+		Rolling:    p.underway(),
 		Why: fmt.Sprintf(
 			"create a set of %s for revision %d: the template has none",
 			machines(current.size),

@@ -137,10 +137,12 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 	w := newWorld(
 		seed,
 		rollout.Observed{
-			Replicas:    s.replicas,
-			Strategy:    s.strategy,
-			Surge:       count(s.surge),
-			Unavailable: count(s.unavailable),
+			Settings: rollout.Settings{
+				Replicas:    s.replicas,
+				Strategy:    s.strategy,
+				Surge:       count(s.surge),
+				Unavailable: count(s.unavailable),
+			},
 		},
 	)
 	w.asCAPI = s.asCAPI

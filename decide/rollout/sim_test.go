@@ -42,7 +42,7 @@ func (w *world) byHand() {
 			case g.template == w.template || w.dice.below(3) > 0:
 			case w.spec.Strategy == rollout.OnDelete && !u.Deleting:
 				w.deleteByHand(g, u)
-			case w.spec.Strategy == rollout.InPlaceManual && u.Candidate && !u.Updating && !u.Updated && !u.Deleting:
+			case w.spec.Strategy == rollout.InPlaceManual && u.MCM.Candidate && !u.Updating && !u.MCM.Updated && !u.Deleting:
 				w.update(u)
 				w.lost = append(w.lost, w.now)
 			}
@@ -86,7 +86,7 @@ func (w *world) heed(o rollout.Observed, d rollout.Decision) {
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
-			case s.Current && m.HandedOver:
+			case s.Current && m.MCM.HandedOver:
 				here++ // it was updated in place before the strategy was another one
 			case s.Current:
 			case m.Updating:
@@ -121,7 +121,7 @@ func (w *world) heedHold(o rollout.Observed, d rollout.Decision) {
 	total, active := 0, 0
 	for _, s := range o.Sets {
 		old[s.UID] = !s.Current
-		moved := list.Count(s.Machines, func(m rollout.Member) bool { return m.Unacknowledged && !m.Deleting })
+		moved := list.Count(s.Machines, func(m rollout.Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
 		if total += s.Replicas + moved; s.Replicas > 0 {
 			active++
 		}
@@ -180,13 +180,15 @@ func anyStrategy(d *dice) rollout.Strategy {
 
 func anySpec(d *dice) rollout.Observed {
 	o := rollout.Observed{
-		Replicas:         d.below(13),
-		Strategy:         anyStrategy(d),
-		Surge:            count(d.below(5)),
-		Unavailable:      count(d.below(4)),
-		Guard:            d.oneIn(2),
-		FreeWhenDeleting: d.oneIn(3),
+		Settings: rollout.Settings{
+			Replicas:    d.below(13),
+			Strategy:    anyStrategy(d),
+			Surge:       count(d.below(5)),
+			Unavailable: count(d.below(4)),
+		},
+		MCM: rollout.MCMDeployment{Guard: d.oneIn(2)},
 	}
+	o.FreeWhenDeleting = d.oneIn(3)
 	if d.oneIn(4) {
 		o.Surge, o.Unavailable = percent(d.below(60)), percent(d.below(60))
 	}
@@ -281,7 +283,7 @@ func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension f
 	d := new(dice(seed * 733))
 	spec := anySpec(d)
 	spec.Strategy = pick(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
-	spec.Extension = extension(d)
+	spec.ClusterAPI.Extension = extension(d)
 	w := newWorld(seed, spec)
 	w.asCAPI = true
 	w.answers = func() rollout.Answer { return pick(&w.dice, possible, possible, impossible, failing) }

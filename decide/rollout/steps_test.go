@@ -115,7 +115,7 @@ func TestPlan(t *testing.T) {
 	t.Run("nothing to do", func(t *testing.T) { assert.Empty(t, simulate.Plan(rolling(2, 1, 0, now(1, 2, 2, 2)))) })
 	t.Run("in place, with a machine that is going and one that comes", func(t *testing.T) {
 		o := by(rollout.InPlaceAuto, rolling(3, 0, 1, with(plus(old(1, 3, 3, 3), machine("out", deleting)), 0, sick)))
-		o.HistoryLimit, o.Guard = new(0), true
+		o.HistoryLimit, o.MCM.Guard = new(0), true
 		plan := simulate.Plan(o)
 		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Step)
 		assert.Equal(t, []simulate.Size{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)

@@ -100,7 +100,7 @@ func (w *world) observe() rollout.Observed {
 		s.Machines = nil
 		for _, u := range g.units {
 			m := u.Member
-			m.Unacknowledged = u.Moved && !g.acknowledges(u)
+			m.ClusterAPI.Unacknowledged = u.ClusterAPI.Moved && !g.acknowledges(u)
 			s.Machines = append(s.Machines, m)
 		}
 		if w.asCAPI {
@@ -150,13 +150,13 @@ func (w *world) carryOut(d rollout.Decision) {
 	if d.Record != nil {
 		w.spec.Progress = w.spec.Progress.Recorded(*d.Record)
 	}
-	for _, t := range d.Open {
+	for _, t := range d.AllowScaleUp {
 		if g := w.group(t.UID, t.Version); g != nil {
 			g.NoScaleUp = false
 			g.write()
 		}
 	}
-	for _, t := range d.Close {
+	for _, t := range d.ForbidScaleUp {
 		if g := w.group(t.UID, t.Version); g != nil {
 			g.NoScaleUp = true
 			g.write()
@@ -182,7 +182,7 @@ func (w *world) carryOut(d rollout.Decision) {
 		if g.reported == g.generation {
 			g.former = g.Replicas
 		}
-		g.Replicas, g.Desired, g.Max, g.Transfer = r.To, r.Desired, r.Max, r.Transfer
+		g.Replicas, g.Desired, g.Max, g.ClusterAPI.Transfer = r.To, r.Desired, r.Max, r.Transfer
 		g.generation++
 		g.write()
 	}
@@ -216,15 +216,15 @@ func (w *world) atMachines(d rollout.Decision) {
 			}
 		}
 	}
-	each(d.Candidates, func(u *unit) { u.Candidate, u.UpdateLabels = true, true })
+	each(d.Candidates, func(u *unit) { u.MCM.Candidate, u.MCM.UpdateLabels = true, true })
 	each(d.Select, w.update)
-	each(d.Settle, func(u *unit) { u.Candidate, u.UpdateLabels, u.Updated = false, false, false })
-	each(d.Strip, func(u *unit) { u.Candidate, u.UpdateLabels = false, false })
-	each(d.Accept, func(u *unit) { u.HandedOver = false })
-	each(d.Taint, func(u *unit) { u.Tainted = true })
-	each(d.Untaint, func(u *unit) { u.Tainted = false })
-	each(d.Guard, func(u *unit) { u.Guard, u.Guarded = "true", true })
-	each(d.Unguard, func(u *unit) { u.Guard, u.Guarded = "", false })
+	each(d.FinishUpdate, func(u *unit) { u.MCM.Candidate, u.MCM.UpdateLabels, u.MCM.Updated = false, false, false })
+	each(d.ClearUpdateLabels, func(u *unit) { u.MCM.Candidate, u.MCM.UpdateLabels = false, false })
+	each(d.ClearUpdateResult, func(u *unit) { u.MCM.HandedOver = false })
+	each(d.Taint, func(u *unit) { u.MCM.Tainted = true })
+	each(d.Untaint, func(u *unit) { u.MCM.Tainted = false })
+	each(d.ProtectFromAutoscaler, func(u *unit) { u.MCM.Guard, u.MCM.Guarded = "true", true })
+	each(d.UnprotectFromAutoscaler, func(u *unit) { u.MCM.Guard, u.MCM.Guarded = "", false })
 	for _, move := range d.Move {
 		from, to, u := w.group(w.owner(move.Machine.UID), ""), w.group(move.ToUID, ""), w.unit(move.Machine.UID)
 		if u == nil || to == nil || u.Deleting {
@@ -232,7 +232,7 @@ func (w *world) atMachines(d rollout.Decision) {
 		}
 		from.units = slices.DeleteFunc(from.units, func(x *unit) bool { return x == u })
 		to.units = append(to.units, u)
-		u.HandedOver = true
+		u.MCM.HandedOver = true
 		w.tell("hand %s to %s", u.Name, to.Name)
 	}
 }

@@ -13,8 +13,8 @@ func (w *world) ask(sets []rollout.Target) {
 	current := slices.IndexFunc(w.sets, func(g *group) bool { return g.template == w.template })
 	for _, t := range sets {
 		if g := w.group(t.UID, t.Version); g != nil && current >= 0 {
-			g.Answer = w.answers()
-			g.Answer.Set, g.Answer.At = w.sets[current].UID, w.now
+			g.ClusterAPI.Answer = w.answers()
+			g.ClusterAPI.Answer.Set, g.ClusterAPI.Answer.At = w.sets[current].UID, w.now
 			g.write()
 		}
 	}
@@ -32,24 +32,24 @@ func (w *world) named(name string) *group {
 
 // acknowledges reports whether the size of a set counts a machine that was moved to it.
 func (g *group) acknowledges(u *unit) bool {
-	return slices.Contains(strings.Split(g.Transfer.Acknowledged, ","), u.Name)
+	return slices.Contains(strings.Split(g.ClusterAPI.Transfer.Acknowledged, ","), u.Name)
 }
 
 // moveAndUpdate carries out what a set decided about machines that are updated in place by an extension.
 func (w *world) moveAndUpdate(g *group, d scale.Decision) {
 	for _, t := range d.Move {
-		to, u := w.named(g.Transfer.To), w.unit(t.UID)
+		to, u := w.named(g.ClusterAPI.Transfer.To), w.unit(t.UID)
 		if to == nil || u == nil || u.Deleting || w.owner(t.UID) != g.UID {
 			continue
 		}
 		g.units = slices.DeleteFunc(g.units, func(x *unit) bool { return x == u })
 		to.units = append(to.units, u)
-		u.Moved, u.Updating, u.Available, u.Ready = true, true, false, false
+		u.ClusterAPI.Moved, u.Updating, u.Available, u.Ready = true, true, false, false
 		w.tell("move %s to %s", u.Name, to.Name)
 	}
 	for _, t := range d.Update {
 		if u := w.unit(t.UID); u != nil && !u.Deleting && w.owner(t.UID) == g.UID {
-			u.Moved, u.begun, u.readyAt = false, true, w.now.Add(w.create())
+			u.ClusterAPI.Moved, u.begun, u.readyAt = false, true, w.now.Add(w.create())
 			w.tell("update %s", u.Name)
 		}
 	}

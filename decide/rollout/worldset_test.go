@@ -55,41 +55,45 @@ func (w *world) drop(u *unit) {
 // observe is what the set's activity would read.
 func (g *group) observe(w *world) scale.Observed {
 	o := scale.Observed{
-		Now:       w.now,
-		Set:       g.Name,
-		Replicas:  g.Replicas,
-		NoScaleUp: g.NoScaleUp,
-		Seed:      uint64(w.made*31 + len(g.Name)),
-		MoveTo:    g.Transfer.To,
+		Now:        w.now,
+		Naming:     []string{g.Name + "-", ""},
+		Settings:   scale.Settings{Replicas: g.Replicas},
+		Seed:       uint64(w.made*31 + len(g.Name)),
+		ClusterAPI: scale.ClusterAPISet{MoveTo: g.ClusterAPI.Transfer.To},
 	}
-	if to := w.named(g.Transfer.To); o.MoveTo != "" &&
-		(to == nil || !slices.Contains(strings.Split(to.Transfer.From, ","), g.Name)) {
-		o.NoMove = "it takes none"
+	if g.NoScaleUp {
+		o.Stopped = []string{"MachineSet has the label scale-up-disabled"}
+	}
+	if to := w.named(g.ClusterAPI.Transfer.To); o.ClusterAPI.MoveTo != "" &&
+		(to == nil || !slices.Contains(strings.Split(to.ClusterAPI.Transfer.From, ","), g.Name)) {
+		o.ClusterAPI.NoMove = "it takes none"
 	}
 	for _, u := range g.units {
 		m := scale.Member{
-			Name:          u.Name,
-			UID:           u.UID,
-			Version:       "7",
-			Created:       u.Created,
-			Matches:       true,
-			Labelled:      true,
-			UpToDate:      scale.True,
+			Name:    u.Name,
+			UID:     u.UID,
+			Version: "7",
+			Created: u.Created,
+			Matches: true,
+			MCM: scale.MCMMember{
+				Labelled: true,
+				Failed:   u.Failed,
+				Replace:  u.Failed,
+			},
+			Template:      scale.Template{UpToDate: scale.True},
 			Deleting:      u.Deleting,
 			DeletingSince: w.now,
-			Failed:        u.Failed,
-			Replace:       u.Failed,
 			Updating:      u.Updating,
-			Updated:       u.HandedOver || u.Moved,
-			UpdateDue:     u.Updating && !u.begun && (!u.Moved || g.acknowledges(u)) && w.asCAPI,
-			Joined:        u.Node != "",
+			Updated:       u.MCM.HandedOver || u.ClusterAPI.Moved,
+			ClusterAPI:    scale.ClusterAPIMember{UpdateDue: u.Updating && !u.begun && (!u.ClusterAPI.Moved || g.acknowledges(u)) && w.asCAPI},
+			Joined:        u.MCM.Node != "",
 			Priority:      u.Priority,
 			Phase:         "Running",
 		}
 		switch {
 		case u.Available:
 			m.Node, m.Ready, m.ReadyFrom = scale.NodeHealthy, scale.True, u.Created
-		case u.Node != "":
+		case u.MCM.Node != "":
 			m.Node, m.Ready = scale.NodeUnhealthy, scale.False
 		default:
 			m.Ready = scale.False

@@ -22,10 +22,10 @@ func (w *world) tick(d time.Duration) {
 				failed(&u.Member)
 				w.failures = append(w.failures, w.now)
 			case u.Updating:
-				u.Updating, u.Updated, u.begun = false, !w.asCAPI, false
+				u.Updating, u.MCM.Updated, u.begun = false, !w.asCAPI, false
 				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
-				u.Available, u.Ready, u.Unhealthy, u.Node = true, true, false, "node-"+u.Name
+				u.Available, u.Ready, u.Unhealthy, u.MCM.Node = true, true, false, "node-"+u.Name
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // What stops a set of Cluster API beside its templates and its control plane.
 func TestStoppedCreatesNoMachine(t *testing.T) {
 	const why = "Cluster c does not exist"
-	stop := func(o *scale.Observed) { o.Stopped = why }
+	stop := func(o *scale.Observed) { o.Stopped = []string{why} }
 	t.Run("a missing machine waits", func(t *testing.T) {
 		o := with(set(3, running(1)...), stop)
 		d := scale.Decide(o)
@@ -52,7 +52,7 @@ func TestStoppedCreatesNoMachine(t *testing.T) {
 
 func TestAPausedClusterPausesTheSet(t *testing.T) {
 	const why = "Cluster spec.paused is set to true"
-	pause := func(o *scale.Observed) { o.ClusterPaused = true }
+	pause := func(o *scale.Observed) { o.Pauses = []string{"Cluster spec.paused is set to true"} }
 	o := with(set(3, running(1)...), pause)
 	assert.True(t, idle(scale.Decide(o)))
 	assert.Equal(t, why, scale.Decide(o).Hold)
@@ -66,7 +66,7 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 		idle(scale.Decide(with(set(0, running(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true }))),
 		"a deletion waits as well",
 	)
-	both := with(o, func(o *scale.Observed) { o.Paused = true })
+	both := with(o, func(o *scale.Observed) { o.Pauses = append(o.Pauses, scale.PausedBy("MachineSet")) })
 	assert.Equal(
 		t,
 		why+", MachineSet has the cluster.x-k8s.io/paused annotation",

@@ -19,7 +19,7 @@ const (
 )
 
 // ready summarises the readiness of all machines.
-func ready(o Observed) Condition {
+func ready(o *planner) Condition {
 	t := tally{}
 	for _, m := range o.Members {
 		answer, why := m.readiness()
@@ -47,7 +47,7 @@ func (m Member) readiness() (Answer, string) {
 
 // upToDate summarises whether the machines match the template. A machine younger than youngUntil that has no answer yet
 // is left out.
-func upToDate(o Observed) Condition {
+func upToDate(o *planner) Condition {
 	t := tally{}
 	for _, m := range o.Members {
 		switch {
@@ -64,7 +64,7 @@ func upToDate(o Observed) Condition {
 }
 
 // remediating names the machines that are replaced because they failed or are unhealthy, and says which of them wait.
-func remediating(o Observed) Condition {
+func remediating(o *planner) Condition {
 	const kind = vocabulary.ConditionRemediating
 	why := map[string]string{}
 	for _, s := range o.postponed {
@@ -76,7 +76,7 @@ func remediating(o Observed) Condition {
 		switch {
 		case m.toReplace(), m.marked() && !m.protected():
 			replaced = append(replaced, said{m.Name, cmp.Or(why[m.Name], saysDeleting)})
-		case m.HealthCheck == False, m.Failed && !m.Deleting:
+		case m.Healthy == False, m.failed() && !m.Deleting:
 			others = append(others, m.Name)
 		}
 	}
@@ -191,7 +191,7 @@ func subject(names []string) string {
 }
 
 // wanted returns how many machines are wanted.
-func (o Observed) wanted() int {
+func (o *planner) wanted() int {
 	if o.Deleting {
 		return 0
 	}
@@ -199,7 +199,7 @@ func (o Observed) wanted() int {
 }
 
 // created is False while machines are missing and cannot be created.
-func created(o Observed) Condition {
+func created(o *planner) Condition {
 	const kind = vocabulary.ConditionMachinesCreated
 	lacks, blocked, failed := o.wanted() > len(o.live), strings.Join(blockers(o), "; "), o.LastFailure
 	return cmp.Or(
@@ -220,12 +220,12 @@ func created(o Observed) Condition {
 
 // scalingUp is True until the wanted machines exist and each has joined once. A machine that was ready before and is
 // not now does not count as scaling.
-func scalingUp(o Observed) Condition {
+func scalingUp(o *planner) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	active := o.live
-	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.Failed })
+	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.failed() })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
-	if why := phrase.Parts(slices.Concat(blockers(o), o.pauses(), []string{o.Invalid})...); len(why) > 0 {
+	if why := phrase.Parts(slices.Concat(blockers(o), o.Pauses, []string{o.Invalid})...); len(why) > 0 {
 		// whatever the reason
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
@@ -242,7 +242,7 @@ func scalingUp(o Observed) Condition {
 }
 
 // scalingDown is True until the objects of surplus machines are gone. It is False while machines are missing.
-func scalingDown(o Observed) Condition {
+func scalingDown(o *planner) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
@@ -255,7 +255,7 @@ func scalingDown(o Observed) Condition {
 }
 
 // deleting reports the progress of the deletion of the set.
-func deleting(o Observed) Condition {
+func deleting(o *planner) Condition {
 	const kind = vocabulary.ConditionDeleting
 	return cmp.Or(
 		list.When(!o.Deleting, Condition{kind, False, vocabulary.ReasonNotDeleting, ""}),
@@ -266,15 +266,15 @@ func deleting(o Observed) Condition {
 }
 
 // paused says whether the set is paused, and by whom.
-func paused(o Observed) Condition {
-	if why := o.pauses(); len(why) > 0 {
+func paused(o *planner) Condition {
+	if why := o.Pauses; len(why) > 0 {
 		return Condition{vocabulary.ConditionPaused, True, vocabulary.ConditionPaused, strings.Join(why, ", ")}
 	}
 	return Condition{vocabulary.ConditionPaused, False, vocabulary.ReasonNotPaused, ""}
 }
 
 // staleLine names the machines whose deletion takes longer than staleAfter; empty: none.
-func staleLine(o Observed) string {
+func staleLine(o *planner) string {
 	names := list.Map(pointers(o.Members, func(m Member) bool {
 		return m.Deleting && !m.DeletingSince.IsZero() && !o.Now.Before(m.DeletingSince.Add(staleAfter))
 	}), (*Member).name)

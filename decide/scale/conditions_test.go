@@ -9,8 +9,6 @@ import (
 	"millwright/decide/scale"
 )
 
-const internalError = "Please check controller logs for errors"
-
 // says is what a condition says, without its type.
 type says struct {
 	status          scale.Answer
@@ -33,12 +31,9 @@ func check(t *testing.T, kind string, rows []row) {
 	}
 }
 
-func unlisted() scale.Observed { return scale.Observed{Now: epoch, Set: "s", ListFailed: true} }
-
 func TestScalingUp(t *testing.T) {
 	noClass := func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }
 	check(t, "ScalingUp", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"nothing to do", set(0), says{scale.False, "NotScalingUp", ""}},
 		{
 			"would be blocked",
@@ -56,7 +51,8 @@ func TestScalingUp(t *testing.T) {
 			with(set(3), func(o *scale.Observed) {
 				o.Missing = []string{"MachineClass", "Secret"}
 				o.Preflight = upgrading()
-				o.Freeze.Label, o.NoScaleUp, o.Paused, o.Invalid = true, true, true, "the selector is empty"
+				o.MCM.Freeze.Label, o.Stopped, o.Invalid = true, []string{noScaleUp}, "the selector is empty"
+				paused(o)
 			}),
 			says{
 				scale.True,
@@ -99,7 +95,6 @@ func TestScalingDown(t *testing.T) {
 	}
 	goes := func(o *scale.Observed) { o.Deleting = true }
 	check(t, "ScalingDown", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"nothing to do", set(0), says{scale.False, "NotScalingDown", ""}},
 		{"not while scaling up", set(1), says{scale.False, "NotScalingDown", ""}},
 		{
@@ -152,7 +147,6 @@ func TestScalingDown(t *testing.T) {
 func TestMachinesReady(t *testing.T) {
 	no := func(why string) change { return func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.False, why } }
 	check(t, "MachinesReady", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"no machines", set(0), says{scale.True, "NoReplicas", ""}},
 		{"one", set(1, running(1)...), says{scale.True, "Ready", ""}},
 		{"all", set(2, running(2)...), says{scale.True, "Ready", ""}},
@@ -237,7 +231,6 @@ func TestMachinesUpToDate(t *testing.T) {
 	no := func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "This is not up-to-date message" }
 	untold := func(m *scale.Member) { m.UpToDate = "" }
 	check(t, "MachinesUpToDate", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"no machines", set(0), says{scale.True, "NoReplicas", ""}},
 		{"one", set(1, running(1)...), says{scale.True, "UpToDate", ""}},
 		{
@@ -279,7 +272,6 @@ func TestMachinesUpToDate(t *testing.T) {
 func TestRemediating(t *testing.T) {
 	blocked := func(o *scale.Observed) { o.Preflight = upgrading() }
 	check(t, "Remediating", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"none unhealthy", set(2, running(2)...), says{scale.False, "NotRemediating", ""}},
 		{
 			"being replaced",
@@ -329,7 +321,6 @@ func TestRemediating(t *testing.T) {
 func TestDeletingCondition(t *testing.T) {
 	goes := func(o *scale.Observed) { o.Deleting = true }
 	check(t, "Deleting", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"not deleted", set(1), says{scale.False, "NotDeleting", ""}},
 		{"one is left", with(set(1, running(1)...), goes), says{scale.True, "Deleting", "Deleting 1 Machine"}},
 		{"none is left", with(set(1), goes), says{scale.True, "Deleting", "Deletion completed"}},
@@ -354,12 +345,14 @@ func TestPaused(t *testing.T) {
 		{"not paused", set(1), says{scale.False, "NotPaused", ""}},
 		{
 			"by the set",
-			with(set(1), func(o *scale.Observed) { o.Paused = true }),
+			with(set(1), paused),
 			says{scale.True, "Paused", "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
 			"by both",
-			with(set(1), func(o *scale.Observed) { o.Paused, o.OwnerPaused = true, "MachineDeployment" }),
+			with(set(1), func(o *scale.Observed) {
+				o.Pauses = []string{scale.PausedBy("MachineDeployment"), scale.PausedBy("MachineSet")}
+			}),
 			says{
 				scale.True,
 				"Paused",
@@ -371,7 +364,6 @@ func TestPaused(t *testing.T) {
 
 func TestMachinesCreated(t *testing.T) {
 	check(t, "MachinesCreated", []row{
-		{"listing failed", unlisted(), says{scale.Unknown, "InternalError", internalError}},
 		{"all there", set(1, running(1)...), says{scale.True, "MachinesCreated", ""}},
 		{"under way", set(3), says{scale.True, "MachinesCreated", ""}},
 		{
@@ -394,12 +386,12 @@ func TestMachinesCreated(t *testing.T) {
 		},
 		{
 			"as MCM, more than MCM would freeze",
-			with(set(1, running(0)...), func(o *scale.Observed) { o.Freeze = scale.Freeze{Label: true, EndsAt: 1} }),
+			with(set(1, running(0)...), func(o *scale.Observed) { o.MCM.Freeze = scale.Freeze{Label: true, EndsAt: 1} }),
 			says{scale.True, "MachinesCreated", ""},
 		},
 		{
 			"frozen",
-			with(set(1), func(o *scale.Observed) { o.Freeze.Label = true }),
+			with(set(1), func(o *scale.Observed) { o.MCM.Freeze.Label = true }),
 			says{scale.False, "ScaleUpStopped", "MachineSet is frozen"},
 		},
 		{
@@ -419,7 +411,7 @@ func TestMachinesCreated(t *testing.T) {
 		},
 		{
 			"what blocks is of no interest when none is missing",
-			with(set(0), func(o *scale.Observed) { o.Missing, o.Freeze.Label = []string{"MachineClass"}, true }),
+			with(set(0), func(o *scale.Observed) { o.Missing, o.MCM.Freeze.Label = []string{"MachineClass"}, true }),
 			says{scale.True, "MachinesCreated", ""},
 		},
 	})

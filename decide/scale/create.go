@@ -30,7 +30,7 @@ func Batches(n int) []int {
 }
 
 // create returns names for missing machines, unless something blocks creation.
-func create(o Observed, active []Member) Decision {
+func create(o *planner, active []Member) Decision {
 	missing := o.Replicas - len(active)
 	if missing <= 0 || len(blockers(o)) > 0 {
 		return Decision{}
@@ -44,21 +44,20 @@ func create(o Observed, active []Member) Decision {
 }
 
 // blockers returns why the set may create no machine now, each as one sentence.
-func blockers(o Observed) []string {
+func blockers(o *planner) []string {
 	// Something removes the labels of new machines, so the set releases each one and would create another without end.
 	// Source of the bound: MCM considers a set overshot from twice the replicas and two on.
 	runaway := o.Released > 0 && len(o.live)+o.Released >= 2*o.Replicas+2
 	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),
 		phrase.If(o.frozen(), "MachineSet is frozen"),
-		phrase.If(o.NoScaleUp, "MachineSet has the label scale-up-disabled"),
-		o.Stopped,
+		strings.Join(o.Stopped, "; "),
 		phrase.If(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
 	)...)
 }
 
 // missing names the kinds that the template refers to and that do not exist; empty: none.
-func missing(o Observed) string {
+func missing(o *planner) string {
 	return phrase.If(
 		len(o.Missing) > 0,
 		"%s %s",
@@ -68,14 +67,14 @@ func missing(o Observed) string {
 }
 
 // stopped says which machines the set lacks and why it may not create them; empty: it lacks none, or creates them.
-func stopped(o Observed) string {
+func stopped(o *planner) string {
 	b := blockers(o)
 	return phrase.If(len(o.live) < o.Replicas && len(b) > 0,
 		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.live), strings.Join(b, "; "))
 }
 
 // waits says what the set cannot do now, and why; empty: nothing waits.
-func waits(o Observed) string {
+func waits(o *planner) string {
 	why := phrase.Parts(stopped(o), cannotMove(o))
 	for _, s := range o.postponed {
 		if !slices.Contains(why, s.message) {
@@ -92,9 +91,8 @@ const (
 	suffix  = 5
 )
 
-// names returns n names that no known machine has: the parts of Naming with random characters between them. A name that
-// is too long is cut and ends with the random characters.
-func names(o Observed, n int) []string {
+// names returns n names that no known machine has. A name that is too long is cut and ends with the random characters.
+func names(o *planner, n int) []string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that no words appear
 	taken := make(map[string]bool, len(o.Members)+len(o.Orphans))
 	for _, m := range o.Members {
@@ -102,10 +100,6 @@ func names(o Observed, n int) []string {
 	}
 	for _, m := range o.Orphans {
 		taken[m.Name] = true
-	}
-	parts := o.Naming
-	if len(parts) < 2 {
-		parts = []string{o.Set + "-", ""}
 	}
 	state := o.Seed
 	result := make([]string, 0, n)
@@ -117,7 +111,7 @@ func names(o Observed, n int) []string {
 			random += string(letters[bits%uint64(len(letters))])
 			bits /= uint64(len(letters))
 		}
-		name := strings.Join(parts, random)
+		name := strings.Join(o.Naming, random)
 		if len(name) > maxName {
 			name = name[:maxName-suffix] + random
 		}
@@ -140,57 +134,8 @@ func splitMix(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// ripe reports whether a machine that is to be replaced may be deleted now. A machine that never joined, and that was
-// created after the last generation failed, is the next generation. It waits for the pause after that failure, so that
-// a class that makes no usable machine costs less and less. All other machines are deleted at once.
-func ripe(o Observed, m Member) bool {
-	return failures(o) == 0 || !newest(o, m) || !o.Now.Before(nextGeneration(o))
-}
-
-// newest reports whether a machine belongs to a generation that is not recorded yet.
-func newest(o Observed, m Member) bool {
-	return !m.Joined && (failures(o) == 0 || !m.Created.Before(o.Generations.Last.Add(-clockSlack)))
-}
-
-// failures returns how many generations in a row failed. It is zero once a machine created after the last of them has
-// joined.
-func failures(o Observed) int {
-	if o.joined {
-		return 0
-	}
-	return o.Generations.Failed
-}
-
-// nextGeneration returns when the next generation may be deleted.
-func nextGeneration(o Observed) time.Time {
-	pause, most := o.Remediation.Backoff, o.Remediation.MaxBackoff
-	if most <= 0 {
-		most = 365 * 24 * time.Hour // keeps the doubling from overflowing
-	}
-	for range failures(o) - 1 {
-		if pause *= 2; pause >= most {
-			break
-		}
-	}
-	return o.Generations.Last.Add(min(pause, most))
-}
-
-// record returns the Generations to record before these machines are deleted; nil: the record stays.
-func record(o Observed, deleted []Member) *Generations {
-	if o.Remediation.Backoff <= 0 || !slices.ContainsFunc(deleted, func(m Member) bool { return newest(o, m) }) {
-		return nil
-	}
-	return &Generations{Failed: failures(o) + 1, Last: o.Now.Truncate(time.Second)}
-}
-
-// notYet says why the next generation waits.
-func notYet(o Observed) string {
-	until, n := phrase.Clock(nextGeneration(o), o.Now), phrase.Count(failures(o), "generation")
-	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
-}
-
 // recheck returns the next time at which the clock alone changes the decision or the status; zero: none.
-func recheck(o Observed) time.Time {
+func recheck(o *planner) time.Time {
 	var next time.Time
 	at := func(t time.Time) {
 		if t.After(o.Now) && (next.IsZero() || t.Before(next)) {

@@ -25,16 +25,15 @@ func TestCreate(t *testing.T) {
 		{name: "one that failed and may not be replaced yet counts", o: set(1, running(1, failed, notGranted)...)},
 		{name: "one that is being deleted does not", o: set(2, append(running(1), member("z", 0, deleting))...), create: 1},
 		{name: "at most one batch at a time", o: set(1000), create: scale.MaxCreate},
-		{name: "members without any labels", o: set(2, running(1, func(m *scale.Member) { m.Labelled = false })...), create: 1},
+		{name: "members without any labels", o: set(2, running(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
 		{name: "a set that is being deleted creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
-		{name: "the machines could not be listed", o: with(set(3), func(o *scale.Observed) { o.ListFailed = true }), hold: "the machines could not be listed"},
 		{name: "an invalid set changes nothing", o: with(set(3, running(1, failed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
-		{name: "what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
 		{name: "a size below zero wants none", o: set(-2)},
-		{name: "paused", o: with(set(3), func(o *scale.Observed) { o.Paused = true }), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
-		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.OwnerPaused = "MachineDeployment" }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
-		{name: "not to scale up", o: with(set(1), func(o *scale.Observed) { o.NoScaleUp = true }), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
+		{name: "paused", o: with(set(3), paused), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
+		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.Pauses = []string{scale.PausedBy("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
+		{name: "not to scale up", o: with(set(1), notToScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
 		{name: "what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
 		{name: "a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
 		{name: "and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = upgrading() })},
@@ -102,7 +101,7 @@ func TestNames(t *testing.T) {
 	t.Run("too long, it is cut and keeps its random end", func(t *testing.T) {
 		for _, length := range []int{57, 58, 200} {
 			o := set(2)
-			o.Set = strings.Repeat("x", length)
+			o.Naming = []string{strings.Repeat("x", length) + "-", ""}
 			d := scale.Decide(o)
 			for _, name := range d.Create {
 				assert.LessOrEqual(t, len(name), 63, "%d characters", length)
@@ -126,9 +125,9 @@ func TestTheTemplateReachesLiveMachines(t *testing.T) {
 		{"no write without a difference", set(2, running(2)...), nil},
 		{"one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
 		{"creation comes before", set(2, member("a", 0, stale)), nil},
-		{"what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.Freeze.Label = true }), []string{"a"}},
+		{"what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), []string{"a"}},
 		{"a set that is being deleted still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
-		{"a paused one does not", with(set(1, member("a", 0, stale)), func(o *scale.Observed) { o.Paused = true }), nil},
+		{"a paused one does not", with(set(1, member("a", 0, stale)), paused), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targets(scale.Decide(row.o).Sync)) })
 	}

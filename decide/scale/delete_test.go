@@ -20,7 +20,7 @@ func TestDelete(t *testing.T) {
 	}
 	scaled := func(replicas int, members ...scale.Member) scale.Observed {
 		o := set(replicas, members...)
-		o.Scaled = at(-time.Minute)
+		o.MCM.Scaled = at(-time.Minute)
 		return o
 	}
 	for _, row := range []struct {
@@ -66,7 +66,7 @@ func TestDelete(t *testing.T) {
 
 func TestASetThatGoesDeletesItsMachines(t *testing.T) {
 	o := set(5, append(running(2, preserved), member("u", 0, updated), member("z", 0, deleting))...)
-	o.Deleting, o.Freeze.Label, o.Remediation.Outdated = true, true, true
+	o.Deleting, o.MCM.Freeze.Label, o.Remediation.Outdated = true, true, true
 	d := scale.Decide(o)
 	assert.ElementsMatch(t, []string{"m-1", "m-2", "u"}, targets(d.Delete))
 	assert.Equal(t, "delete all 3 machines: the set is being deleted", d.Why)
@@ -91,15 +91,11 @@ func TestASetThatGoesDeletesItsMachines(t *testing.T) {
 		assert.True(t, scale.Decide(o).Done)
 	})
 	t.Run("not while it is paused", func(t *testing.T) {
-		o.Paused = true
-		assert.False(t, scale.Decide(o).Done)
-	})
-	t.Run("nor while the machines cannot be listed", func(t *testing.T) {
-		o.Paused, o.ListFailed = false, true
+		paused(&o)
 		assert.False(t, scale.Decide(o).Done)
 	})
 	t.Run("an invalid set can be deleted", func(t *testing.T) {
-		o.ListFailed, o.Invalid, o.Members = false, "the selector is empty", running(1, stray)
+		o.Pauses, o.Invalid, o.Members = nil, "the selector is empty", running(1, stray)
 		assert.Equal(t, []string{"m-1"}, targets(scale.Decide(o).Delete))
 	})
 }
@@ -123,7 +119,7 @@ func TestFailedMachinesAreKept(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(len(row.members), row.members...)
-			o.Keep = row.most
+			o.MCM.Keep = row.most
 			d := scale.Decide(o)
 			assert.Equal(t, row.keep, targets(d.Keep))
 			assert.Equal(t, row.remove, targets(d.Delete))
@@ -143,7 +139,7 @@ func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 		{"kept on purpose, and its time is not on record yet", []change{failed, preserved}, false},
 		{"its time is over, or nobody wants it", []change{failed}, true},
 		{"nobody wants it kept", []change{failed, dismissed}, true},
-		{"preserved and allowed to go: it stays", []change{failed, preserved, func(m *scale.Member) { m.Replace = true }}, false},
+		{"preserved and allowed to go: it stays", []change{failed, preserved, func(m *scale.Member) { m.MCM.Replace = true }}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(set(1, running(1, row.changes...)...))

@@ -20,8 +20,8 @@ type change func(*scale.Member)
 func member(name string, age time.Duration, changes ...change) scale.Member {
 	m := scale.Member{
 		Name: name, UID: "uid-" + name, Version: "7", Created: at(-age),
-		Matches: true, Labelled: true, UpToDate: scale.True,
-		Phase: "Running", Joined: true, Node: scale.NodeHealthy, Ready: scale.True, ReadyFrom: at(-age), Priority: 3,
+		Matches: true, MCM: scale.MCMMember{Labelled: true}, Template: scale.Template{UpToDate: scale.True},
+		Phase: "Running", Joined: true, Node: scale.NodeHealthy, Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: at(-age)}, Priority: 3,
 	}
 	for _, c := range changes {
 		c(&m)
@@ -47,18 +47,23 @@ func pending(m *scale.Member) { fresh(m); m.Phase, m.Ready = "Pending", scale.Fa
 
 func crashing(m *scale.Member) {
 	fresh(m)
-	m.Phase, m.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
+	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
 }
 
 // failed failed after it had joined, and nobody else has to agree that it goes.
 func failed(m *scale.Member) {
-	m.Phase, m.Failed, m.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
+	m.Phase, m.MCM.Failed, m.MCM.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
 }
 
 // stillborn failed before it had joined.
 func stillborn(m *scale.Member) { failed(m); m.Joined, m.Node = false, scale.NoNode }
 
-func notGranted(m *scale.Member) { m.Replace = false }
+const noScaleUp = "MachineSet has the label scale-up-disabled"
+
+func paused(o *scale.Observed)       { o.Pauses = []string{scale.PausedBy("MachineSet")} }
+func notToScaleUp(o *scale.Observed) { o.Stopped = []string{noScaleUp} }
+
+func notGranted(m *scale.Member) { m.MCM.Replace = false }
 
 func deleting(m *scale.Member) {
 	m.Deleting, m.DeletingSince, m.Phase = true, at(-time.Minute), "Terminating"
@@ -68,13 +73,13 @@ func deletingFor(d time.Duration) change {
 	return func(m *scale.Member) { deleting(m); m.DeletingSince = at(-d) }
 }
 
-func preserved(m *scale.Member) { m.Preserved, m.Replace = true, false }
+func preserved(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true, false }
 
 func preservedUntil(t time.Time) change {
-	return func(m *scale.Member) { preserved(m); m.PreservedUntil = t }
+	return func(m *scale.Member) { preserved(m); m.MCM.PreservedUntil = t }
 }
-func kept(m *scale.Member)      { preserved(m); m.Kept = true }
-func dismissed(m *scale.Member) { m.Dismissed = true }
+func kept(m *scale.Member)      { preserved(m); m.MCM.Kept = true }
+func dismissed(m *scale.Member) { m.MCM.Dismissed = true }
 func annotated(m *scale.Member) { m.DeleteFirst = true }
 func updating(m *scale.Member)  { m.Updating, m.Phase = true, "InPlaceUpdating" }
 func updated(m *scale.Member)   { m.Updated = true }
@@ -83,18 +88,18 @@ func nodeUnhealthy(m *scale.Member) {
 	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.False, "Unknown"
 }
 func nodeUnknown(m *scale.Member) { m.Node = scale.NodeUnknown }
-func unhealthy(m *scale.Member)   { m.HealthCheck = scale.False }
-func checked(m *scale.Member)     { m.HealthCheck = scale.True }
-func unchecked(m *scale.Member)   { m.HealthCheck = scale.Unknown }
+func unhealthy(m *scale.Member)   { m.Healthy = scale.False }
+func checked(m *scale.Member)     { m.Healthy = scale.True }
+func unchecked(m *scale.Member)   { m.Healthy = scale.Unknown }
 func marked(m *scale.Member)      { m.Marked = true }
 func urgent(m *scale.Member)      { m.Urgent = true }
 func ageless(m *scale.Member)     { m.Created = time.Time{} }
-func stray(m *scale.Member)       { m.Matches, m.Labelled = false, false }
+func stray(m *scale.Member)       { m.Matches, m.MCM.Labelled = false, false }
 func drift(what string) change    { return func(m *scale.Member) { m.Drift = what } }
 func priority(p int) change       { return func(m *scale.Member) { m.Priority = p } }
 
 func chosen(t time.Time) change {
-	return func(m *scale.Member) { m.Priority, m.Chosen = 1, t }
+	return func(m *scale.Member) { m.Priority, m.MCM.Chosen = 1, t }
 }
 
 func orphan(name string) scale.Orphan {
@@ -103,7 +108,7 @@ func orphan(name string) scale.Orphan {
 
 // set wants so many machines and has these.
 func set(replicas int, members ...scale.Member) scale.Observed {
-	return scale.Observed{Now: epoch, Set: "s", Replicas: replicas, Members: members, Seed: 7}
+	return scale.Observed{Now: epoch, Naming: []string{"s-", ""}, Settings: scale.Settings{Replicas: replicas}, Members: members, Seed: 7}
 }
 
 func targets(list []scale.Target) []string {

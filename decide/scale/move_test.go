@@ -11,7 +11,7 @@ import (
 
 // The rows of Cluster API: a set that hands its surplus over to another one.
 func TestASetMovesItsSurplus(t *testing.T) {
-	moving := func(o *scale.Observed) { o.MoveTo = "next" }
+	moving := func(o *scale.Observed) { o.ClusterAPI.MoveTo = "next" }
 	sick := func(m *scale.Member) { marked(m); unhealthy(m) }
 	hurt := func(members []scale.Member, name string, c change) []scale.Member {
 		for i := range members {
@@ -43,7 +43,7 @@ func TestASetMovesItsSurplus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := with(set(test.replicas, test.members...), func(o *scale.Observed) {
 				moving(o)
-				o.NoMove, o.Remediation.Outdated = test.refused, true
+				o.ClusterAPI.NoMove, o.Remediation.Outdated = test.refused, true
 			})
 			d := scale.Decide(o)
 			assert.Equal(t, test.moved, targets(d.Move))
@@ -61,7 +61,7 @@ func TestASetMovesItsSurplus(t *testing.T) {
 
 // The rows of Cluster API: a set that gets machines to update.
 func TestASetBeginsUpdatesInPlace(t *testing.T) {
-	due := func(m *scale.Member) { updating(m); m.UpdateDue = true }
+	due := func(m *scale.Member) { updating(m); m.ClusterAPI.UpdateDue = true }
 	handed := func(m *scale.Member) { updating(m); updated(m) }
 	o := set(2, append(running(1), member("m-8", 0, handed), member("m-9", 0, due))...)
 	d := scale.Decide(o)

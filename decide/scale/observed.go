@@ -48,42 +48,46 @@ type Member struct {
 	Created   time.Time // zero counts as the youngest
 
 	Matches       bool // its labels match the selector
-	Labelled      bool // it has all labels of the template
 	Deleting      bool
 	DeletingSince time.Time
-	Drift         string // what differs from the template and may be changed in place; empty: nothing
-	UpToDate      Answer // it matches the current template
-	UpToDateWhy   string // what differs; empty if True
+	Template
 
-	Phase    string // for messages
-	Failed   bool
-	Troubled bool // its last operation failed
-	Crashing bool // the creation of its instance keeps failing
+	Phase  string // for messages
+	Joined bool   // its node has joined, or it is Available without a cluster to join
+	Node   Node
+	Readiness
+	HealthCheck
 	Updating bool // it is being updated in place
-	// it was handed over to this set, for an update in place or after one: not deleted until the set's size counts it
-	Updated   bool
-	UpdateDue bool // it was handed over to be updated in place, and the set has to begin that now
-	Joined    bool // its node has joined, or it is Available without a cluster to join
-	Node      Node
-	Ready     Answer // whether its node is ready
+	// Updated: another set handed it over to this set, for an update in place or after one. It is not deleted until the
+	// size of this set counts it.
+	Updated bool
+
+	DeleteFirst bool // an operator chose it for the next scale-down
+	Priority    int  // lower is deleted first; 3 where the annotation is absent
+
+	MCM        MCMMember        // zero for a machine of Cluster API
+	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
+}
+
+// Template is how a machine differs from the template.
+type Template struct {
+	Drift       string // what may be changed in place; empty: nothing
+	UpToDate    Answer // it matches the current template
+	UpToDateWhy string // what differs; empty if True
+}
+
+// Readiness is whether the node of a machine is ready.
+type Readiness struct {
+	Ready     Answer
 	ReadyWhy  string // why it is not
 	ReadyFrom time.Time
-	Serves    bool    // it counts as available without a node, because there is no cluster to join
-	Blocked   Problem // why the provider creates no instance; zero: no problem
+}
 
-	Replace        bool // failed, and to be replaced now without a grant; also while it is being deleted
-	Preserved      bool // preserved: deleted last
-	PreservedUntil time.Time
-	Kept           bool // preserved by its set because it failed
-	Dismissed      bool // its annotation forbids to preserve it
-
-	DeleteFirst bool      // an operator chose it for the next scale-down
-	Priority    int       // lower is deleted first; 3 where the annotation is absent
-	Chosen      time.Time // when the autoscaler chose it; zero: it did not
-	HealthCheck Answer    // result of a health check; only False leads to a replacement, only True ends a mark
-	Marked      bool      // the health check asks the set to replace it
-	MarkedWhy   string    // what the mark says about the replacement; empty: nothing
-	Urgent      bool      // an operator asked for its replacement: it goes before other marked members
+// HealthCheck is what a health check says about a machine.
+type HealthCheck struct {
+	Healthy Answer // only False leads to a replacement, only True ends a mark; empty: no check, or no result yet
+	Marked  bool   // the check asks the set to replace the machine
+	Urgent  bool   // an operator asked for its replacement: it goes before other marked members
 }
 
 // Problem is a failure that repeats. The zero Problem: none.
@@ -110,27 +114,22 @@ type Remediation struct {
 	Outdated   bool          // the set is an old set of its deployment: the rollout removes its machines
 }
 
-// Generations is the status's record of machines that failed before they had joined.
-type Generations struct {
-	Failed int       // number of generations in a row without a machine that joined
-	Last   time.Time // when the last of them was deleted; in whole seconds, like all times of a status
+// Settings are the parts of a spec that a plan needs.
+type Settings struct {
+	Replicas    int // machines wanted
+	Order       Order
+	MinReady    time.Duration // how long a machine must have been ready to be available
+	Remediation Remediation
 }
 
-// Freeze is the label freeze of a set, which stops the creation of machines, and what may end it.
-type Freeze struct {
-	Label    bool // the set has the label
-	Owner    bool // its deployment has the label, and nothing has ended that
-	Unfreeze bool // the set has the annotation unfreeze
-	EndsAt   int  // the freeze ends with so many machines or fewer; zero: only the annotation ends it
+// Deletion is how far the deletion of an object is.
+type Deletion struct {
+	Deleting bool
+	// Orphaning: it is being deleted with --cascade=orphan, and the garbage collector still has to remove the owner
+	// references of what it owns.
+	Orphaning bool
+	Finalizer bool // our finalizer is on the object
 }
-
-// thaw reports whether the freeze of the set is over, and its label or annotation has to be removed.
-func (o Observed) thaw() bool {
-	return o.Freeze.Unfreeze || o.Freeze.Label && o.Freeze.EndsAt > 0 && len(o.Members) <= o.Freeze.EndsAt
-}
-
-// frozen reports whether no machine is created.
-func (o Observed) frozen() bool { return o.Freeze.Owner || o.Freeze.Label && !o.thaw() }
 
 // Failure is an error of the last batch of writes. The zero Failure: it had none.
 type Failure struct {
@@ -140,62 +139,31 @@ type Failure struct {
 
 // Observed is what the set's activity read at one moment.
 type Observed struct {
-	Now      time.Time
-	Set      string // name of the set, and prefix of the names of new machines
-	Replicas int    // machines wanted
-	Order    Order
-	Keep     int           // most failed members that the set preserves
-	MinReady time.Duration // how long a machine must have been ready to be available
-	Deleting bool          // the set itself is being deleted
-	// it is being deleted with --cascade=orphan, and the garbage collector has not let go of its machines yet
-	Orphaning  bool
-	Finalizer  bool // ours is on
-	ListFailed bool // the machines could not be listed, and Members is not known
-	// why the spec is invalid, such as a selector that does not match the template; empty: it is valid
+	Now time.Time
+	Settings
+	Deletion
+	// Invalid is why the spec is invalid, such as a selector that does not match the template; empty: the spec is valid.
 	Invalid    string
-	SelectsAll bool   // the selector is empty: the set adopts nothing
-	Unsized    bool   // the number of machines is not set yet
-	Seed       uint64 // source of new names
-	// Naming are the parts of the name of a new machine. Its random characters stand between the parts. Fewer than two
-	// parts mean: the name of the set, "-" and the random characters.
-	Naming   []string
-	Members  []Member // in any order
-	Orphans  []Orphan // in any order
-	Released int      // number of machines that this set released, that have no controller and are not being deleted
+	SelectsAll bool     // the selector is empty: the set adopts nothing
+	Naming     []string // parts of the name of a new machine: its random characters stand between them
+	Seed       uint64   // source of the random characters
+	Members    []Member // in any order
+	Orphans    []Orphan // in any order
+	Released   int      // machines that this set released, that have no controller and are not being deleted
 
-	Paused      bool   // by its own annotation
-	OwnerPaused string // kind of the owner with the annotation; empty: none
-	// ClusterAPI: members that are being deleted count as up to date, too, as Cluster API counts them.
-	ClusterAPI bool
-	// ClusterPaused: the Cluster of Cluster API that the set belongs to is paused.
-	ClusterPaused bool
-	Freeze        Freeze
-	NoScaleUp     bool               // no machine is created, because other sets replace this one
-	Stopped       string             // why else no machine is created, in one sentence; empty: no other reason
-	Missing       []string           // kinds of objects that the template refers to and that do not exist
-	Preflight     preflight.Observed // zero: no control plane is configured, and nothing is checked
+	Pauses    []string           // who has paused the set, each as one sentence; none: it is not paused
+	Stopped   []string           // why no machine is created, each as one sentence, beside what other facts say; none: nothing
+	Missing   []string           // kinds of objects that the template refers to and that do not exist
+	Preflight preflight.Observed // zero: no control plane is configured, and nothing is checked
 
-	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is
-	// deleted.
-	MoveTo string
-	// NoMove is why that set takes no machine now; empty: it takes them.
-	NoMove string
-
-	Scaled      time.Time // when the autoscaler last changed the size; zero: never
-	Remediation Remediation
-	Generations Generations // as recorded
 	LastFailure Failure
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
 	Reported           Status // the present status
 
-	// What is asked for again and again, as sorted fills it in. The lists are not to be changed.
-	live       []Member // the members that are not being deleted
-	joined     bool     // a member created after the last of Generations has joined
-	remediable []Member // marked members that are deleted now, at most MaxBatch
-	marksLater []said   // why each of the other marked members stays for now
-	postponed  []said   // the same, and why each failed member stays that does
+	MCM        MCMSet        // zero for a set of Cluster API
+	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
 }
 
 // target returns the member as it was read, for a decision.
@@ -205,8 +173,20 @@ func (m Member) target(why string) Target {
 
 func (m *Member) name() string { return m.Name }
 
-// sorted returns a copy with members and orphans by name, no negative size, and what follows from them.
-func (o Observed) sorted() Observed {
+// planner is a set during a decision: its facts, with members and orphans by name and no negative size, and what
+// follows from them. The lists are not to be changed.
+type planner struct {
+	Observed
+	live       []Member // the members that are not being deleted
+	joined     bool     // a member created after the last of Generations has joined
+	remediable []Member // marked members that are deleted now, at most MaxBatch
+	marksLater []said   // why each of the other marked members stays for now
+	postponed  []said   // the same, and why each failed member stays that does
+}
+
+// open returns the planner of these facts.
+func open(observed Observed) *planner {
+	o := &planner{Observed: observed}
 	o.Replicas = max(o.Replicas, 0)
 	o.Members = list.SortedLarge(
 		o.Members,
@@ -220,10 +200,7 @@ func (o Observed) sorted() Observed {
 	if deleting := func(m Member) bool { return m.Deleting }; slices.ContainsFunc(o.Members, deleting) {
 		o.live = slices.DeleteFunc(slices.Clone(o.Members), deleting)
 	}
-	o.joined = slices.ContainsFunc(
-		o.Members,
-		func(m Member) bool { return m.Joined && m.Created.After(o.Generations.Last) },
-	)
+	o.joined = slices.ContainsFunc(o.Members, func(m Member) bool { return m.Joined && o.follows(m) })
 	o.remediable, o.marksLater = remediation(o)
 	o.postponed = slices.Concat(o.marksLater, unripe(o))
 	return o

@@ -44,7 +44,7 @@ func TestPending(t *testing.T) {
 		why  string
 	}{
 		{"as many as wanted", pendingOf(), attention.Nothing, "3 machines wanted, 3 there"},
-		{"what is missing cannot be made now", told(pendingOf(busy, func(o *scale.Observed) { o.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
+		{"what is missing cannot be made now", told(pendingOf(busy, func(o *scale.Observed) { o.MCM.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
 		{"no finalizer", pendingOf(bare), attention.Scale, "new: our finalizer is missing"},
 		{"no finalizer comes before all else", pendingOf(bare, unseen, busy, unwritten), attention.Scale, "new: our finalizer is missing"},
 		{"spec changed", pendingOf(unseen), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
@@ -130,7 +130,7 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 func TestReplicaFailureKeepsItsSentence(t *testing.T) {
 	o := set(1, running(1)...)
 	says := func(reason, message string) (text string, news bool) {
-		o.Members[0].Blocked = scale.Problem{Reason: reason, Message: message}
+		o.Members[0].MCM.Blocked = scale.Problem{Reason: reason, Message: message}
 		plan := scale.Look(o)
 		news, o.Reported = plan.Unreported, plan.Status
 		for _, c := range plan.Status.Conditions {

@@ -28,8 +28,8 @@ func anyMember(d *dice, name string) scale.Member {
 	if d.oneIn(4) {
 		m.Priority = d.below(5)
 	}
-	if m.Failed && d.oneIn(3) {
-		m.Replace = false
+	if m.MCM.Failed && d.oneIn(3) {
+		m.MCM.Replace = false
 	}
 	return m
 }
@@ -47,14 +47,19 @@ func anySet(d *dice, most int) scale.Observed {
 		m.Matches, m.Deleting = !d.oneIn(3), d.oneIn(4)
 		o.Orphans = append(o.Orphans, m)
 	}
-	o.Seed, o.Keep, o.Order = uint64(*d), d.below(3), pick(d, scale.Newest, scale.Oldest, scale.Random, "")
-	o.Deleting, o.Paused, o.Freeze.Label, o.NoScaleUp = d.oneIn(10), d.oneIn(15), d.oneIn(10), d.oneIn(15)
-	o.ListFailed, o.SelectsAll = d.oneIn(30), d.oneIn(10)
+	o.Seed, o.MCM.Keep, o.Order = uint64(*d), d.below(3), pick(d, scale.Newest, scale.Oldest, scale.Random, "")
+	o.Deleting, o.MCM.Freeze.Label, o.SelectsAll = d.oneIn(10), d.oneIn(10), d.oneIn(10)
+	if d.oneIn(15) {
+		paused(&o)
+	}
+	if d.oneIn(15) {
+		notToScaleUp(&o)
+	}
 	if d.oneIn(10) {
 		o.Preflight = upgrading()
 	}
 	if d.oneIn(2) {
-		o.Scaled = at(-time.Duration(d.below(120)) * time.Minute)
+		o.MCM.Scaled = at(-time.Duration(d.below(120)) * time.Minute)
 	}
 	o.Remediation = scale.Remediation{
 		Limited:     d.oneIn(2),
@@ -62,7 +67,7 @@ func anySet(d *dice, most int) scale.Observed {
 		Backoff:     time.Duration(d.below(3)) * time.Hour,
 		Outdated:    d.oneIn(8),
 	}
-	o.Generations = scale.Generations{Failed: d.below(4), Last: at(-time.Hour)}
+	o.MCM.Generations = scale.Generations{Failed: d.below(4), Last: at(-time.Hour)}
 	o.Reported.Peak = d.below(most)
 	o.Released = d.below(3)
 	return o
@@ -70,7 +75,7 @@ func anySet(d *dice, most int) scale.Observed {
 
 // stuck reports whether a set makes no machines now.
 func stuck(o scale.Observed) bool {
-	return o.Paused || o.Freeze.Label || o.NoScaleUp || o.ListFailed || o.Deleting || o.Preflight.ControlPlane != nil
+	return len(o.Pauses)+len(o.Stopped) > 0 || o.MCM.Freeze.Label || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
 // lawful fails when a decision does what no decision may.
@@ -82,7 +87,7 @@ func lawful(t *testing.T, o scale.Observed, d scale.Decision) {
 		filled++
 	}
 	require.LessOrEqual(t, filled, 1, "more than one kind of step")
-	if o.Paused || o.ListFailed {
+	if len(o.Pauses) > 0 {
 		require.Zero(t, filled)
 	}
 	live := map[string]scale.Member{}
@@ -120,7 +125,7 @@ func spares(t *testing.T, o scale.Observed, d scale.Decision, live map[string]sc
 	kept := 0
 	for _, target := range slices.Concat(d.Delete, d.Remediate) {
 		going[target.UID] = true
-		if live[target.UID].Preserved {
+		if live[target.UID].MCM.Preserved {
 			kept++
 		}
 		if !o.Deleting {
@@ -129,7 +134,7 @@ func spares(t *testing.T, o scale.Observed, d scale.Decision, live map[string]sc
 	}
 	for uid, m := range live {
 		if kept > 0 && !going[uid] && !o.Deleting {
-			require.True(t, m.Preserved || m.Updated, "deletes a preserved machine while there are others")
+			require.True(t, m.MCM.Preserved || m.Updated, "deletes a preserved machine while there are others")
 		}
 	}
 }
@@ -181,7 +186,7 @@ func TestDecisionsEnd(t *testing.T) {
 				w.live()
 			}
 		}
-		require.True(t, w.ListFailed || w.Reported.Seen == w.Replicas, "all is done for a size that was not seen")
+		require.True(t, w.Reported.Seen == w.Replicas, "all is done for a size that was not seen")
 		if !stuck(w.Observed) && w.Released < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {
@@ -192,7 +197,7 @@ func TestDecisionsEnd(t *testing.T) {
 			require.GreaterOrEqual(t, w.alive(), w.Replicas)
 			require.LessOrEqual(t, w.alive()-handed, w.Replicas)
 		}
-		if w.Deleting && !w.Paused && !w.ListFailed {
+		if w.Deleting && len(w.Pauses) == 0 {
 			require.Empty(t, w.Members)
 			require.True(t, scale.Decide(w.Observed).Done)
 		}
@@ -202,6 +207,6 @@ func TestDecisionsEnd(t *testing.T) {
 // moves reports whether a machine changes by itself.
 func (w *world) moves() bool {
 	return slices.ContainsFunc(w.Members, func(m scale.Member) bool {
-		return m.Deleting || !m.Failed && (m.Phase == "" || m.Phase == "Pending")
+		return m.Deleting || !m.MCM.Failed && (m.Phase == "" || m.Phase == "Pending")
 	})
 }

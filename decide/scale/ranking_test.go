@@ -89,7 +89,7 @@ func TestOrderOfDeletion(t *testing.T) {
 		{"node unknown, healthy", scale.Newest, 1, []scale.Member{newest, old("x", nodeUnknown)}, []string{"newest"}},
 		{"all in order, healthy", scale.Newest, 1, []scale.Member{newest, old("x")}, []string{"newest"}},
 
-		{"without a cluster to join, no node is needed", scale.Newest, 1, []scale.Member{newest, old("x", noNode, func(m *scale.Member) { m.Serves = true })}, []string{"newest"}},
+		{"without a cluster to join, no node is needed", scale.Newest, 1, []scale.Member{newest, old("x", noNode, func(m *scale.Member) { m.MCM.Serves = true })}, []string{"newest"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, deletions(row.order, row.tooMany, row.members...))
@@ -162,7 +162,7 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 		member("old-a", 2*day),
 		member("old-b", 2*day),
 		member("dear", day, priority(4), failed, notGranted),
-		member("kept", day, failed, kept, func(m *scale.Member) { m.PreservedUntil = at(9 * day) }),
+		member("kept", day, failed, kept, func(m *scale.Member) { m.MCM.PreservedUntil = at(9 * day) }),
 		member("preserved-soon", day, annotated, preservedUntil(at(day))),
 		member("preserved-long", day, priority(0), preservedUntil(at(2*day))),
 	}

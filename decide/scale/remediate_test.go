@@ -36,10 +36,10 @@ func TestRemediation(t *testing.T) {
 			nil, `* Machines m-1, m-2: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
-			"blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.Freeze.Label = true }, nil,
+			"blocked, and a limit", sick(3), func(o *scale.Observed) { limit(1)(o); o.MCM.Freeze.Label = true }, nil,
 			"* Machines m-1, m-2: Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)\n* Machine m-3: MachineSet is frozen",
 		},
-		{"a frozen set makes no other", sick(1), func(o *scale.Observed) { o.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
+		{"a frozen set makes no other", sick(1), func(o *scale.Observed) { o.MCM.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
 		{
 			"a set of an old revision", sick(2), func(o *scale.Observed) { o.Remediation.Outdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",
@@ -116,7 +116,7 @@ func TestGenerationsBackOff(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(len(row.members), row.members...)
-			o.Generations, o.Remediation = row.record, policy
+			o.MCM.Generations, o.Remediation = row.record, policy
 			d := scale.Decide(o)
 			assert.Equal(t, row.want, targets(d.Delete))
 			assert.Equal(t, row.next, d.Generations)
@@ -126,14 +126,14 @@ func TestGenerationsBackOff(t *testing.T) {
 	}
 	t.Run("without a back-off nothing is recorded", func(t *testing.T) {
 		o := set(1, young)
-		o.Generations = tried(4)
+		o.MCM.Generations = tried(4)
 		d := scale.Decide(o)
 		assert.Len(t, d.Delete, 1)
 		assert.Nil(t, d.Generations)
 	})
 	t.Run("it says why", func(t *testing.T) {
 		o := set(1, young)
-		o.Generations, o.Remediation = tried(4), policy
+		o.MCM.Generations, o.Remediation = tried(4), policy
 		want := "Waiting until 00:20:00 UTC because 4 generations of machines failed in a row before they had joined"
 		assert.Equal(t, want, scale.Decide(o).Hold)
 		assert.Equal(t, "* Machine young: "+want, condition(t, o, "Remediating").Message)
@@ -151,7 +151,7 @@ func TestOneGenerationOfMany(t *testing.T) {
 	first := scale.Decide(o)
 	assert.Len(t, first.Delete, scale.MaxBatch)
 	assert.Equal(t, &scale.Generations{Failed: 1, Last: epoch}, first.Generations)
-	o.Generations, o.Members = *first.Generations, o.Members[50:]
+	o.MCM.Generations, o.Members = *first.Generations, o.Members[50:]
 	second := scale.Decide(o)
 	assert.Len(t, second.Delete, scale.MaxBatch)
 	assert.Nil(t, second.Generations)

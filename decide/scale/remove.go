@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
@@ -22,30 +21,8 @@ const (
 // said is a message about one machine.
 type said struct{ name, message string }
 
-// keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
-func keep(o Observed, active []Member) Decision {
-	left := o.Keep - list.Count(active, func(m Member) bool { return m.Kept })
-	failed := pointers(active, func(m Member) bool { return m.Failed && !m.Kept && !m.Preserved && !m.Dismissed })
-	slices.SortFunc(
-		failed,
-		func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
-	)
-	failed = first(failed[:max(min(left, len(failed)), 0)])
-	d := Decision{Keep: list.Map(failed, func(m *Member) Target { return m.target("failed") })}
-	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machines(len(d.Keep)), o.Keep)
-	return d
-}
-
-// removeFailed deletes failed members, so that the set creates substitutes.
-func removeFailed(o Observed, active []Member) Decision {
-	failed := ranked(o, active, func(m Member) bool { return m.toReplace() && ripe(o, m) })
-	d := remove(o, active, failed, " that failed")
-	d.Delete, d.Generations = targets(failed, "failed"), record(o, failed)
-	return d
-}
-
 // remediate deletes unhealthy members that the health check asks the set to replace.
-func remediate(o Observed, active []Member) Decision {
+func remediate(o *planner, active []Member) Decision {
 	now := o.remediable
 	d := remove(o, active, now, " marked unhealthy")
 	d.Delete, d.Remediate = nil, targets(now, "unhealthy, and marked to be replaced by its owner")
@@ -53,22 +30,14 @@ func remediate(o Observed, active []Member) Decision {
 	return d
 }
 
-// removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects
-// exactly these machines to be deleted. A choice that is later than the last change of the size does not count yet.
-func removeChosen(o Observed, active []Member) Decision {
-	return remove(o, active, ranked(o, active, func(m Member) bool {
-		return m.Priority == vocabulary.PriorityChosen && !m.Chosen.IsZero() && !m.Chosen.After(o.Scaled) && !m.protected()
-	}), " that the autoscaler chose")
-}
-
 // removeSurplus deletes the members beyond the wanted number, the least valuable first. Members handed over by an
 // in-place update do not count as surplus, because the set's size follows.
-func removeSurplus(o Observed, active []Member) Decision {
+func removeSurplus(o *planner, active []Member) Decision {
 	surplus := list.Count(active, func(m Member) bool { return !m.Updated }) - o.Replicas
 	switch {
 	case surplus <= 0:
 		return Decision{}
-	case o.MoveTo != "":
+	case o.movesSurplus():
 		return move(o, active, surplus)
 	}
 	all := ranked(o, active, func(m Member) bool { return !m.Updated })
@@ -76,7 +45,7 @@ func removeSurplus(o Observed, active []Member) Decision {
 }
 
 // ranked returns the members for which holds is true, the first to be deleted first, at most MaxBatch.
-func ranked(o Observed, active []Member, holds func(Member) bool) []Member {
+func ranked(o *planner, active []Member, holds func(Member) bool) []Member {
 	all := pointers(active, holds)
 	slices.SortFunc(all, ranking(o.Order))
 	return list.Map(first(all), func(m *Member) Member { return *m })
@@ -94,7 +63,7 @@ func pointers(members []Member, holds func(Member) bool) (all []*Member) {
 }
 
 // remove deletes these members, at most MaxBatch; which describes them in Why.
-func remove(o Observed, active, from []Member, which string) Decision {
+func remove(o *planner, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
 	}
@@ -106,7 +75,7 @@ func remove(o Observed, active, from []Member, which string) Decision {
 // remediation returns the marked members that are deleted now, at most MaxBatch, and why the others wait. The members
 // that an operator marked go first, then the newest, so that proven machines stay longest. A member that is being
 // deleted counts as in flight until it is gone.
-func remediation(o Observed) ([]Member, []said) {
+func remediation(o *planner) ([]Member, []said) {
 	var now []*Member
 	var later []said
 	marked := pointers(o.live, func(m Member) bool { return m.marked() && !m.protected() })
@@ -137,25 +106,8 @@ func remediation(o Observed) ([]Member, []said) {
 	return list.Map(first(now), func(m *Member) Member { return *m }), later
 }
 
-// unripe says of each failed member that stays for now why it stays.
-func unripe(o Observed) (later []said) {
-	next := notYet(o)
-	for _, m := range o.live {
-		if m.toReplace() && !ripe(o, m) {
-			later = append(later, said{m.Name, next})
-		}
-	}
-	return later
-}
-
-// toReplace reports whether a member failed and is replaced once it is ripe.
-func (m Member) toReplace() bool { return m.Replace && !m.protected() }
-
-// protected reports whether a member is preserved, or updated in place and not counted by the set's size yet.
-func (m Member) protected() bool { return m.Preserved || m.Updated }
-
 // marked reports whether the health check asks for the replacement of a member, and still finds it unhealthy.
-func (m Member) marked() bool { return m.Marked && m.HealthCheck == False }
+func (m Member) marked() bool { return m.Marked && m.Healthy == False }
 
 // ranking orders members by the loss that their deletion means, the first to be deleted first:
 //  1. members that are not preserved, then those that the set preserved, then by the end of the preservation
@@ -174,19 +126,12 @@ func ranking(order Order) func(a, b *Member) int {
 			byPreservation(a, b),
 			list.FalseFirst(b.DeleteFirst, a.DeleteFirst),
 			cmp.Compare(a.Priority, b.Priority),
-			list.KnownFirst(a.Chosen, b.Chosen),
+			byChoice(a, b),
 			cmp.Compare(worth(a), worth(b)),
 			byOrder(order, a, b),
 			cmp.Compare(a.Name, b.Name),
 		)
 	}
-}
-
-func byPreservation(a, b *Member) int {
-	if !a.Preserved || !b.Preserved {
-		return list.FalseFirst(a.Preserved, b.Preserved)
-	}
-	return cmp.Or(list.FalseFirst(b.Kept, a.Kept), a.PreservedUntil.Compare(b.PreservedUntil))
 }
 
 // byOrder compares ages. A member without a creation time counts as the youngest.
@@ -214,11 +159,11 @@ func hash(name string) uint64 {
 // worth returns the rank of a member's worst defect. The lowest goes first.
 func worth(m *Member) int {
 	return slices.Index([]bool{
-		m.Failed,
-		m.Crashing,
+		m.failed(),
+		m.crashing(),
 		m.Updating,
-		m.Node == NoNode && !m.Serves,
-		m.Node == NodeUnhealthy || m.HealthCheck == False,
+		m.Node == NoNode && !m.serves(),
+		m.Node == NodeUnhealthy || m.Healthy == False,
 		true,
 	}, true)
 }
@@ -232,8 +177,8 @@ func (m Member) Unhealthy() bool { return worth(&m) < worthHealthy }
 func (m Member) surplus() string {
 	return cmp.Or(
 		phrase.If(m.DeleteFirst, "surplus: marked to be deleted first"),
-		phrase.If(!m.Chosen.IsZero(), "surplus: the autoscaler chose it"),
-		phrase.If(m.Failed, "surplus: failed"),
+		phrase.If(m.chosen(), "surplus: the autoscaler chose it"),
+		phrase.If(m.failed(), "surplus: failed"),
 		fmt.Sprintf("surplus (priority %d, phase %s)", m.Priority, cmp.Or(m.Phase, "new")),
 	)
 }

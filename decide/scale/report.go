@@ -31,7 +31,7 @@ type Condition struct {
 
 // Status is what the set's status should be.
 type Status struct {
-	Counts *Counts // nil: the machines could not be listed, and the numbers stay
+	Counts *Counts // nil: no status was written yet
 	// Conditions in a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
 	Conditions []Condition
 	// Peak is the largest number wanted since the set last had no surplus. Members beyond Peak were not caused by a
@@ -47,18 +47,15 @@ type Status struct {
 }
 
 // report returns the Status. o is sorted, and d is its decision.
-func report(o Observed, d Decision) Status {
-	s := Status{Peak: o.Reported.Peak, Seen: o.Reported.Seen}
-	failed := pointers(o.Members, func(m Member) bool { return m.Troubled && (!m.Failed || !m.Preserved) })
+func report(o *planner, d Decision) Status {
+	s := Status{Counts: new(count(o)), Seen: o.Reported.Seen}
+	failed := pointers(o.Members, Member.troubled)
 	s.Failed = Names(list.Map(failed, (*Member).name))
-	if !o.ListFailed {
-		s.Counts = new(count(o))
-		s.Peak, s.Overshoot = overshoot(o)
-	}
+	s.Peak, s.Overshoot = overshoot(o)
 	// Ownership, marks and preservation are decided before creations and deletions, so until they are done it is not known
 	// whether a creation or deletion follows. Copies of the template come after both.
 	pending := d.Acting() && len(d.Sync) == 0 && o.LastFailure.Message == ""
-	if !o.ListFailed && !pending {
+	if !pending {
 		s.Seen = o.Replicas
 	}
 	s.Conditions = []Condition{
@@ -69,16 +66,6 @@ func report(o Observed, d Decision) Status {
 		scalingDown(o),
 		remediating(o),
 		deleting(o),
-	}
-	for i := range s.Conditions {
-		if o.ListFailed { // Source of the message: Cluster API
-			s.Conditions[i] = Condition{
-				s.Conditions[i].Type,
-				Unknown,
-				vocabulary.ReasonInternalError,
-				"Please check controller logs for errors",
-			}
-		}
 	}
 	s.Conditions = append(append(s.Conditions, paused(o)), alarms(o, s)...)
 	for i := range s.Conditions {
@@ -105,42 +92,36 @@ func Beyond(n int) string {
 	return phrase.If(n > mostNames, "%s whose last operation failed; failedMachines names %d", machines(n), mostNames)
 }
 
-// says reports whether a status equals the wanted one. If the machines could not be listed, the counts and the names
-// are not compared.
+// says reports whether a status equals the wanted one.
 func (s Status) says(want Status) bool {
-	machines := want.Counts == nil || s.Counts != nil && *s.Counts == *want.Counts && slices.Equal(s.Failed, want.Failed)
-	return machines && s.Peak == want.Peak && s.Overshoot == want.Overshoot && s.Seen == want.Seen &&
-		slices.Equal(s.Conditions, want.Conditions)
+	return s.Counts != nil && *s.Counts == *want.Counts && s.Peak == want.Peak && s.Overshoot == want.Overshoot &&
+		s.Seen == want.Seen && slices.Equal(s.Failed, want.Failed) && slices.Equal(s.Conditions, want.Conditions)
 }
 
-// count counts the members. Members that are updated in place are not ready, available or up to date, and those that
-// are being deleted are so neither, apart from what Observed.ClusterAPI says.
-func count(o Observed) Counts {
-	of := func(holds func(Member) bool) int { return list.Count(o.Members, holds) }
+// count counts the members. Members that are updated in place or are being deleted are not ready or available. They are
+// not up to date either, but Cluster API counts as up to date those that are being deleted.
+func count(o *planner) Counts {
 	serving := func(holds func(Member) bool) int {
-		return of(func(m Member) bool { return !m.Deleting && !m.Updating && holds(m) })
+		return list.Count(o.Members, func(m Member) bool { return !m.Deleting && !m.Updating && holds(m) })
 	}
-	return Counts{
+	c := Counts{
 		Replicas:  len(o.Members),
-		Labelled:  of(func(m Member) bool { return m.Labelled }),
 		Ready:     serving(func(m Member) bool { return m.Ready == True }),
 		Available: serving(func(m Member) bool { return m.Available(o.Now, o.MinReady) }),
-		UpToDate: of(
-			func(m Member) bool { return (!m.Deleting || o.ClusterAPI) && !m.Updating && m.UpToDate == True },
-		),
-		PreservedFailed: of(func(m Member) bool { return m.Failed && m.Preserved }),
-		AutoPreserved:   of(func(m Member) bool { return m.Kept && !m.Deleting }),
+		UpToDate:  serving(func(m Member) bool { return m.UpToDate == True }) + o.leavingUpToDate(),
 	}
+	c.countMCM(o.Members)
+	return c
 }
 
 // Available reports whether a member has been ready for long enough.
 func (m Member) Available(now time.Time, after time.Duration) bool {
-	return m.Serves || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
+	return m.serves() || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
 }
 
 // overshoot returns the new Peak, and how many members are beyond it. A smaller size lowers Peak only when the surplus
 // is gone, so that an ordinary scale-down is no overshoot.
-func overshoot(o Observed) (peak, beyond int) {
+func overshoot(o *planner) (peak, beyond int) {
 	if o.Deleting {
 		return o.Reported.Peak, 0
 	}
@@ -153,7 +134,7 @@ func overshoot(o Observed) (peak, beyond int) {
 }
 
 // alarms returns the conditions that are present only while they are True.
-func alarms(o Observed, s Status) []Condition {
+func alarms(o *planner, s Status) []Condition {
 	failure := replicaFailure(o)
 	same := func(was Condition) bool { return was.Type == failure.Type && was.Reason == failure.Reason }
 	failure.Message = cmp.Or(list.Find(o.Reported.Conditions, same), failure).Message
@@ -172,7 +153,7 @@ func alarms(o Observed, s Status) []Condition {
 // replicaFailure reports that machines could not be created or deleted, or that the provider creates no instance. An
 // empty reason means that there is no failure. The message does not change while the reason is the same: a failure of
 // another machine is no news.
-func replicaFailure(o Observed) Condition {
+func replicaFailure(o *planner) Condition {
 	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: True}
 	if f := o.LastFailure; f.Message != "" {
 		c.Reason, c.Message = vocabulary.ReasonFailedCreate, f.Message
@@ -181,11 +162,7 @@ func replicaFailure(o Observed) Condition {
 		}
 		return c
 	}
-	for _, m := range o.Members { // by name: the first message stands for all machines with the same reason
-		if !m.Deleting && m.Blocked.Reason > c.Reason {
-			c.Reason = m.Blocked.Reason
-			c.Message = fmt.Sprintf("machines get no instance; machine %s: %s", m.Name, m.Blocked.Message)
-		}
-	}
+	why := noInstance(o)
+	c.Reason, c.Message = why.Reason, why.Message
 	return c
 }

@@ -30,7 +30,7 @@ func TestCounts(t *testing.T) {
 	unknown := func(m *scale.Member) { m.Ready = scale.Unknown }
 	outdated := func(m *scale.Member) { m.UpToDate = scale.False }
 	untold := func(m *scale.Member) { m.UpToDate = "" }
-	serves := func(m *scale.Member) { m.Serves = true }
+	serves := func(m *scale.Member) { m.MCM.Serves = true }
 	for _, row := range []struct {
 		name    string
 		members []scale.Member
@@ -55,7 +55,7 @@ func TestCounts(t *testing.T) {
 		{"all together", running(1), scale.Counts{Replicas: 1, Labelled: 1, Ready: 1, Available: 1, UpToDate: 1}},
 		{"under update in place", append(running(1), member("u", day, updating)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 1}},
 		{"one that is being deleted is a replica and no more", running(1, deleting), scale.Counts{Replicas: 1, Labelled: 1}},
-		{"labels of the template are counted by themselves", running(2, func(m *scale.Member) { m.Labelled = false }), scale.Counts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
+		{"labels of the template are counted by themselves", running(2, func(m *scale.Member) { m.MCM.Labelled = false }), scale.Counts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
 		{"failed and preserved", append(running(1, failed, preserved), member("x", day, failed)), scale.Counts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
 		{"and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
 	} {
@@ -63,13 +63,6 @@ func TestCounts(t *testing.T) {
 			assert.Equal(t, &row.want, scale.Look(set(1, row.members...)).Status.Counts)
 		})
 	}
-	t.Run("listing failed", func(t *testing.T) {
-		o := set(1)
-		o.ListFailed, o.Reported.Peak = true, 5
-		s := scale.Look(o).Status
-		assert.Nil(t, s.Counts)
-		assert.Equal(t, 5, s.Peak)
-	})
 }
 
 func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
@@ -171,14 +164,14 @@ func TestOvershoot(t *testing.T) {
 
 func TestAlarms(t *testing.T) {
 	blocked := func(reason, message string) change {
-		return func(m *scale.Member) { crashing(m); m.Blocked = scale.Problem{Reason: reason, Message: message} }
+		return func(m *scale.Member) { crashing(m); m.MCM.Blocked = scale.Problem{Reason: reason, Message: message} }
 	}
 	t.Run("none", func(t *testing.T) {
 		assert.Len(t, scale.Look(set(1, running(1)...)).Status.Conditions, 8)
 	})
 	t.Run("frozen", func(t *testing.T) {
 		o := set(1)
-		o.Freeze.Label = true
+		o.MCM.Freeze.Label = true
 		assert.Equal(t, "FreezeLabel", condition(t, o, "Frozen").Reason)
 	})
 	t.Run("no instance", func(t *testing.T) {

@@ -229,15 +229,6 @@ func TestRowsOfErrors(t *testing.T) {
 			counts: scale.Counts{Replicas: 3},
 			says:   map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
 		},
-		{
-			name: "error 4: any other error: nothing is done and nothing claimed",
-			o:    unlisted(),
-			says: map[string][2]string{
-				"MachinesReady": {"Unknown", "InternalError"},
-				"ScalingUp":     {"Unknown", "InternalError"},
-			},
-			hold: "the machines could not be listed",
-		},
 	})
 	assert.Equal(t, 2, refused.alive(), "the others of the batch were made")
 	assert.Equal(t, "create machine 2: refused", condition(t, refused.Observed, "MachinesCreated").Message)

@@ -79,7 +79,10 @@ type Plan struct {
 // being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan
 // none. A paused set does nothing. The same facts in any order give the same plan.
 func Look(o Observed) Plan {
-	o = o.sorted()
+	return open(o).plan()
+}
+
+func (o *planner) plan() Plan {
 	plan := Plan{Decision: decide(o)}
 	plan.Status = report(o, plan.Decision)
 	plan.Thaw = o.thaw()
@@ -92,7 +95,7 @@ func Look(o Observed) Plan {
 }
 
 // postponedTargets returns the members that are marked to be replaced and stay for now, each with the reason.
-func postponedTargets(o Observed) (members []Target) {
+func postponedTargets(o *planner) (members []Target) {
 	at := make(map[string]int, len(o.live))
 	for i, m := range o.live {
 		at[m.Name] = i
@@ -104,10 +107,10 @@ func postponedTargets(o Observed) (members []Target) {
 }
 
 // Decide returns the Decision of Look.
-func Decide(o Observed) Decision { return decide(o.sorted()) }
+func Decide(o Observed) Decision { return decide(open(o)) }
 
 // pending returns the work that is pending.
-func (o Observed) pending(d Decision, unreported bool) attention.Decision {
+func (o *planner) pending(d Decision, unreported bool) attention.Decision {
 	there := fmt.Sprintf("%s wanted, %d there", machines(o.Replicas), len(o.Members))
 	left := cmp.Or(
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
@@ -138,7 +141,7 @@ func (o Observed) pending(d Decision, unreported bool) attention.Decision {
 const mostNamed = 3
 
 // underWay says which members are being deleted, and which are not available yet; empty: none.
-func (o Observed) underWay() string {
+func (o *planner) underWay() string {
 	names := func(holds func(Member) bool) []string {
 		return list.Map(pointers(o.Members, holds), (*Member).name)
 	}
@@ -161,24 +164,20 @@ func (o Observed) underWay() string {
 	), "; ")
 }
 
-func decide(o Observed) Decision {
+func decide(o *planner) Decision {
 	d := step(o)
-	if !o.ListFailed {
-		d.Recheck = recheck(o)
-		if d.Generations == nil && o.Generations.Failed != 0 && failures(o) <= 0 {
-			d.Generations = &Generations{} // a machine joined: record that now, because the machine may be deleted later
-		}
+	d.Recheck = recheck(o)
+	if d.Generations == nil && recovered(o) {
+		d.Generations = &Generations{} // record that now: the machine that joined may be deleted later
 	}
 	return d
 }
 
-func step(o Observed) Decision {
+func step(o *planner) Decision {
 	active := o.live
 	switch {
-	case o.ListFailed:
-		return held("the machines could not be listed")
-	case len(o.pauses()) > 0:
-		return held(o.pauses()[0])
+	case len(o.Pauses) > 0:
+		return held(o.Pauses[0])
 	case o.Orphaning:
 		return Decision{Why: o.letsGo()}
 	case o.Invalid != "" && !o.Deleting:
@@ -187,7 +186,7 @@ func step(o Observed) Decision {
 	if o.Deleting {
 		return teardown(o, active)
 	}
-	for _, next := range []func(Observed, []Member) Decision{
+	for _, next := range []func(*planner, []Member) Decision{
 		release, adopt, keep, unmark, removeFailed, remediate, update, removeChosen, removeSurplus, create,
 	} {
 		if d := next(o, active); d.Acting() {
@@ -202,17 +201,11 @@ func step(o Observed) Decision {
 
 func held(why string) Decision { return Decision{Hold: why, Why: why} }
 
-// pauses says why the set is paused, in the words of Cluster API; empty: it is not.
-func (o Observed) pauses() []string {
-	const annotated = " has the cluster.x-k8s.io/paused annotation"
-	return phrase.Parts(
-		phrase.If(o.ClusterPaused, "Cluster spec.paused is set to true"),
-		phrase.If(o.OwnerPaused != "", "%s", o.OwnerPaused+annotated), phrase.If(o.Paused, "MachineSet"+annotated),
-	)
-}
+// PausedBy says that an object with the annotation has paused a set, in the words of Cluster API.
+func PausedBy(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
 
 // letsGo says what a set waits for that is being deleted with --cascade=orphan.
-func (o Observed) letsGo() string {
+func (o *planner) letsGo() string {
 	return "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
 		machines(len(o.Members)) + " and the finalizer orphan"
 }
@@ -220,7 +213,7 @@ func (o Observed) letsGo() string {
 // release removes the controller reference from members whose labels no longer match. They count as members until that
 // is done, so that the set creates no substitute while it owns them. Members that are being deleted are not released.
 // If the selector is invalid or empty, no member is released.
-func release(o Observed, active []Member) Decision {
+func release(o *planner, active []Member) Decision {
 	if o.SelectsAll {
 		return Decision{}
 	}
@@ -232,7 +225,7 @@ func release(o Observed, active []Member) Decision {
 
 // adopt sets the controller reference of machines that match and have no controller, so that the set does not create
 // others.
-func adopt(o Observed, _ []Member) Decision {
+func adopt(o *planner, _ []Member) Decision {
 	const why = "the labels match the selector, and there is no owner"
 	orphans := first(list.Where(o.Orphans, func(m Orphan) bool { return m.Matches && !m.Deleting && !o.SelectsAll }))
 	return Decision{
@@ -242,15 +235,15 @@ func adopt(o Observed, _ []Member) Decision {
 }
 
 // unmark removes the mark from members that are healthy again.
-func unmark(_ Observed, active []Member) Decision {
-	healthy := list.Where(active, func(m Member) bool { return m.Marked && m.HealthCheck == True })
+func unmark(_ *planner, active []Member) Decision {
+	healthy := list.Where(active, func(m Member) bool { return m.Marked && m.Healthy == True })
 	d := Decision{Unmark: targets(healthy, "healthy again")}
 	d.Why = fmt.Sprintf("unmark %s: healthy again", machines(len(d.Unmark)))
 	return d
 }
 
 // teardown deletes all machines of a set that is being deleted.
-func teardown(o Observed, active []Member) Decision {
+func teardown(o *planner, active []Member) Decision {
 	if len(active) > 0 {
 		return Decision{
 			Delete: targets(list.SortedLarge(active, ranking(o.Order)), "the set is being deleted"),
@@ -265,7 +258,7 @@ func teardown(o Observed, active []Member) Decision {
 
 // sync copies the parts of the template that may change in place. It comes last, so that a machine that cannot be
 // written delays nothing else.
-func sync(o Observed) Decision {
+func sync(o *planner) Decision {
 	stale := first(pointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{
 		Sync: list.Map(stale, func(m *Member) Target { return m.target(m.Drift) }),

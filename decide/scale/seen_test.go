@@ -32,15 +32,15 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 		{"more than wanted were handed over: the size follows", set(2, running(3, updated)...), true},
 		{"scaled to none, and none is left", set(0), true},
 
-		{"frozen, one is missing", with(set(3, running(2)...), func(o *scale.Observed) { o.Freeze.Label = true }), true},
-		{"frozen, one is too many", with(set(3, running(4)...), func(o *scale.Observed) { o.Freeze.Label = true }), false},
-		{"closed", with(set(3), func(o *scale.Observed) { o.NoScaleUp = true }), true},
+		{"frozen, one is missing", with(set(3, running(2)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), true},
+		{"frozen, one is too many", with(set(3, running(4)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), false},
+		{"closed", with(set(3), notToScaleUp), true},
 		{"preflight fails", with(set(3), func(o *scale.Observed) { o.Preflight = upgrading() }), true},
 		{"its class is missing", with(set(3), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), true},
-		{"paused", with(set(3, running(4)...), func(o *scale.Observed) { o.Paused = true }), true},
+		{"paused", with(set(3, running(4)...), paused), true},
 		{"invalid", with(set(3, running(4)...), func(o *scale.Observed) { o.Invalid = "the selector is empty" }), true},
 		{"the next generation waits", with(set(1, member("z", 0, stillborn)), func(o *scale.Observed) {
-			o.Remediation.Backoff, o.Generations = day, scale.Generations{Failed: 1, Last: at(-time.Hour)}
+			o.Remediation.Backoff, o.MCM.Generations = day, scale.Generations{Failed: 1, Last: at(-time.Hour)}
 		}), true},
 
 		{"a creation was refused, and is tried again later", with(set(3), refused(false)), true},
@@ -48,7 +48,7 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 
 		{"what is adopted or released may change what follows", with(set(1, running(1)...), func(o *scale.Observed) { o.Orphans = []scale.Orphan{orphan("o")} }), false},
 		{"one is to be released", set(1, append(running(1), member("z", day, stray))...), false},
-		{"one is to be kept", with(set(1, running(1, failed)...), func(o *scale.Observed) { o.Keep = 1 }), false},
+		{"one is to be kept", with(set(1, running(1, failed)...), func(o *scale.Observed) { o.MCM.Keep = 1 }), false},
 		{"a mark is to be taken off", set(1, running(1, checked, marked)...), false},
 		{"what is copied in place changes no number", set(1, running(1, drift("labels"))...), true},
 	} {
@@ -63,11 +63,6 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
-	t.Run("listing failed", func(t *testing.T) {
-		o := unlisted()
-		o.Replicas, o.Reported.Seen = 3, 7
-		assert.Equal(t, 7, scale.Look(o).Status.Seen)
-	})
 	t.Run("no size is below zero", func(t *testing.T) {
 		assert.Zero(t, scale.Look(set(-1)).Status.Seen)
 	})

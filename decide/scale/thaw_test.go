@@ -28,7 +28,7 @@ func TestThaw(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(3, running(2)...)
-			o.Freeze = row.freeze
+			o.MCM.Freeze = row.freeze
 			plan := scale.Look(o)
 			assert.Equal(t, []bool{row.frozen, row.thaw}, []bool{len(plan.Decision.Create) == 0, plan.Thaw})
 			if row.thaw {

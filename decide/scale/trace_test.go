@@ -73,13 +73,14 @@ func TestTraceOfWhatBlocks(t *testing.T) {
 	w.note("the control plane is not stable").run(2).note("it is")
 	w.Preflight = preflight.Observed{}
 	w.run(3).note("frozen, and scaled to 3")
-	w.Freeze.Label, w.Replicas = true, 3
+	w.MCM.Freeze.Label, w.Replicas = true, 3
 	w.run(2).note("frozen, and scaled to 1")
 	w.Replicas = 1
 	w.run(4).note("no longer frozen, but paused, and scaled to 2")
-	w.Freeze.Label, w.Paused, w.Replicas = false, true, 2
+	w.MCM.Freeze.Label, w.Replicas = false, 2
+	paused(&w.Observed)
 	w.run(2).note("the pause ends")
-	w.Paused = false
+	w.Pauses = nil
 	w.run(3)
 	golden(t, "blocked", w)
 	assert.Equal(t, 2, w.alive())
@@ -101,11 +102,11 @@ func TestTheScalerTakesExactlyWhatItMarked(t *testing.T) {
 	w.note("the autoscaler marks m-2 and m-4, and scales to 3")
 	w.Now = w.Now.Add(time.Minute)
 	for _, i := range []int{1, 3} {
-		w.Members[i].Priority, w.Members[i].Chosen = 1, w.Now
+		w.Members[i].Priority, w.Members[i].MCM.Chosen = 1, w.Now
 	}
-	w.Scaled, w.Replicas = w.Now, 3
+	w.MCM.Scaled, w.Replicas = w.Now, 3
 	w.run(3).note("scaled out to 4 again")
-	w.Scaled, w.Replicas = w.Now, 4
+	w.MCM.Scaled, w.Replicas = w.Now, 4
 	w.run(3)
 	golden(t, "scaler", w)
 	assert.ElementsMatch(t, []string{"m-2", "m-4"}, w.deleted)
@@ -117,7 +118,7 @@ func TestTraceOfRemediation(t *testing.T) {
 	w.Remediation.Limited, w.Remediation.MaxInFlight = true, 2
 	w.note("three machines are marked unhealthy, two at a time may go")
 	for i := range 3 {
-		w.Members[i].HealthCheck, w.Members[i].Marked = scale.False, true
+		w.Members[i].Healthy, w.Members[i].Marked = scale.False, true
 	}
 	w.run(6)
 	golden(t, "remediation", w)

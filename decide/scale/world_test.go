@@ -60,7 +60,7 @@ func (w *world) live() {
 	for i := range w.Members {
 		m := &w.Members[i]
 		switch {
-		case m.Deleting || m.Failed:
+		case m.Deleting || m.MCM.Failed:
 		case m.Phase == "":
 			m.Phase, m.Ready = "Pending", scale.False
 		case m.Phase == "Pending" && w.doomed != nil && w.doomed(m.Name):
@@ -75,7 +75,7 @@ func (w *world) live() {
 func (w *world) carryOut(d scale.Decision) bool {
 	w.Seed++
 	if d.Generations != nil {
-		w.Generations = *d.Generations
+		w.MCM.Generations = *d.Generations
 	}
 	for _, target := range d.Release {
 		w.remove(target)

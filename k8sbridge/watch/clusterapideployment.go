@@ -159,7 +159,7 @@ func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineD
 		return describe(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
 	}
 	now := time.Now()
-	family, err := deployment.Read(ctx, b.api, d)
+	tree, err := deployment.Read(ctx, b.api, d)
 	if err != nil {
 		return describe(
 			capi.DeploymentsResource,
@@ -167,15 +167,15 @@ func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineD
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := deployment.Observed(family, now)
+	observed := deployment.Observed(tree, now)
 	plan := rollout.Look(observed)
-	said := deployment.Said(family, deployment.Explained(family, plan, now).Blocked(now))
+	said := deployment.Said(tree, deployment.Explained(tree, plan, now).Blocked(now))
 	pending := unlessSaid(plan.Pending, said)
-	if pending.Calm() && deployment.Unprepared(family, observed) {
+	if pending.Calm() && deployment.Unprepared(tree, observed) {
 		pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
 	}
 	s := describe(capi.DeploymentsResource, d, pending)
-	for resource, version := range family.Versions() {
+	for resource, version := range tree.Versions() {
 		s.versions.Raise(resource, version)
 	}
 	s.owner = run.Owner{MachineDeployment: d.Name}

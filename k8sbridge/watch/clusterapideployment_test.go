@@ -67,8 +67,8 @@ func capiFamily(
 	d *clusterv1.MachineDeployment,
 	s *clusterv1.MachineSet,
 	machines ...*clusterv1.Machine,
-) deployment.Family {
-	return deployment.Family{
+) deployment.Tree {
+	return deployment.Tree{
 		API: capitest.Facts(
 			capitest.Settings,
 			cache.Preflight{},

@@ -192,8 +192,8 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		d, found := w.cluster.Deployment("ns/d")
 		require.True(t, found)
-		family := deployment.Read(w.cluster, d)
-		o := deployment.Observed(family, born.Time)
+		tree := deployment.Read(w.cluster, d)
+		o := deployment.Observed(tree, born.Time)
 		plan := rollout.Look(o)
 		facts := deploymentFacts{
 			Deleting:           o.Deleting,
@@ -201,9 +201,9 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 			Finalizer:          o.Finalizer,
 			Generation:         o.Generation,
 			ObservedGeneration: o.ObservedGeneration,
-			Machines:           len(family.Members),
-			Due:                o.Due,
-			Replacing:          o.Replacing,
+			Machines:           len(tree.Members),
+			Due:                o.MCM.Due,
+			Replacing:          o.MCM.Replacing,
 			RolledBackTo:       o.RolledBackTo,
 			Unreported:         plan.Unreported,
 			Recheck:            !plan.Decision.Recheck.IsZero(),

@@ -18,32 +18,8 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/preserve"
 	"millwright/observe/machine"
+	"millwright/observe/observetest"
 )
-
-// fields lists the facts of a struct of facts, its exported fields; those of a nested struct as Outer.Inner.
-func fields(t reflect.Type, prefix string) (names []string) {
-	for f := range t.Fields() {
-		if !f.IsExported() {
-			continue
-		}
-		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() &&
-			f.Type != reflect.TypeFor[preserve.Annotation]() {
-			names = append(names, fields(f.Type, prefix+f.Name+".")...)
-			continue
-		}
-		names = append(names, prefix+f.Name)
-	}
-	return names
-}
-
-// fact returns one fact by its name.
-func fact(facts any, name string) any {
-	v := reflect.ValueOf(facts)
-	for part := range strings.SplitSeq(name, ".") {
-		v = v.FieldByName(part)
-	}
-	return v.Interface()
-}
 
 // factRow changes one fact of a calm world so that the object has pending work.
 type factRow struct {
@@ -69,7 +45,7 @@ func proveFacts(
 	never map[string]string,
 ) {
 	missing := map[string]bool{}
-	for _, name := range fields(facts, "") {
+	for _, name := range observetest.Facts(facts, "", reflect.TypeFor[preserve.Annotation]()) {
 		missing[name] = never[name] == ""
 	}
 	for _, row := range rows {
@@ -81,10 +57,10 @@ func proveFacts(
 				}
 				w.pass(5 * time.Second)
 				w.took()
-				before := fact(read(w), row.fact)
+				before := observetest.Fact(read(w), row.fact)
 				row.change(w)
 				w.settle()
-				require.NotEqual(t, before, fact(read(w), row.fact), "the row changes the fact")
+				require.NotEqual(t, before, observetest.Fact(read(w), row.fact), "the row changes the fact")
 				if !row.resync {
 					assert.Contains(t, w.asked(), awake(object))
 					return

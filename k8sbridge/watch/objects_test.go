@@ -64,16 +64,16 @@ func bareDeployment() *v1alpha1.MachineDeployment {
 
 // reportingRollout gives a deployment the status for these sets and machines.
 func reportingRollout(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
-	family := deployment.Family{Deployment: d}
+	tree := deployment.Tree{Deployment: d}
 	for _, o := range below {
 		switch o := o.(type) {
 		case *v1alpha1.MachineSet:
-			family.Sets = append(family.Sets, o)
+			tree.Sets = append(tree.Sets, o)
 		case *v1alpha1.Machine:
-			family.Members = append(family.Members, o)
+			tree.Members = append(tree.Members, o)
 		}
 	}
-	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(family, born.Time)), born)
+	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(tree, born.Time)), born)
 	return d
 }
 

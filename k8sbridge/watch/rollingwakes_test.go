@@ -228,12 +228,12 @@ func (w *world) report() {
 	require.True(w.t, found)
 	d = d.DeepCopy()
 	now := metav1.Now().Rfc3339Copy()
-	family := deployment.Read(w.cluster, d)
-	plan := rollout.Look(deployment.Observed(family, now.Time))
+	tree := deployment.Read(w.cluster, d)
+	plan := rollout.Look(deployment.Observed(tree, now.Time))
 	deployment.ApplyStatus(&d.Status, plan.Status, now)
 	d.Status.ObservedGeneration = d.Generation
-	family.Deployment = d
-	deployment.ApplyBlocked(&d.Status, deployment.Explained(family, plan, "", now.Time).Blocked(now.Time), now)
+	tree.Deployment = d
+	deployment.ApplyBlocked(&d.Status, deployment.Explained(tree, plan, "", now.Time).Blocked(now.Time), now)
 	w.put(d)
 	w.pass(time.Second)
 }

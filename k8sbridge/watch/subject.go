@@ -126,22 +126,22 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 
 // deployment returns the subject of a deployment, with its sets and machines.
 func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
-	family := deployment.Read(b.cluster, d)
+	tree := deployment.Read(b.cluster, d)
 	now := time.Now()
-	plan := rollout.Look(deployment.Observed(family, now))
+	plan := rollout.Look(deployment.Observed(tree, now))
 	// as long as there is one, the deployment is not calm
 	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld)
-	said := deployment.IsExplained(&d.Status, deployment.Explained(family, plan, hold, now).Blocked(now))
+	said := deployment.IsExplained(&d.Status, deployment.Explained(tree, plan, hold, now).Blocked(now))
 	s := describe(cache.Deployments, d, unlessSaid(plan.Pending, said))
-	if family.Policy != nil {
-		s.versions.Raise(cache.Policies, family.Policy.ResourceVersion)
+	if tree.Policy != nil {
+		s.versions.Raise(cache.Policies, tree.Policy.ResourceVersion)
 	}
-	for _, set := range slices.Concat(family.Sets, family.Orphans) {
+	for _, set := range slices.Concat(tree.Sets, tree.Orphans) {
 		s.versions.Raise(cache.Sets, set.ResourceVersion)
 	}
-	for _, m := range family.Members {
+	for _, m := range tree.Members {
 		s.versions.Raise(cache.Machines, m.ResourceVersion)
-		if node := family.Node(m); node != nil &&
+		if node := tree.Node(m); node != nil &&
 			d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
 			s.versions.Raise(cache.Nodes, node.ResourceVersion) // it has the result of the in-place update
 		}

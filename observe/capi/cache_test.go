@@ -243,7 +243,7 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 	assert.True(t, a.Templates[0].Read)
 	assert.False(t, a.Templates[1].Read)
 	assert.False(t, a.Templates[1].Missing())
-	assert.Equal(t, "templates or control plane were not read yet", c.Observed(s, a, capitest.Noon, 0).Stopped)
+	assert.Equal(t, []string{"templates or control plane were not read yet"}, c.Observed(s, a, capitest.Noon, 0).Stopped)
 
 	a, err = c.ReadToAct(t.Context(), s)
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 			assert.Equal(t, test.due, capi.UpdateDue(m, s))
 			o := capitest.Facts(capitest.Settings, cache.Preflight{}).
 				Observed(s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
-			assert.Equal(t, test.due, o.Members[0].UpdateDue)
+			assert.Equal(t, test.due, o.Members[0].ClusterAPI.UpdateDue)
 			updating := len(test.machine) > 0
 			_, handed := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 			assert.Equal(t, []bool{updating, handed}, []bool{o.Members[0].Updating, o.Members[0].Updated})
@@ -75,11 +75,11 @@ func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 	} {
 		o := capitest.Facts(capitest.Settings, cache.Preflight{}).
 			Observed(s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
-		assert.Equal(t, []string{"next", why}, []string{o.MoveTo, o.NoMove})
+		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
 	}
 	o := capitest.Facts(capitest.Settings, cache.Preflight{}).
 		Observed(capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
-	assert.Equal(t, []string{"", ""}, []string{o.MoveTo, o.NoMove})
+	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
 }
 
 // What is around a set has the set that takes its surplus, from the caches and from the API server.

@@ -25,7 +25,7 @@ func (c *Cache) Member(m *clusterv1.Machine, set *clusterv1.MachineSet, selector
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOf(m.DeletionTimestamp),
-		Drift:    c.Drift(m, set),
+		Template: scale.Template{Drift: c.Drift(m, set)},
 		Phase:    m.Status.Phase,
 		Node:     node(m),
 		Priority: vocabulary.PriorityDefault,
@@ -35,13 +35,13 @@ func (c *Cache) Member(m *clusterv1.Machine, set *clusterv1.MachineSet, selector
 		meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	f.Updating = updating(m)
 	_, f.Updated = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
-	f.UpdateDue = UpdateDue(m, set)
+	f.ClusterAPI.UpdateDue = UpdateDue(m, set)
 	_, f.DeleteFirst = m.Annotations[clusterv1.DeleteMachineAnnotation]
 	f.Ready, f.ReadyWhy, f.ReadyFrom = answer(m, clusterv1.MachineReadyCondition)
 	f.UpToDate, f.UpToDateWhy, _ = answer(m, clusterv1.MachineUpToDateCondition)
-	f.HealthCheck, _, _ = answer(m, clusterv1.MachineHealthCheckSucceededCondition)
+	f.Healthy, _, _ = answer(m, clusterv1.MachineHealthCheckSucceededCondition)
 	f.Marked = meta.IsStatusConditionFalse(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
-	_, f.MarkedWhy = Remark(m)
+	_, f.ClusterAPI.MarkedWhy = Remark(m)
 	_, urgent := m.Annotations[clusterv1.RemediateMachineAnnotation]
 	f.Urgent = urgent && f.Marked
 	return f

@@ -41,15 +41,8 @@ func TestMember(t *testing.T) {
 		yes, no, unknown        = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 	)
 	missing := map[string]bool{}
-	for _, name := range observetest.Facts(reflect.TypeFor[scale.Member](), "") {
+	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Member]()) {
 		missing[name] = true
-	}
-	for _, name := range []string{ // Cluster API has nothing like it
-		"Labelled", "Failed", "Troubled", "Crashing", "Serves", "Blocked.Reason", "Blocked.Message", "Replace",
-		"Preserved", "PreservedUntil", "Kept", "Dismissed", "Chosen",
-	} {
-		missing[name] = false
-		assert.Zero(t, observetest.Fact(member(capitest.Machine("m", capitest.Set("s", 1))), name), name)
 	}
 	set := capitest.Set("s", 1)
 	plain := facts().Observed(set, capitest.Around(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
@@ -76,7 +69,7 @@ func TestMember(t *testing.T) {
 		{fact: "Phase", want: "Running"},
 		{fact: "Updating", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
 		{fact: "Updated", change: annotated(clusterv1.PendingAcknowledgeMoveAnnotation), want: true},
-		{fact: "UpdateDue", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
+		{fact: "ClusterAPI.UpdateDue", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
 		{fact: "DeleteFirst", change: annotated(clusterv1.DeleteMachineAnnotation), want: true},
 		{fact: "Priority", want: 3},
 		{fact: "Joined", want: true},
@@ -100,11 +93,11 @@ func TestMember(t *testing.T) {
 		{fact: "UpToDate", want: scale.True},
 		{name: "no", fact: "UpToDate", change: capitest.Says(upToDate, no), want: scale.False},
 		{fact: "UpToDateWhy", change: capitest.SaysWhy(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
-		{fact: "HealthCheck", change: capitest.Says(healthCheck, no), want: scale.False},
-		{name: "unknown", fact: "HealthCheck", change: capitest.Says(healthCheck, unknown), want: scale.Unknown},
+		{fact: "Healthy", change: capitest.Says(healthCheck, no), want: scale.False},
+		{name: "unknown", fact: "Healthy", change: capitest.Says(healthCheck, unknown), want: scale.Unknown},
 		{name: "asked for", fact: "Marked", change: capitest.Says(remediated, no), want: true},
-		{fact: "MarkedWhy", change: capitest.SaysWhy(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
-		{name: "while it is not asked for", fact: "MarkedWhy", change: capitest.SaysWhy(remediated, yes, "Remediated", "done"), want: ""},
+		{fact: "ClusterAPI.MarkedWhy", change: capitest.SaysWhy(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
+		{name: "while it is not asked for", fact: "ClusterAPI.MarkedWhy", change: capitest.SaysWhy(remediated, yes, "Remediated", "done"), want: ""},
 		{name: "done", fact: "Marked", change: capitest.Says(remediated, yes), want: false},
 		{name: "unknown", fact: "Marked", change: capitest.Says(remediated, unknown), want: false},
 		{name: "a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"millwright/decide/phrase"
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
 	observecache "millwright/observe/cache"
@@ -26,31 +25,35 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 		selector = labels.Nothing()
 	}
 	o := scale.Observed{
-		Now:      now,
-		Set:      set.Name,
-		Deleting: set.DeletionTimestamp != nil, Orphaning: observecache.IsOrphaning(set),
-		Order:    order(set),
-		MinReady: time.Duration(Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
-		Seed:     seed,
+		Now: now,
+		Deletion: scale.Deletion{
+			Deleting:  set.DeletionTimestamp != nil,
+			Orphaning: observecache.IsOrphaning(set),
+			Finalizer: slices.Contains(set.Finalizers, Finalizer),
+		}, Settings: scale.Settings{
+			Order:       order(set),
+			MinReady:    time.Duration(Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
+			Remediation: remediation(set, around.Deployment),
+		},
+		Seed: seed,
 
-		Finalizer:          slices.Contains(set.Finalizers, Finalizer),
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		ClusterAPI:    true,
-		ClusterPaused: around.Cluster != nil && Value(around.Cluster.Spec.Paused),
-		Stopped:       stopped(set, around),
-		Missing:       Missing(around.Templates),
-		Preflight:     c.preflight(set, around),
-		Remediation:   remediation(set, around.Deployment),
-		MoveTo:        set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation],
+		Pauses:     pauses(set, around.Cluster),
+		Stopped:    stopped(set, around),
+		ClusterAPI: scale.ClusterAPISet{MoveTo: set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]},
+		Missing:    Missing(around.Templates),
+		Preflight:  c.preflight(set, around),
 	}
-	if o.MoveTo != "" {
-		o.NoMove = NoMove(set, around.Receiver)
+	if o.ClusterAPI.MoveTo != "" {
+		o.ClusterAPI.NoMove = NoMove(set, around.Receiver)
 	}
-	_, o.Paused = set.Annotations[clusterv1.PausedAnnotation]
+	o.Naming = []string{set.Name + "-", ""}
 	naming, namingErr := naming(set)
-	o.Naming = naming
+	if naming != nil {
+		o.Naming = naming
+	}
 	if set.Spec.Replicas != nil {
 		o.Replicas = int(*set.Spec.Replicas)
 	}
@@ -69,7 +72,11 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 		o.Invalid = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
 	}
 	for _, m := range around.Members {
-		o.Members = append(o.Members, c.Member(m, set, selector))
+		f := c.Member(m, set, selector)
+		if f.Deleting && !f.Updating && f.UpToDate == scale.True {
+			o.ClusterAPI.LeavingUpToDate++
+		}
+		o.Members = append(o.Members, f)
 	}
 	for _, m := range around.Orphans {
 		o.Orphans = append(o.Orphans, scale.Orphan{
@@ -114,18 +121,34 @@ func order(set *clusterv1.MachineSet) scale.Order {
 	return scale.Order(set.Spec.Deletion.Order)
 }
 
-// stopped says why no machine is created whatever the templates and the control plane; empty: nothing stops it.
-func stopped(set *clusterv1.MachineSet, around Around) string {
+// pauses says who has paused a set, in the words of Cluster API.
+func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
+	if cluster != nil && Value(cluster.Spec.Paused) {
+		who = append(who, ClusterPaused)
+	}
+	if _, paused := set.Annotations[clusterv1.PausedAnnotation]; paused {
+		who = append(who, scale.PausedBy("MachineSet"))
+	}
+	return who
+}
+
+// ClusterPaused says that the Cluster of an object is paused, in the words of Cluster API.
+const ClusterPaused = "Cluster spec.paused is set to true"
+
+// stopped says why no machine is created whatever the templates and the control plane; none: nothing stops it.
+func stopped(set *clusterv1.MachineSet, around Around) []string {
 	name := set.Spec.ClusterName
 	switch {
 	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
-		return "MachineSet has the annotation " + clusterv1.DisableMachineCreateAnnotation
+		return []string{"MachineSet has the annotation " + clusterv1.DisableMachineCreateAnnotation}
 	case around.Cluster == nil:
-		return "Cluster " + name + " does not exist"
+		return []string{"Cluster " + name + " does not exist"}
 	case around.Cluster.DeletionTimestamp != nil:
-		return "Cluster " + name + " is being deleted"
+		return []string{"Cluster " + name + " is being deleted"}
+	case around.unread():
+		return []string{"templates or control plane were not read yet"}
 	default:
-		return phrase.If(around.unread(), "templates or control plane were not read yet")
+		return nil
 	}
 }
 

@@ -85,7 +85,6 @@ func TestObserved(t *testing.T) {
 		want       any
 	}{
 		{fact: "Now", want: capitest.Noon},
-		{fact: "Set", want: "s"},
 		{fact: "Seed", want: uint64(7)},
 		{fact: "Replicas", want: 3},
 		{name: "not set", fact: "Replicas", set: noReplicas, want: 0},
@@ -167,7 +166,7 @@ func TestObserved(t *testing.T) {
 		{fact: "SelectsAll", set: selecting(metav1.LabelSelector{}), want: true},
 		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(*observetest.Unreadable()), want: false},
 
-		{name: "the default", fact: "Naming", want: []string(nil)},
+		{name: "the default", fact: "Naming", want: []string{"s-", ""}},
 		{
 			name: "its variables",
 			fact: "Naming",
@@ -176,7 +175,7 @@ func TestObserved(t *testing.T) {
 		},
 		{name: "in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
 		{name: "twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
-		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
+		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string{"s-", ""}},
 
 		{
 			name:   "of all whether they match",
@@ -206,53 +205,71 @@ func TestObserved(t *testing.T) {
 			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
 		},
 
-		{fact: "Paused", set: note(clusterv1.PausedAnnotation, ""), want: true},
+		{
+			name: "itself",
+			fact: "Pauses",
+			set:  note(clusterv1.PausedAnnotation, ""),
+			want: []string{"MachineSet has the cluster.x-k8s.io/paused annotation"},
+		},
 		{
 			name:   "its Cluster",
-			fact:   "Paused",
+			fact:   "Pauses",
 			around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) },
-			want:   false,
+			want:   []string{"Cluster spec.paused is set to true"},
 		},
-		{fact: "ClusterPaused", around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) }, want: true},
 		{
 			name:   "said to be not",
-			fact:   "ClusterPaused",
+			fact:   "Pauses",
 			around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(false) },
-			want:   false,
+			want:   []string(nil),
 		},
-		{name: "no Cluster", fact: "ClusterPaused", around: withoutCluster, want: false},
+		{name: "no Cluster", fact: "Pauses", around: withoutCluster, want: []string(nil)},
 
-		{name: "nothing", fact: "Stopped", want: ""},
+		{name: "nothing", fact: "Stopped", want: []string(nil)},
 		{
 			name: "by the rollout",
 			fact: "Stopped",
 			set:  note(clusterv1.DisableMachineCreateAnnotation, "true"),
-			want: "MachineSet has the annotation cluster.x-k8s.io/disable-machine-create",
+			want: []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
 		},
-		{name: "another value", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "false"), want: ""},
-		{name: "no Cluster", fact: "Stopped", around: withoutCluster, want: "Cluster c does not exist"},
+		{name: "another value", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "false"), want: []string(nil)},
+		{name: "no Cluster", fact: "Stopped", around: withoutCluster, want: []string{"Cluster c does not exist"}},
 		{
 			name:   "its Cluster goes",
 			fact:   "Stopped",
 			around: func(a *capi.Around) { capitest.Going(a.Cluster) },
-			want:   "Cluster c is being deleted",
+			want:   []string{"Cluster c is being deleted"},
 		},
 		{
 			name:   "a template was not read",
 			fact:   "Stopped",
 			around: func(a *capi.Around) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} },
-			want:   unread,
+			want:   []string{unread},
 		},
 		{
 			name:   "the control plane was not read",
 			fact:   "Stopped",
 			around: func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} },
-			want:   unread,
+			want:   []string{unread},
 		},
 
-		{fact: "MoveTo", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{name: "none", fact: "ClusterAPI.LeavingUpToDate", want: 0},
 		{
-			fact: "NoMove",
+			name: "of three machines one is being deleted and up to date",
+			fact: "ClusterAPI.LeavingUpToDate",
+			around: func(a *capi.Around) {
+				s := capitest.Set("s", 1)
+				a.Members = []*clusterv1.Machine{
+					capitest.Machine("a", s, capitest.Going),
+					capitest.Machine("b", s),
+					capitest.Machine("c", s, capitest.Going, capitest.Without(clusterv1.MachineUpToDateCondition)),
+				}
+			},
+			want: 1,
+		},
+		{fact: "ClusterAPI.MoveTo", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{
+			fact: "ClusterAPI.NoMove",
 			set:  note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 			want: "it does not exist",
 		},
@@ -330,7 +347,6 @@ func TestObserved(t *testing.T) {
 	}
 	never := map[string]string{
 		"Members":                    "TestMember",
-		"ListFailed":                 "an activity that cannot read fails",
 		"LastFailure.Deleting":       "the run knows what it was refused",
 		"LastFailure.Message":        "the run knows what it was refused",
 		"Preflight.ControlPlane":     "TestPreflight",
@@ -339,17 +355,14 @@ func TestObserved(t *testing.T) {
 		"Preflight.Settings.Checks":  "TestPreflight",
 		"Preflight.Settings.Strict":  "TestPreflight",
 		"Preflight.Settings.Skip":    "TestPreflight",
-		"ClusterAPI":                 "every set of Cluster API has it: TestHowTheMachinesOfASetAreCounted",
-		"Unsized":                    "a deployment: see observe/capi/deployment",
 	}
 	for _, name := range []string{
-		"Keep", "OwnerPaused", "Freeze.Label", "Freeze.Owner", "Freeze.Unfreeze", "Freeze.EndsAt", "NoScaleUp", "Scaled",
-		"Remediation.Backoff", "Remediation.MaxBackoff", "Generations.Failed", "Generations.Last", "Reported.Overshoot", "Reported.Failed",
+		"Remediation.Backoff", "Remediation.MaxBackoff", "Reported.Overshoot", "Reported.Failed",
 	} {
 		never[name] = "Cluster API has nothing like it"
 	}
 	missing := map[string]bool{}
-	for _, name := range observetest.Facts(reflect.TypeFor[scale.Observed](), "") {
+	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""
 	}
 	plain := facts().Observed(&clusterv1.MachineSet{}, capi.Around{Cluster: capitest.Cluster()}, time.Time{}, 0)

@@ -38,13 +38,13 @@ func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.Ma
 
 // Unprepared reports whether a set has to be prepared now. A paused set is not written, nor one that is being deleted.
 func Unprepared(s *clusterv1.MachineSet, around Around, observed scale.Observed) bool {
-	return s.DeletionTimestamp == nil && !observed.Paused && !observed.ClusterPaused && Prepared(s, around.Cluster) != nil
+	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && Prepared(s, around.Cluster) != nil
 }
 
 // HasErrands reports whether the objects around a set may be written: not while it is paused, contested or otherwise
 // invalid, nor while the garbage collector takes its machines from it.
 func HasErrands(s *clusterv1.MachineSet, observed scale.Observed) bool {
-	return !observed.Paused && !observed.ClusterPaused && !observed.Orphaning &&
+	return len(observed.Pauses) == 0 && !observed.Orphaning &&
 		(observed.Invalid == "" || s.DeletionTimestamp != nil)
 }
 

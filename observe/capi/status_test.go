@@ -306,17 +306,6 @@ func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 			assert.Equal(t, row.want, counts{*got.Replicas, *got.ReadyReplicas, *got.AvailableReplicas, *got.UpToDateReplicas})
 		})
 	}
-	t.Run("the machines could not be listed", func(t *testing.T) {
-		s := capitest.Set("s", 1)
-		s.Status.Replicas, s.Status.Versions = new(int32(7)), []clusterv1.StatusVersion{{Version: "v1.0.0", Replicas: 7}}
-		o := facts().Observed(s, capitest.Around(), capitest.Noon, 0)
-		o.ListFailed = true
-		capi.ApplyStatus(s, capitest.Around(), scale.Look(o).Status, explain.Summary{}, capitest.Ago(0))
-		assert.Equal(t, int32(7), *s.Status.Replicas)
-		assert.Nil(t, s.Status.ReadyReplicas)
-		assert.Equal(t, int32(7), s.Status.Versions[0].Replicas)
-		assert.Equal(t, metav1.ConditionUnknown, find(t, s, "ScalingUp").Status)
-	})
 }
 
 func TestVersionsOfTheMachinesAreCounted(t *testing.T) {

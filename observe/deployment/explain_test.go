@@ -48,7 +48,7 @@ func TestSinceWhenARolloutStandsStill(t *testing.T) {
 					Updated: row.updated,
 				},
 			}
-			blocked := deployment.Explained(deployment.Family{Deployment: d}, plan, "", now).Blocked(now)
+			blocked := deployment.Explained(deployment.Tree{Deployment: d}, plan, "", now).Blocked(now)
 			assert.Equal(t, "Hold", blocked.Reason)
 			assert.Equal(t, row.want, blocked.Since)
 		})

@@ -50,9 +50,9 @@ func TestWhoWaitsToBeReplaced(t *testing.T) {
 			assert.Equal(t, row.due, machine.IsDue(row.machine))
 			assert.Equal(t, row.waiting, machine.IsWaiting(row.machine))
 			waiting := deployment.Observed(
-				deployment.Family{Deployment: observetest.Deployment("d"), Members: []*v1alpha1.Machine{row.machine}},
+				deployment.Tree{Deployment: observetest.Deployment("d"), Members: []*v1alpha1.Machine{row.machine}},
 				observetest.Noon,
-			).Due == 1
+			).MCM.Due == 1
 			assert.Equal(t, row.waiting, waiting)
 		})
 	}

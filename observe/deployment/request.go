@@ -42,12 +42,12 @@ func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) re
 		}
 		f.Rolling = f.Rolling || s.Replicas > 0 || len(s.Machines) > 0
 		switch {
-		case s.Revision == 0 || s.Twin: // its template is the present one
-		case s.Lacks != "":
+		case s.Revision == 0 || s.Twin(): // its template is the present one
+		case s.Lacks() != "":
 			if f.Lacking == nil {
 				f.Lacking = map[int64]string{}
 			}
-			f.Lacking[s.Revision] = s.Lacks
+			f.Lacking[s.Revision] = s.Lacks()
 		default:
 			f.Revisions = append(f.Revisions, s.Revision)
 		}

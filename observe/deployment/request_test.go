@@ -46,7 +46,7 @@ func revised(
 func otherClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
 // onTheWay is a deployment of four machines, one of which has the new template.
-func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Family {
+func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Tree {
 	d := observetest.Deployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Replicas, d.Annotations = 4, map[string]string{v1alpha1.AnnotationRevision: "7"}
 		d.Spec.Strategy.Type = v1alpha1.RollingUpdateMachineDeploymentStrategyType
@@ -59,7 +59,7 @@ func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Family {
 	for _, s := range []*v1alpha1.MachineSet{old, current} {
 		s.Annotations[v1alpha1.AnnotationDesiredReplicas], s.Annotations[v1alpha1.AnnotationMaxReplicas] = "4", "5"
 	}
-	return deployment.Family{
+	return deployment.Tree{
 		Policy: stages(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
@@ -110,29 +110,29 @@ func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
 
 // A former set that is the current one again still has its old revision when an operator acts on it.
 func TestDeploymentRequestNameTheRevisionThatIsComing(t *testing.T) {
-	family := onTheWay(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
-	for _, s := range family.Sets {
+	tree := onTheWay(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
+	for _, s := range tree.Sets {
 		if s.Name == "d-1" {
 			s.Spec.Template.Spec.Class.Name = "older"
 		}
 	}
-	f := deploymentRequest(family, observetest.Asked)
+	f := deploymentRequest(tree, observetest.Asked)
 	assert.EqualValues(t, 8, f.Revision)
 	assert.Equal(t, []int64{7, 3}, f.Revisions)
 	assert.True(t, f.Rolling)
 }
 
 func TestDeploymentRequestOfACalmDeployment(t *testing.T) {
-	family := onTheWay()
-	for _, s := range family.Sets {
+	tree := onTheWay()
+	for _, s := range tree.Sets {
 		if s.Name == "d-2" {
 			s.Spec.Replicas = 0
 		}
 	}
-	members := family.Members
-	assert.True(t, deploymentRequest(family, observetest.Asked).Rolling, "its machines are still there")
-	family.Members = members[3:]
-	assert.False(t, deploymentRequest(family, observetest.Asked).Rolling)
+	members := tree.Members
+	assert.True(t, deploymentRequest(tree, observetest.Asked).Rolling, "its machines are still there")
+	tree.Members = members[3:]
+	assert.False(t, deploymentRequest(tree, observetest.Asked).Rolling)
 }
 
 func TestRequestPatch(t *testing.T) {
@@ -197,7 +197,7 @@ func TestStartMakesAnotherTemplate(t *testing.T) {
 	assert.False(t, set.SameTemplate(before, &d.Spec.Template))
 }
 
-func deploymentRequest(family deployment.Family, now time.Time) request.DeploymentFacts {
-	o := deployment.Observed(family, now)
-	return deployment.Request(family.Deployment, o, rollout.Decide(o))
+func deploymentRequest(tree deployment.Tree, now time.Time) request.DeploymentFacts {
+	o := deployment.Observed(tree, now)
+	return deployment.Request(tree.Deployment, o, rollout.Decide(o))
 }

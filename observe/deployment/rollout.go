@@ -17,14 +17,15 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
+	"millwright/decide/scale"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
 	"millwright/observe/machine"
 	observeset "millwright/observe/set"
 )
 
-// Family is a deployment with its sets and machines, as they were read at one moment.
-type Family struct {
+// Tree is a deployment with its sets and machines, as they were read at one moment.
+type Tree struct {
 	Deployment *v1alpha1.MachineDeployment
 	Sets       []*v1alpha1.MachineSet // that it controls, in no order
 	Orphans    []*v1alpha1.MachineSet // sets of its namespace without a controller that exists, in no order
@@ -44,9 +45,9 @@ type Family struct {
 }
 
 // Read returns a deployment with its sets and machines from the caches.
-func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
+func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Tree {
 	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines) // the version first, so that it is never too new
-	return Family{
+	return Tree{
 		Deployment: d,
 		Sets:       sets,
 		Orphans:    c.FreeSets(d),
@@ -62,30 +63,35 @@ func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Family {
 }
 
 // Observed returns the facts from which a rollout is planned.
-func Observed(f Family, now time.Time) rollout.Observed {
+func Observed(f Tree, now time.Time) rollout.Observed {
 	d := f.Deployment
 	o := rollout.Observed{
-		Now:        now,
-		Replicas:   int(d.Spec.Replicas),
-		Deleting:   d.DeletionTimestamp != nil,
-		Orphaning:  cache.IsOrphaning(d),
-		Invalid:    cmp.Or(invalid(d), InvalidSteps(f.Policy)),
-		Frozen:     cache.IsFrozen(d),
-		Thaws:      f.AsMCM,
-		Paused:     d.Spec.Paused,
-		PausedBy:   strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
-		Guard:      f.Guard,
-		Trigger:    d.Annotations[v1alpha1.AnnotationTriggerDeletion],
-		Scaled:     d.Annotations[v1alpha1.AnnotationLastScalerChange],
-		Replacing:  len(d.Status.Replacements),
-		Generation: d.Generation,
-		Finalizer:  cache.HasFinalizer(d.Finalizers),
-
+		Now:      now,
+		Settings: rollout.Settings{Replicas: int(d.Spec.Replicas)},
+		Deletion: scale.Deletion{
+			Deleting:  d.DeletionTimestamp != nil,
+			Orphaning: cache.IsOrphaning(d),
+			Finalizer: cache.HasFinalizer(d.Finalizers),
+		},
+		Invalid: cmp.Or(invalid(d), InvalidSteps(f.Policy)),
+		MCM: rollout.MCMDeployment{
+			Frozen:    cache.IsFrozen(d),
+			Thaws:     f.AsMCM,
+			Guard:     f.Guard,
+			Trigger:   d.Annotations[v1alpha1.AnnotationTriggerDeletion],
+			Scaled:    d.Annotations[v1alpha1.AnnotationLastScalerChange],
+			Replacing: len(d.Status.Replacements),
+		},
+		Requests: rollout.Requests{
+			Paused:   d.Spec.Paused,
+			PausedBy: strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
+		},
+		Generation:         d.Generation,
 		ObservedGeneration: d.Status.ObservedGeneration,
 		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedRollout(&d.Status),
 	}
-	_, o.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
+	_, o.MCM.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
 	o.Progress = Progress(d.Status.Rollout)
 	for _, c := range o.Reported.Conditions {
 		if c.Type == string(v1alpha1.MachineDeploymentProgressing) {
@@ -98,7 +104,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
 		if machine.IsWaiting(m) {
-			o.Due++
+			o.MCM.Due++
 		}
 		if owner := metav1.GetControllerOf(m); owner != nil {
 			members[owner.UID] = append(members[owner.UID], m)
@@ -340,9 +346,9 @@ func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// counted returns how many machines the status of a set counts; 0 when the family was read at least as recently, and so
+// counted returns how many machines the status of a set counts; 0 when the tree was read at least as recently, and so
 // has them all.
-func (f Family) counted(set *v1alpha1.MachineSet) int {
+func (f Tree) counted(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" && (f.Read == seen || cache.Newer(f.Read, seen)) {
 		return 0
 	}
@@ -350,25 +356,29 @@ func (f Family) counted(set *v1alpha1.MachineSet) int {
 }
 
 // rolloutSet returns the facts about one of the sets.
-func rolloutSet(f Family, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
+func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
 	s := rollout.Set{
-		Name:      set.Name,
-		UID:       string(set.UID),
-		Version:   set.ResourceVersion,
-		Created:   set.CreationTimestamp.Time,
-		Foreign:   !Selects(f.Deployment, set),
-		Current:   observeset.SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
-		Deleting:  set.DeletionTimestamp != nil,
-		Orphaning: cache.IsOrphaning(set),
-		Finalizer: cache.HasFinalizer(set.Finalizers),
-		Replicas:  int(set.Spec.Replicas),
-		Counted:   f.counted(set),
-		Seen:      int(set.Status.ObservedReplicas),
-		Revision:  Revision(set),
-		History:   set.Annotations[v1alpha1.AnnotationRevisionHistory],
-		Desired:   NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
-		Max:       NumberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
-		Frozen:    cache.IsFrozen(set),
+		Name:    set.Name,
+		UID:     string(set.UID),
+		Version: set.ResourceVersion,
+		Created: set.CreationTimestamp.Time,
+		MCM: rollout.MCMSet{
+			Foreign: !Selects(f.Deployment, set),
+			Frozen:  cache.IsFrozen(set),
+		},
+		Current: observeset.SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
+		Deletion: scale.Deletion{
+			Deleting:  set.DeletionTimestamp != nil,
+			Orphaning: cache.IsOrphaning(set),
+			Finalizer: cache.HasFinalizer(set.Finalizers),
+		},
+		Replicas: int(set.Spec.Replicas),
+		Counted:  f.counted(set),
+		Seen:     int(set.Status.ObservedReplicas),
+		Revision: Revision(set),
+		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
+		Desired:  NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
+		Max:      NumberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
 	}
 	_, s.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
 	if s.Current {
@@ -414,32 +424,34 @@ func rolloutMember(
 	seen := observeset.Member(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
-		Deleting:   m.DeletionTimestamp != nil,
-		Ready:      m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
-		Unhealthy:  seen.Unhealthy(),
-		Failed:     seen.Failed,
-		Troubled:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-		Preserved:  seen.Preserved,
-		Priority:   seen.Priority,
-		First:      seen.DeleteFirst,
-		MarkedAt:   m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
-		HandedOver: seen.Updated,
+		Deleting:  m.DeletionTimestamp != nil,
+		Ready:     m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
+		Unhealthy: seen.Unhealthy(),
+		Failed:    seen.MCM.Failed,
+		MCM: rollout.MCMMember{
+			Troubled:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
+			Preserved:  seen.MCM.Preserved,
+			MarkedAt:   m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+			HandedOver: seen.Updated,
+		},
+		Priority: seen.Priority,
+		First:    seen.DeleteFirst,
 	}
 	if node != nil {
-		r.Node = node.Name
-		r.Preserved = r.Preserved || seen.Failed && machine.IsProtected(m, node)
+		r.MCM.Node = node.Name
+		r.MCM.Preserved = r.MCM.Preserved || seen.MCM.Failed && machine.IsProtected(m, node)
 		inPlace := drain.InPlaceNode(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]
-		r.Candidate, r.UpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
+		r.MCM.Candidate, r.MCM.UpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
 		r.Updating = inPlace.Selected && !done || seen.Updating
-		r.Updated = done && !seen.Updating
-		r.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]
-		r.Guarded = r.Guard != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
-		if r.Guard == "" && !machine.HasJoined(m) { // the first sync of the node writes it
-			r.Guard = v1alpha1.ValueLowerTrue
+		r.MCM.Updated = done && !seen.Updating
+		r.MCM.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]
+		r.MCM.Guarded = r.MCM.Guard != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
+		if r.MCM.Guard == "" && !machine.HasJoined(m) { // the first sync of the node writes it
+			r.MCM.Guard = v1alpha1.ValueLowerTrue
 		}
-		r.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
+		r.MCM.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
 	}
 	r.Available = !r.Deleting && !r.Updating && seen.Available(now, minReady)
 	return r

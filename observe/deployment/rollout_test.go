@@ -36,7 +36,7 @@ type rolloutRow struct {
 // forgetsNone asserts that each fact of T has a row whose wanted value is not the default.
 func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
-	for _, name := range observetest.Facts(reflect.TypeFor[T](), "") {
+	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[T]()) {
 		shown := false
 		for _, want := range told[name] {
 			shown = shown || !assert.ObjectsAreEqual(want, observetest.Fact(plain, name))
@@ -132,17 +132,17 @@ func TestRolloutObserved(t *testing.T) {
 			),
 		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
 		{
-			fact:       "Frozen",
+			fact:       "MCM.Frozen",
 			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} },
 			want:       true,
 		},
 		{
 			name:       "with another value",
-			fact:       "Frozen",
+			fact:       "MCM.Frozen",
 			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} },
 			want:       false,
 		},
-		{fact: "Unfreeze", deployment: noteDeployment(v1alpha1.AnnotationUnfreeze, ""), want: true},
+		{fact: "MCM.Unfreeze", deployment: noteDeployment(v1alpha1.AnnotationUnfreeze, ""), want: true},
 		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
 		{
 			name:       "its sets are paused, and not its rollout",
@@ -150,7 +150,7 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: noteDeployment(v1alpha1.AnnotationPaused, ""),
 			want:       false,
 		},
-		{fact: "Guard", want: true},
+		{fact: "MCM.Guard", want: true},
 		{
 			fact:       "Invalid",
 			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }),
@@ -311,12 +311,12 @@ func TestRolloutObserved(t *testing.T) {
 
 		{
 			name:       "as it stands",
-			fact:       "Trigger",
+			fact:       "MCM.Trigger",
 			deployment: noteDeployment(v1alpha1.AnnotationTriggerDeletion, "a~x,b"),
 			want:       "a~x,b",
 		},
 		{
-			fact:       "Scaled",
+			fact:       "MCM.Scaled",
 			deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
 			want:       "2026-01-01T00:00:00Z",
 		},
@@ -387,21 +387,18 @@ func TestRolloutObserved(t *testing.T) {
 			want:       int64(7),
 		},
 		{
-			fact:       "Replacing",
+			fact:       "MCM.Replacing",
 			deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
 			want:       1,
 		},
 		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
 	}
 	told := map[string][]any{
-		"Absent": {time.Minute}, // see TestAbsencesOfARollout
-		"Due":    {1},           // see TestWhoWaitsToBeReplaced
-		"Sets":   {nil},         // see TestRolloutSet
-		"Thaws":  {true},        // see TestAsMCM
-		"NoSet":  {"refused"},   // from its workflow: see TestReportDeploymentWhoseSetIsRefused
-
-		"Suspended": {"of Cluster API: see observe/capi/deployment"}, "Wake": {"the same"}, "Machines": {"the same"},
-		"Extension": {"the same"}, "NoCreate.Reason": {"the same"}, "NoCreate.Message": {"the same"},
+		"Absent":    {time.Minute}, // see TestAbsencesOfARollout
+		"MCM.Due":   {1},           // see TestWhoWaitsToBeReplaced
+		"Sets":      {nil},         // see TestRolloutSet
+		"MCM.Thaws": {true},        // see TestAsMCM
+		"NoSet":     {"refused"},   // from its workflow: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
@@ -415,7 +412,7 @@ func TestRolloutObserved(t *testing.T) {
 				row.want,
 				observetest.Fact(
 					deployment.Observed(
-						deployment.Family{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, Guard: true},
+						deployment.Tree{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, Guard: true},
 						observetest.Noon,
 					),
 					row.fact,
@@ -425,7 +422,7 @@ func TestRolloutObserved(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, deployment.Observed(deployment.Family{Deployment: observetest.Deployment("plain")}, time.Time{}), told)
+	forgetsNone(t, deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("plain")}, time.Time{}), told)
 }
 
 // With --as-mcm, a deployment ignores minReadySeconds and thaws with its sets.
@@ -438,15 +435,15 @@ func TestAsMCM(t *testing.T) {
 		}
 	})
 	for _, asMCM := range []bool{false, true} {
-		family := deployment.Family{
+		tree := deployment.Tree{
 			Deployment: observetest.Deployment("d"),
 			Sets:       []*v1alpha1.MachineSet{set},
 			Members:    []*v1alpha1.Machine{ready},
 			AsMCM:      asMCM,
 		}
-		o := deployment.Observed(family, observetest.Noon)
+		o := deployment.Observed(tree, observetest.Noon)
 		assert.Equal(t, asMCM, o.Sets[0].Machines[0].Available)
-		assert.Equal(t, asMCM, o.Thaws)
+		assert.Equal(t, asMCM, o.MCM.Thaws)
 	}
 }
 
@@ -472,7 +469,7 @@ func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := observetest.Deployment("d", row.deployment)
-			o := deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon)
+			o := deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon)
 			assert.Equal(t, row.invalid, o.Invalid)
 			next := rollout.Decide(o)
 			assert.Equal(t, row.invalid == "", next.Acts())
@@ -488,7 +485,7 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 		intstr.FromInt32(3):       "", intstr.FromString("100%"): "",
 	} {
 		policy := stages(v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")}, v1alpha1.RolloutStep{Replicas: size})
-		o := deployment.Observed(deployment.Family{Deployment: observetest.Deployment("d"), Policy: policy}, observetest.Noon)
+		o := deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("d"), Policy: policy}, observetest.Noon)
 		assert.Equal(t, invalid, o.Invalid)
 	}
 }
@@ -502,10 +499,10 @@ func TestARolloutKeepsItsSteps(t *testing.T) {
 	sets := []*v1alpha1.MachineSet{revision("7")}
 	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
 		d := observetest.Deployment("d", recordedAs(recorded))
-		o := deployment.Observed(deployment.Family{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
+		o := deployment.Observed(deployment.Tree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
 		assert.Equal(t, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}, o.Steps, name)
 		d.Status.Rollout.Revision = 6
-		o = deployment.Observed(deployment.Family{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
+		o = deployment.Observed(deployment.Tree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
 		assert.NotContains(
 			t,
 			o.Steps,
@@ -529,7 +526,7 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 	} {
 		d := observetest.Deployment("d", recordedAs(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
 		o := deployment.Observed(
-			deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{revision("7")}, Policy: policy},
+			deployment.Tree{Deployment: d, Sets: []*v1alpha1.MachineSet{revision("7")}, Policy: policy},
 			observetest.Noon,
 		)
 		assert.Equal(t, row.want, o.Steps, name)
@@ -542,7 +539,7 @@ func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 	loose := observetest.Machine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // not as controller
 	o := deployment.Observed(
-		deployment.Family{
+		deployment.Tree{
 			Deployment: observetest.Deployment("d"),
 			Sets:       []*v1alpha1.MachineSet{a, b},
 			Members: []*v1alpha1.Machine{
@@ -585,11 +582,11 @@ func TestFamilyOfTheCaches(t *testing.T) {
 		observetest.Machine("a", observetest.Of(s), observetest.Owning("n")),
 		observetest.Machine("b", observetest.Of(foreign)),
 	)
-	family := deployment.Read(cluster, d)
-	assert.Equal(t, []string{"s"}, observetest.Names(family.Sets))
-	assert.Equal(t, []string{"a"}, observetest.Names(family.Members))
-	assert.True(t, family.Guard, "unless somebody wants none")
-	require.NotNil(t, family.Node(family.Members[0]))
+	tree := deployment.Read(cluster, d)
+	assert.Equal(t, []string{"s"}, observetest.Names(tree.Sets))
+	assert.Equal(t, []string{"a"}, observetest.Names(tree.Members))
+	assert.True(t, tree.Guard, "unless somebody wants none")
+	require.NotNil(t, tree.Node(tree.Members[0]))
 	cluster.Unguided = true
 	assert.False(t, deployment.Read(cluster, d).Guard)
 }
@@ -599,10 +596,10 @@ func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
 	younger := revision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) })
 	d := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann"))
 	for _, sets := range [][]*v1alpha1.MachineSet{{older, younger}, {younger, older}} {
-		assert.Equal(t, "ann", deployment.Observed(deployment.Family{Deployment: d, Sets: sets}, observetest.Noon).Held)
+		assert.Equal(t, "ann", deployment.Observed(deployment.Tree{Deployment: d, Sets: sets}, observetest.Noon).Held)
 	}
 	none := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "0 ann"))
-	assert.Empty(t, deployment.Observed(deployment.Family{Deployment: none}, observetest.Noon).Held, "no revision is 0")
+	assert.Empty(t, deployment.Observed(deployment.Tree{Deployment: none}, observetest.Noon).Held, "no revision is 0")
 }
 
 func TestStrategiesThatNobodyKnows(t *testing.T) {
@@ -610,15 +607,15 @@ func TestStrategiesThatNobodyKnows(t *testing.T) {
 		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
 		assert.Contains(
 			t,
-			deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid,
+			deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon).Invalid,
 			"needs an orchestrationType, Auto or Manual",
 		)
 	}
 	d := observetest.Deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
-	assert.Contains(t, deployment.Observed(deployment.Family{Deployment: d}, observetest.Noon).Invalid, "Sideways")
+	assert.Contains(t, deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon).Invalid, "Sideways")
 }
 
-// The machines that a set has counted are in the family, unless the set had read a newer version.
+// The machines that a set has counted are in the tree, unless the set had read a newer version.
 func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
 	for _, row := range []struct {
@@ -635,7 +632,7 @@ func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s.Status.ObservedMachines = row.counted
-			f := deployment.Family{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Read: row.read}
+			f := deployment.Tree{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Read: row.read}
 			assert.Equal(t, row.want, deployment.Observed(f, observetest.Noon).Sets[0].Counted)
 		})
 	}
@@ -668,6 +665,6 @@ func TestAbsencesOfARollout(t *testing.T) {
 		{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.Ago(10)},
 	}
 	away := cache.Absences{{From: observetest.Ago(12).Time, To: observetest.Ago(4).Time}}
-	o := deployment.Observed(deployment.Family{Deployment: d, Absences: away}, observetest.Noon)
+	o := deployment.Observed(deployment.Tree{Deployment: d, Absences: away}, observetest.Noon)
 	assert.Equal(t, 6*time.Minute, o.Absent)
 }

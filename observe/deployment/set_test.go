@@ -18,7 +18,7 @@ import (
 
 // observedSet returns the facts about one set of a deployment.
 func observedSet(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, members ...*v1alpha1.Machine) rollout.Set {
-	return deployment.Observed(deployment.Family{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: members}, observetest.Noon).Sets[0]
+	return deployment.Observed(deployment.Tree{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: members}, observetest.Noon).Sets[0]
 }
 
 func failingSet(status v1alpha1.ConditionStatus) observetest.OnSet {
@@ -37,11 +37,6 @@ func TestRolloutSet(t *testing.T) {
 	minReady := func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }
 	// See TestRolloutMember, and observe/capi/deployment.
 	told := map[string][]any{"Machines": {nil}}
-	for _, name := range []string{
-		"Twin", "Lacks", "Answer.Set", "Answer.Possible", "Answer.Failed", "Answer.Why", "Answer.At", "Transfer.To", "Transfer.From", "Transfer.Acknowledged",
-	} {
-		told[name] = []any{"of Cluster API"}
-	}
 	for _, row := range []struct {
 		name       string
 		fact       string
@@ -59,8 +54,8 @@ func TestRolloutSet(t *testing.T) {
 			d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
 		}, want: true},
 		{fact: "Deleting", set: observetest.GoingSet, want: true},
-		{fact: "Foreign", set: func(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }, want: true},
-		{name: "an empty selector", fact: "Foreign", deployment: func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = &metav1.LabelSelector{} }, want: true},
+		{fact: "MCM.Foreign", set: func(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }, want: true},
+		{name: "an empty selector", fact: "MCM.Foreign", deployment: func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = &metav1.LabelSelector{} }, want: true},
 		{fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"orphan"} }, want: true},
 		{fact: "Finalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
@@ -79,8 +74,8 @@ func TestRolloutSet(t *testing.T) {
 		{fact: "Max", set: observetest.NoteSet(most, "6"), want: 6},
 		{name: "nonsense", fact: "Max", set: observetest.NoteSet(most, "-6"), want: -1},
 		{name: "by its presence", fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""), want: true},
-		{fact: "Frozen", set: observetest.FrozenSet, want: true},
-		{name: "somebody ended it", fact: "Frozen", set: observetest.Both(observetest.FrozenSet, observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), want: false},
+		{fact: "MCM.Frozen", set: observetest.FrozenSet, want: true},
+		{name: "somebody ended it", fact: "MCM.Frozen", set: observetest.Both(observetest.FrozenSet, observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), want: false},
 		{fact: "Failure.Reason", set: failingSet("True"), want: "ResourceExhausted"},
 		{fact: "Failure.Message", set: failingSet("True"), want: "no room"},
 		{name: "that is over", fact: "Failure", set: failingSet("False"), want: rollout.Problem{}},
@@ -155,8 +150,8 @@ func TestRolloutMember(t *testing.T) {
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", machine: observetest.Version("9"), want: "9"},
 		{fact: "Created", machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.Ago(5) }, want: observetest.Ago(5).Time},
-		{fact: "Node", node: func(*corev1.Node) {}, want: "n"},
-		{name: "that does not exist", fact: "Node", machine: observetest.OnNode("n"), want: ""},
+		{fact: "MCM.Node", node: func(*corev1.Node) {}, want: "n"},
+		{name: "that does not exist", fact: "MCM.Node", machine: observetest.OnNode("n"), want: ""},
 		{fact: "Deleting", machine: observetest.GoingMachine, want: true},
 
 		{fact: "Ready", machine: is(v1alpha1.MachineRunning), want: true},
@@ -176,49 +171,49 @@ func TestRolloutMember(t *testing.T) {
 		{name: "without a cluster to join", fact: "Unhealthy", machine: is(v1alpha1.MachineAvailable), want: false},
 		{name: "running, and ready for not so long yet", fact: "Unhealthy", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
-		{fact: "Troubled", machine: troubled, want: true},
-		{fact: "Preserved", machine: observetest.Preserved, want: true},
-		{name: "failed and asks for it", fact: "Preserved", machine: observetest.Both(is(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: true},
-		{name: "asks, and is well", fact: "Preserved", machine: observetest.Both(is(v1alpha1.MachineRunning), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: false},
+		{fact: "MCM.Troubled", machine: troubled, want: true},
+		{fact: "MCM.Preserved", machine: observetest.Preserved, want: true},
+		{name: "failed and asks for it", fact: "MCM.Preserved", machine: observetest.Both(is(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: true},
+		{name: "asks, and is well", fact: "MCM.Preserved", machine: observetest.Both(is(v1alpha1.MachineRunning), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: false},
 		{name: "nobody said", fact: "Priority", want: 3},
 		{fact: "Priority", machine: observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
 		{fact: "First", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
-		{name: "as it stands", fact: "MarkedAt", machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "soon"), want: "soon"},
+		{name: "as it stands", fact: "MCM.MarkedAt", machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "soon"), want: "soon"},
 
-		{fact: "Tainted", node: func(n *corev1.Node) {
+		{fact: "MCM.Tainted", node: func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "theirs"}, {Key: v1alpha1.TaintPreferNoSchedule, Effect: "PreferNoSchedule"}}
 		}, want: true},
-		{name: "with the key alone", fact: "Tainted", node: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule}} }, want: true},
-		{name: "with another one", fact: "Tainted", node: observetest.Critical, want: false},
-		{fact: "Guard", node: ours, want: "true"},
-		{name: "as others wrote it", fact: "Guard", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
-		{name: "of a machine that has not joined: its first sync writes it", fact: "Guard", machine: is(v1alpha1.MachinePending), node: labelNode("os", "linux"), want: "true"},
-		{name: "of one that has", fact: "Guard", machine: is(v1alpha1.MachineUnknown), node: labelNode("os", "linux"), want: ""},
-		{name: "that is not written yet is not ours", fact: "Guarded", machine: is(v1alpha1.MachinePending), node: labelNode("os", "linux"), want: false},
-		{name: "by us", fact: "Guarded", node: ours, want: true},
-		{name: "by others", fact: "Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"), want: false},
-		{name: "a marker alone", fact: "Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), want: false},
+		{name: "with the key alone", fact: "MCM.Tainted", node: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule}} }, want: true},
+		{name: "with another one", fact: "MCM.Tainted", node: observetest.Critical, want: false},
+		{fact: "MCM.Guard", node: ours, want: "true"},
+		{name: "as others wrote it", fact: "MCM.Guard", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
+		{name: "of a machine that has not joined: its first sync writes it", fact: "MCM.Guard", machine: is(v1alpha1.MachinePending), node: labelNode("os", "linux"), want: "true"},
+		{name: "of one that has", fact: "MCM.Guard", machine: is(v1alpha1.MachineUnknown), node: labelNode("os", "linux"), want: ""},
+		{name: "that is not written yet is not ours", fact: "MCM.Guarded", machine: is(v1alpha1.MachinePending), node: labelNode("os", "linux"), want: false},
+		{name: "by us", fact: "MCM.Guarded", node: ours, want: true},
+		{name: "by others", fact: "MCM.Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"), want: false},
+		{name: "a marker alone", fact: "MCM.Guarded", node: noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), want: false},
 
-		{fact: "Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
-		{name: "with another value", fact: "Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: false},
-		{name: "a candidate", fact: "UpdateLabels", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
-		{name: "a candidate of another value: the label is there", fact: "UpdateLabels", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
-		{name: "selected", fact: "UpdateLabels", node: selected, want: true},
-		{name: "with a result", fact: "UpdateLabels", node: labelNode(v1alpha1.LabelUpdateResult, "failed"), want: true},
-		{name: "with none of them", fact: "UpdateLabels", node: labelNode("pool", "web"), want: false},
+		{fact: "MCM.Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "with another value", fact: "MCM.Candidate", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: false},
+		{name: "a candidate", fact: "MCM.UpdateLabels", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "a candidate of another value: the label is there", fact: "MCM.UpdateLabels", node: labelNode(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
+		{name: "selected", fact: "MCM.UpdateLabels", node: selected, want: true},
+		{name: "with a result", fact: "MCM.UpdateLabels", node: labelNode(v1alpha1.LabelUpdateResult, "failed"), want: true},
+		{name: "with none of them", fact: "MCM.UpdateLabels", node: labelNode("pool", "web"), want: false},
 		{name: "selected", fact: "Updating", node: selected, want: true},
 		{name: "a candidate", fact: "Updating", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: false},
 		{name: "selected, and failed", fact: "Updating", node: observetest.Both(selected, updatedNode("failed", v1alpha1.ReasonUpdateFailed)), want: true},
 		{name: "selected, and done", fact: "Updating", node: observetest.Both(selected, done), want: false},
 		{name: "done, and the machine has not seen it", fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: true},
 		{name: "not selected, and the machine says so", fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), node: func(*corev1.Node) {}, want: true},
-		{fact: "Updated", node: observetest.Both(selected, done), want: true},
-		{name: "with success by its label alone", fact: "Updated", node: updatedNode("successful", v1alpha1.ReasonSelectedForUpdate), want: false},
-		{name: "with success by its condition alone", fact: "Updated", node: updatedNode("", v1alpha1.ReasonUpdateSuccessful), want: false},
-		{name: "in vain", fact: "Updated", node: updatedNode("failed", v1alpha1.ReasonUpdateFailed), want: false},
-		{name: "and the machine has not seen it", fact: "Updated", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: false},
-		{fact: "HandedOver", machine: handed, want: true},
-		{name: "the node's label is not the machine's", fact: "HandedOver", node: done, want: false},
+		{fact: "MCM.Updated", node: observetest.Both(selected, done), want: true},
+		{name: "with success by its label alone", fact: "MCM.Updated", node: updatedNode("successful", v1alpha1.ReasonSelectedForUpdate), want: false},
+		{name: "with success by its condition alone", fact: "MCM.Updated", node: updatedNode("", v1alpha1.ReasonUpdateSuccessful), want: false},
+		{name: "in vain", fact: "MCM.Updated", node: updatedNode("failed", v1alpha1.ReasonUpdateFailed), want: false},
+		{name: "and the machine has not seen it", fact: "MCM.Updated", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: false},
+		{fact: "MCM.HandedOver", machine: handed, want: true},
+		{name: "the node's label is not the machine's", fact: "MCM.HandedOver", node: done, want: false},
 	} {
 		t.Run(title(row.name, row.fact), func(t *testing.T) {
 			s := observetest.Set("s")
@@ -229,7 +224,7 @@ func TestRolloutMember(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			f := deployment.Family{
+			f := deployment.Tree{
 				Deployment: observetest.Deployment("d"),
 				Sets:       []*v1alpha1.MachineSet{s},
 				Members:    []*v1alpha1.Machine{m},
@@ -265,7 +260,7 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 		assert.Equal(
 			t,
 			below.PreservedFailed,
-			map[bool]int{true: 1}[above.Failed && above.Preserved],
+			map[bool]int{true: 1}[above.Failed && above.MCM.Preserved],
 			m.Status.CurrentStatus.Phase,
 		)
 	}
@@ -280,7 +275,7 @@ func TestAMachineThatItsNodeKeepsCountsAlikeForSetAndDeployment(t *testing.T) {
 	around := observetest.Members(m)
 	around.Node = nodeOf
 	o := deployment.Observed(
-		deployment.Family{
+		deployment.Tree{
 			Deployment: observetest.Deployment("d"),
 			Sets:       []*v1alpha1.MachineSet{s},
 			Members:    around.Members,
@@ -288,6 +283,6 @@ func TestAMachineThatItsNodeKeepsCountsAlikeForSetAndDeployment(t *testing.T) {
 		},
 		observetest.Noon,
 	)
-	assert.True(t, o.Sets[0].Machines[0].Preserved)
-	assert.True(t, set.Observed(s, around, observetest.Noon, 0).Members[0].Preserved)
+	assert.True(t, o.Sets[0].Machines[0].MCM.Preserved)
+	assert.True(t, set.Observed(s, around, observetest.Noon, 0).Members[0].MCM.Preserved)
 }

@@ -17,21 +17,21 @@ import (
 )
 
 // reportedFamily is a deployment in a rollout whose status is complete.
-func reportedFamily(change ...observetest.OnDeployment) deployment.Family {
-	family := onTheWay(change...)
-	d := family.Deployment
+func reportedFamily(change ...observetest.OnDeployment) deployment.Tree {
+	tree := onTheWay(change...)
+	d := tree.Deployment
 	d.Finalizers = []string{v1alpha1.FinalizerMachine}
 	if d.Status.Rollout == nil {
-		d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: family.Policy.Spec.Steps}
+		d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: tree.Policy.Spec.Steps}
 	}
 	d.Status.Rollout.Revision, d.Status.Rollout.ReachedAt = 7, new(metav1.NewTime(observetest.Noon))
 	d.Status.ObservedGeneration = d.Generation
 	deployment.ApplyStatus(
 		&d.Status,
-		rollout.Report(deployment.Observed(family, observetest.Noon)),
+		rollout.Report(deployment.Observed(tree, observetest.Noon)),
 		metav1.NewTime(observetest.Noon),
 	)
-	return family
+	return tree
 }
 
 func TestWhatADeploymentHasPending(t *testing.T) {
@@ -40,14 +40,14 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		Why:  "step 1 of 2 has its 1 machine and waits until a person passes it",
 	}
 	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
-	after := func(change observetest.OnDeployment) deployment.Family {
+	after := func(change observetest.OnDeployment) deployment.Tree {
 		f := reportedFamily()
 		change(f.Deployment)
 		return f
 	}
 	for name, row := range map[string]struct {
-		family deployment.Family
-		want   attention.Decision
+		tree deployment.Tree
+		want attention.Decision
 	}{
 		"a rollout waits for people": {reportedFamily(), waits},
 		"it goes on by the clock": {reportedFamily(func(d *v1alpha1.MachineDeployment) {
@@ -69,10 +69,10 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		"it is being deleted":     {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := row.family.Deployment.DeepCopy()
-			is := rollout.Look(deployment.Observed(row.family, observetest.Noon)).Pending
+			before := row.tree.Deployment.DeepCopy()
+			is := rollout.Look(deployment.Observed(row.tree, observetest.Noon)).Pending
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
-			assert.Equal(t, before, row.family.Deployment, "what is looked at stays as it is")
+			assert.Equal(t, before, row.tree.Deployment, "what is looked at stays as it is")
 		})
 	}
 }
@@ -115,15 +115,15 @@ func TestWhatADeploymentHasReported(t *testing.T) {
 		{"Selector", func(s *v1alpha1.MachineDeploymentStatus) { s.Selector = "x" }, true},
 		{"CurrentOperation", func(s *v1alpha1.MachineDeploymentStatus) { s.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, true},
 	} {
-		family := reportedFamily()
-		row.change(&family.Deployment.Status)
+		tree := reportedFamily()
+		row.change(&tree.Deployment.Status)
 		assert.Equal(
 			t,
 			row.same,
-			!rollout.Look(deployment.Observed(family, observetest.Noon)).Unreported,
+			!rollout.Look(deployment.Observed(tree, observetest.Noon)).Unreported,
 			"%s: %+v",
 			row.field,
-			family.Deployment.Status,
+			tree.Deployment.Status,
 		)
 		told[row.field] = true
 	}

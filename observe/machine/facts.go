@@ -154,23 +154,27 @@ func IsEmptied(m *v1alpha1.Machine) bool {
 // healthFacts returns the facts that the machine object itself holds.
 func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts {
 	f := health.Facts{
-		Name:      m.Name,
-		Phase:     string(m.Status.CurrentStatus.Phase),
-		NoTarget:  around.NoTarget,
-		NodeName:  cache.NodeNameOf(m),
-		Created:   m.CreationTimestamp.Time,
-		CreateBy:  CreateBy(m, around.Absences, now),
-		Since:     m.Status.CurrentStatus.LastUpdateTime.Time,
+		Name:     m.Name,
+		Phase:    string(m.Status.CurrentStatus.Phase),
+		NoTarget: around.NoTarget,
+		Node:     health.Node{NodeName: cache.NodeNameOf(m)},
+		Clocks: health.Clocks{
+			Created:  m.CreationTimestamp.Time,
+			CreateBy: CreateBy(m, around.Absences, now),
+			Since:    m.Status.CurrentStatus.LastUpdateTime.Time,
+		},
 		Timeout:   m.Spec.EffectiveHealthTimeout(),
 		NoTimeout: m.Spec.HealthTimeoutDisabled(),
 		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + around.Absences.Between(
 			m.Status.CurrentStatus.LastUpdateTime.Time,
 			now,
 		),
-		Due:       IsDue(m),
-		Granted:   IsGranted(m),
+		Replacement: health.Replacement{
+			Due:     IsDue(m),
+			Granted: IsGranted(m),
+			Alone:   around.Set == nil || !HasDeployment(around.Set),
+		},
 		Preserved: IsPreserved(m),
-		Alone:     around.Set == nil || !HasDeployment(around.Set),
 		Now:       now,
 	}
 	if h := m.Status.Health; h != nil {

@@ -2,6 +2,7 @@ package observetest
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,19 +310,26 @@ func Fact(of any, name string) any {
 	return v.Interface()
 }
 
-// Facts lists the names of the exported fields of a struct, nested ones as Outer.Inner. Other fields follow from these.
-func Facts(of reflect.Type, prefix string) (names []string) {
+// Facts lists the names of the exported fields of a struct, nested ones as Outer.Inner, and those of embedded structs as
+// its own. Structs of the types whole count as one fact. Fields that are not exported follow from these.
+func Facts(of reflect.Type, prefix string, whole ...reflect.Type) (names []string) {
 	for f := range of.Fields() {
-		if !f.IsExported() {
-			continue
+		switch {
+		case !f.IsExported():
+		case f.Type.Kind() != reflect.Struct, f.Type == reflect.TypeFor[time.Time](), slices.Contains(whole, f.Type):
+			names = append(names, prefix+f.Name)
+		case f.Anonymous:
+			names = append(names, Facts(f.Type, prefix, whole...)...)
+		default:
+			names = append(names, Facts(f.Type, prefix+f.Name+".", whole...)...)
 		}
-		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() {
-			names = append(names, Facts(f.Type, prefix+f.Name+".")...)
-			continue
-		}
-		names = append(names, prefix+f.Name)
 	}
 	return names
+}
+
+// FactsWithout lists the names of Facts without those of a part that another family of kinds has, such as "MCM".
+func FactsWithout(part string, of reflect.Type) []string {
+	return slices.DeleteFunc(Facts(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
 }
 
 // NoteSet sets an annotation of a set.

@@ -44,11 +44,11 @@ func TestObservedMember(t *testing.T) {
 			set:     selecting(&metav1.LabelSelector{}),
 			want:    true,
 		},
-		{name: "all that it wants", fact: "Labelled", want: true},
-		{name: "one is missing", fact: "Labelled", set: moreLabels, want: false},
+		{name: "all that it wants", fact: "MCM.Labelled", want: true},
+		{name: "one is missing", fact: "MCM.Labelled", set: moreLabels, want: false},
 		{
 			name: "by the template and not by the selector",
-			fact: "Labelled",
+			fact: "MCM.Labelled",
 			set:  selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
 			want: true,
 		},
@@ -88,13 +88,13 @@ func TestObservedMember(t *testing.T) {
 		},
 
 		{fact: "Phase", machine: is(v1alpha1.MachinePending), want: "Pending"},
-		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "MCM.Failed", machine: is(v1alpha1.MachineFailed), want: true},
 		{
-			fact:    "Troubled",
+			fact:    "MCM.Troubled",
 			machine: func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed },
 			want:    true,
 		},
-		{fact: "Crashing", machine: is(v1alpha1.MachineCrashLoopBackOff), want: true},
+		{fact: "MCM.Crashing", machine: is(v1alpha1.MachineCrashLoopBackOff), want: true},
 		{fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), want: true},
 		{
 			name:    "handed over",
@@ -118,50 +118,50 @@ func TestObservedMember(t *testing.T) {
 			machine: observetest.ReadySince(observetest.Ago(4)),
 			want:    observetest.Ago(4).Time,
 		},
-		{name: "without a cluster to join", fact: "Serves", machine: is(v1alpha1.MachineAvailable), want: true},
-		{name: "with one it has to join", fact: "Serves", machine: is(v1alpha1.MachineRunning), want: false},
+		{name: "without a cluster to join", fact: "MCM.Serves", machine: is(v1alpha1.MachineAvailable), want: true},
+		{name: "with one it has to join", fact: "MCM.Serves", machine: is(v1alpha1.MachineRunning), want: false},
 		{
-			fact:    "Blocked.Reason",
+			fact:    "MCM.Blocked.Reason",
 			machine: observetest.Blocked("InstanceReady", "ResourceExhausted"),
 			want:    "ResourceExhausted",
 		},
 		{
 			name:    "without the machine's name, which others add",
-			fact:    "Blocked.Message",
+			fact:    "MCM.Blocked.Message",
 			machine: observetest.Blocked("InstanceReady", "ResourceExhausted"),
 			want:    "no ResourceExhausted",
 		},
 
-		{fact: "Replace", machine: is(v1alpha1.MachineFailed), want: true},
-		{fact: "Preserved", machine: observetest.Preserved, want: true},
-		{fact: "PreservedUntil", machine: observetest.Until(observetest.KeptUntil), want: observetest.KeptUntil.Time},
-		{fact: "Kept", machine: observetest.Asking(v1alpha1.ValuePreserveAuto), want: true},
-		{name: "by a person", fact: "Kept", machine: observetest.Asking(v1alpha1.ValuePreserveNow), want: false},
-		{name: "the value false", fact: "Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveFalse), want: true},
+		{fact: "MCM.Replace", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "MCM.Preserved", machine: observetest.Preserved, want: true},
+		{fact: "MCM.PreservedUntil", machine: observetest.Until(observetest.KeptUntil), want: observetest.KeptUntil.Time},
+		{fact: "MCM.Kept", machine: observetest.Asking(v1alpha1.ValuePreserveAuto), want: true},
+		{name: "by a person", fact: "MCM.Kept", machine: observetest.Asking(v1alpha1.ValuePreserveNow), want: false},
+		{name: "the value false", fact: "MCM.Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveFalse), want: true},
 		{
 			name:    "its set has asked once",
-			fact:    "Dismissed",
+			fact:    "MCM.Dismissed",
 			machine: observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"),
 			want:    true,
 		},
-		{name: "asks itself", fact: "Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveWhenFailed), want: false},
+		{name: "asks itself", fact: "MCM.Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveWhenFailed), want: false},
 
 		{fact: "DeleteFirst", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{name: "none", fact: "Priority", want: 3},
 		{fact: "Priority", machine: observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
 		{
 			name:    "marked",
-			fact:    "Chosen",
+			fact:    "MCM.Chosen",
 			machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T11:59:00Z"),
 			want:    observetest.Ago(1).Time,
 		},
 		{
 			name:    "no time",
-			fact:    "Chosen",
+			fact:    "MCM.Chosen",
 			machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "soon"),
 			want:    time.Time{},
 		},
-		{fact: "HealthCheck", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: scale.False},
+		{fact: "Healthy", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: scale.False},
 		{fact: "Marked", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: true},
 		{fact: "Urgent", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: true},
 		{
@@ -187,8 +187,8 @@ type memberRow struct {
 // proveMember checks each row, and that each fact has one.
 func proveMember(t *testing.T, rows []memberRow) {
 	missing := map[string]bool{}
-	for _, name := range observetest.Facts(reflect.TypeFor[scale.Member](), "") {
-		missing[name] = name != "MarkedWhy" && name != "UpdateDue" // see observe/capi: only Cluster API has them
+	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Member]()) {
+		missing[name] = true
 	}
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestFailedMachinesToReplace(t *testing.T) {
 				if want && !row.going {
 					doomed = []string{"m"}
 				}
-				assert.Equal(t, want, observetest.ObservedMember(row.machine, s, nil).Replace, s.Name)
+				assert.Equal(t, want, observetest.ObservedMember(row.machine, s, nil).MCM.Replace, s.Name)
 				assert.Equal(t, doomed, deletes(s, row.machine), s.Name)
 			}
 		})

@@ -49,8 +49,8 @@ func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 			require.NoError(t, err)
 			for _, around := range []set.Around{set.Read(cluster, s), live} {
 				o := set.Observed(s, around, observetest.Noon, 0)
-				assert.Equal(t, row.kept, o.Members[0].Preserved)
-				assert.Equal(t, row.replaced, o.Members[0].Replace)
+				assert.Equal(t, row.kept, o.Members[0].MCM.Preserved)
+				assert.Equal(t, row.replaced, o.Members[0].MCM.Replace)
 				assert.Equal(t, row.replaced, len(scale.Decide(o).Delete) == 1)
 			}
 		})

@@ -22,36 +22,39 @@ import (
 func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint64) scale.Observed {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	o := scale.Observed{
-		Now:      now,
-		Set:      set.Name,
-		Deleting: set.DeletionTimestamp != nil, Orphaning: cache.IsOrphaning(set),
-		Replicas: int(set.Spec.Replicas),
-		Order:    order(around),
-		Keep:     int(set.Spec.AutoPreserveFailedMachineMax),
-		MinReady: MinReady(set, around.AsMCM),
+		Now:    now,
+		Naming: []string{set.Name + "-", ""},
+		Deletion: scale.Deletion{
+			Deleting:  set.DeletionTimestamp != nil,
+			Orphaning: cache.IsOrphaning(set),
+			Finalizer: cache.HasFinalizer(set.Finalizers),
+		}, Settings: scale.Settings{
+			Replicas:    int(set.Spec.Replicas),
+			Order:       order(around),
+			MinReady:    MinReady(set, around.AsMCM),
+			Remediation: remediation(set, around),
+		},
+		MCM: scale.MCMSet{
+			Keep:   int(set.Spec.AutoPreserveFailedMachineMax),
+			Freeze: freeze(set, around),
+			Scaled: cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
+		},
 		Seed:     seed,
-		Freeze:   freeze(set, around),
-		Scaled:   cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
+		Pauses:   pauses(set, around.Deployment),
+		Stopped:  stopped(set),
 		Reported: reportedSet(&set.Status),
 
-		Finalizer:          cache.HasFinalizer(set.Finalizers),
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Missing:     around.Missing,
-		Preflight:   around.Preflight,
-		Remediation: remediation(set, around),
+		Missing:   around.Missing,
+		Preflight: around.Preflight,
 	}
-	_, o.Paused = set.Annotations[v1alpha1.AnnotationPaused]
-	_, o.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
 	if d := around.Deployment; d != nil {
-		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
-			o.OwnerPaused = "MachineDeployment"
-		}
-		o.Freeze.Owner = cache.IsFrozen(d)
+		o.MCM.Freeze.Owner = cache.IsFrozen(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
-		o.Generations = scale.Generations{Failed: int(g.Count), Last: g.LastFailedAt.Time}
+		o.MCM.Generations = scale.Generations{Failed: int(g.Count), Last: g.LastFailedAt.Time}
 	}
 	switch {
 	case err != nil:
@@ -63,12 +66,12 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	}
 	for _, m := range around.Members {
 		f := Member(m, set, selector)
-		f.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
+		f.MCM.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
 		if why := outdated(m, set, around, o.Remediation.Outdated); why != "" {
 			f.UpToDate, f.UpToDateWhy = scale.False, why
 		}
 		if node := around.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
-			f.Preserved, f.Replace = true, false
+			f.MCM.Preserved, f.MCM.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
 	}
@@ -85,6 +88,27 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 		}
 	}
 	return o
+}
+
+// pauses says who has paused a set.
+func pauses(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []string) {
+	if d != nil {
+		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
+			who = append(who, scale.PausedBy("MachineDeployment"))
+		}
+	}
+	if _, paused := set.Annotations[v1alpha1.AnnotationPaused]; paused {
+		who = append(who, scale.PausedBy("MachineSet"))
+	}
+	return who
+}
+
+// stopped says why no machine is created: other sets replace those of this one.
+func stopped(set *v1alpha1.MachineSet) []string {
+	if _, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]; closed {
+		return []string{"MachineSet has the label scale-up-disabled"}
+	}
+	return nil
 }
 
 // MinReady returns how long a machine of a set must have been ready to be available. machine-controller-manager ignores
@@ -179,34 +203,34 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: cache.TimeOf(m.DeletionTimestamp),
-		UpToDate: scale.True,
+		Template: scale.Template{UpToDate: scale.True},
 
-		Phase:    string(phase),
-		Failed:   phase == v1alpha1.MachineFailed,
-		Troubled: m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-		Crashing: phase == v1alpha1.MachineCrashLoopBackOff,
+		Phase: string(phase),
+		MCM: scale.MCMMember{
+			Failed:         phase == v1alpha1.MachineFailed,
+			Troubled:       m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
+			Crashing:       phase == v1alpha1.MachineCrashLoopBackOff,
+			Serves:         phase == v1alpha1.MachineAvailable,
+			Replace:        machine.Replaceable(m, set),
+			Preserved:      machine.IsKeptNow(m),
+			PreservedUntil: cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
+			Kept:           machine.IsKept(m),
+			Dismissed:      machine.IsDismissed(m),
+			Chosen:         cache.TimeIn(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
+		},
 		Updating: phase == v1alpha1.MachineInPlaceUpdating,
 		Updated:  m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,
 		Joined:   machine.HasJoined(m),
-		Serves:   phase == v1alpha1.MachineAvailable,
-
-		Replace:        machine.Replaceable(m, set),
-		Preserved:      machine.IsKeptNow(m),
-		PreservedUntil: cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
-		Kept:           machine.IsKept(m),
-		Dismissed:      machine.IsDismissed(m),
-
 		Priority: drain.Priority(m),
-		Chosen:   cache.TimeIn(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
 	}
 	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = readiness(m)
 	if reason, message := machine.Blocked(m); reason != "" {
-		f.Blocked = scale.Problem{Reason: reason, Message: message}
+		f.MCM.Blocked = scale.Problem{Reason: reason, Message: message}
 	}
 	_, f.DeleteFirst = m.Annotations[v1alpha1.AnnotationDeleteMachine]
-	f.HealthCheck, f.Marked = HealthChecked(m)
+	f.Healthy, f.Marked = HealthChecked(m)
 	if _, f.Urgent = m.Annotations[v1alpha1.AnnotationRemediateMachine]; f.Urgent {
-		f.HealthCheck, f.Marked = scale.False, true
+		f.Healthy, f.Marked = scale.False, true
 	}
 	return f
 }

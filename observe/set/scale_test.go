@@ -74,15 +74,19 @@ func TestScaleObserved(t *testing.T) {
 	generations := func(s *v1alpha1.MachineSet) {
 		s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 2, LastFailedAt: observetest.Ago(3)}
 	}
+	const (
+		setPaused        = "MachineSet has the cluster.x-k8s.io/paused annotation"
+		deploymentPaused = "MachineDeployment has the cluster.x-k8s.io/paused annotation"
+	)
 	const invalid = "the selector does not match the labels of the template"
 	proveObserved(t, []setRow{
 		{fact: "Now", want: observetest.Noon},
-		{fact: "Set", want: "s"},
+		{fact: "Naming", want: []string{"s-", ""}},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
 		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
 		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
-		{fact: "Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
+		{fact: "MCM.Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
 		{
 			name: "in seconds",
 			fact: "MinReady",
@@ -162,26 +166,32 @@ func TestScaleObserved(t *testing.T) {
 			),
 			want: 0,
 		},
-		{fact: "Paused", set: observetest.NoteSet(v1alpha1.AnnotationPaused, ""), want: true},
-		{name: "its deployment", fact: "Paused", around: aroundD(pausing), want: false},
-		{fact: "OwnerPaused", around: aroundD(pausing), want: "MachineDeployment"},
+		{name: "nobody", fact: "Pauses", around: aroundD(), want: []string(nil)},
+		{name: "its deployment", fact: "Pauses", around: aroundD(pausing), want: []string{deploymentPaused}},
 		{
-			name:   "a deployment that is not paused",
-			fact:   "OwnerPaused",
+			name:   "itself, below a deployment that is not paused",
+			fact:   "Pauses",
 			set:    observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
 			around: aroundD(),
-			want:   "",
+			want:   []string{setPaused},
 		},
-		{fact: "Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
-		{name: "another value", fact: "Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
-		{fact: "Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
-		{name: "its deployment", fact: "Freeze.Owner", around: aroundD(freezing), want: true},
-		{name: "its deployment's freeze ended", fact: "Freeze.Owner", around: aroundD(freezing, ending), want: false},
-		{name: "a deployment that is not frozen", fact: "Freeze.Owner", around: aroundD(), want: false},
-		{name: "as MCM: 3 replicas, surge 2 and 1 more", fact: "Freeze.EndsAt", around: asMCM(aroundD(surging)), want: 6},
+		{
+			name:   "both",
+			fact:   "Pauses",
+			set:    observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
+			around: aroundD(pausing),
+			want:   []string{deploymentPaused, setPaused},
+		},
+		{fact: "MCM.Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
+		{name: "another value", fact: "MCM.Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
+		{fact: "MCM.Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
+		{name: "its deployment", fact: "MCM.Freeze.Owner", around: aroundD(freezing), want: true},
+		{name: "its deployment's freeze ended", fact: "MCM.Freeze.Owner", around: aroundD(freezing, ending), want: false},
+		{name: "a deployment that is not frozen", fact: "MCM.Freeze.Owner", around: aroundD(), want: false},
+		{name: "as MCM: 3 replicas, surge 2 and 1 more", fact: "MCM.Freeze.EndsAt", around: asMCM(aroundD(surging)), want: 6},
 		{
 			name:   "as MCM: a set alone, twice 3 and 1 more",
-			fact:   "Freeze.EndsAt",
+			fact:   "MCM.Freeze.EndsAt",
 			set:    func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
 			around: asMCM(set.Around{}),
 			want:   7,
@@ -200,22 +210,22 @@ func TestScaleObserved(t *testing.T) {
 			around: asMCM(set.Around{}),
 			want:   time.Duration(0),
 		},
-		{fact: "NoScaleUp", set: observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true"), want: true},
+		{name: "nothing", fact: "Stopped", want: []string(nil)},
 		{
-			name: "by its presence",
-			fact: "NoScaleUp",
+			name: "by the presence of the label",
+			fact: "Stopped",
 			set:  observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""),
-			want: true,
+			want: []string{"MachineSet has the label scale-up-disabled"},
 		},
 		{
 			name: "when the size changed",
-			fact: "Scaled",
+			fact: "MCM.Scaled",
 			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"),
 			want: observetest.Noon.Add(-time.Hour),
 		},
 		{
 			name: "no time",
-			fact: "Scaled",
+			fact: "MCM.Scaled",
 			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"),
 			want: time.Time{},
 		},
@@ -279,8 +289,8 @@ func TestScaleObserved(t *testing.T) {
 		},
 		{fact: "Remediation.Outdated", around: aroundD(observetest.RolledOut), want: true},
 		{name: "the current set", fact: "Remediation.Outdated", around: aroundD(), want: false},
-		{fact: "Generations.Failed", set: generations, want: 2},
-		{fact: "Generations.Last", set: generations, want: observetest.Ago(3).Time},
+		{fact: "MCM.Generations.Failed", set: generations, want: 2},
+		{fact: "MCM.Generations.Last", set: generations, want: observetest.Ago(3).Time},
 		{
 			fact: "Finalizer",
 			set:  func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },
@@ -306,13 +316,6 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Missing", around: set.Around{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
-		"ListFailed":           "an activity that cannot read fails",
-		"ClusterAPI":           "only sets of Cluster API",
-		"ClusterPaused":        "only sets of Cluster API",
-		"Stopped":              "only sets of Cluster API",
-		"Naming":               "only sets of Cluster API",
-		"MoveTo":               "only sets of Cluster API",
-		"NoMove":               "only sets of Cluster API",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",
 
@@ -322,7 +325,6 @@ func TestScaleObserved(t *testing.T) {
 		"Preflight.Settings.Checks":  "TestPreflightOfASet",
 		"Preflight.Settings.Strict":  "TestPreflightOfASet",
 		"Preflight.Settings.Skip":    "TestPreflightOfASet",
-		"Unsized":                    "a deployment of Cluster API: see observe/capi/deployment",
 	})
 }
 
@@ -338,7 +340,7 @@ type setRow struct {
 // proveObserved checks each row, and that each fact has a row whose value differs from that of an empty set.
 func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
 	missing := map[string]bool{}
-	for _, name := range observetest.Facts(reflect.TypeFor[scale.Observed](), "") {
+	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""
 	}
 	plain := set.Observed(observetest.Set("plain"), set.Around{}, time.Time{}, 0)

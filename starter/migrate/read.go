@@ -314,7 +314,7 @@ func (o objects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
 }
 
 func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
-	family := deployment.Family{
+	tree := deployment.Tree{
 		Deployment: d,
 		Node:       o.nodeOf,
 		ClassOf:    o.classOf,
@@ -325,12 +325,12 @@ func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	for _, s := range o.sets {
 		switch {
 		case metav1.IsControlledBy(s, d):
-			family.Sets, family.Members = append(family.Sets, s), append(family.Members, o.members(s)...)
+			tree.Sets, tree.Members = append(tree.Sets, s), append(tree.Members, o.members(s)...)
 		case cache.IsFree(s, d, cache.KindDeployment):
-			family.Orphans = append(family.Orphans, s)
+			tree.Orphans = append(tree.Orphans, s)
 		}
 	}
-	observed := deployment.Observed(family, o.now)
+	observed := deployment.Observed(tree, o.now)
 	plan := rollout.Look(observed)
 	return takeover.Deployment{
 		Name:     d.Name,

@@ -45,12 +45,12 @@ func (s snapshot) made() string {
 	if i < 0 {
 		return "none of this template yet"
 	}
-	set := s.family.Sets[i]
+	set := s.tree.Sets[i]
 	return fmt.Sprintf(
 		"%d, set %s of %s %s, created at %s",
 		s.next.Revision,
 		set.name,
-		s.family.from,
+		s.tree.from,
 		cmp.Or(set.from, "-"),
 		kubecli.Since(set.created, s.now),
 	)
@@ -58,10 +58,10 @@ func (s snapshot) made() string {
 
 // policy names the RolloutPolicy that applies; empty: none does.
 func (s snapshot) policy() string {
-	if s.family.policy == nil {
+	if s.tree.policy == nil {
 		return ""
 	}
-	return "RolloutPolicy " + s.family.policy.Name
+	return "RolloutPolicy " + s.tree.policy.Name
 }
 
 func (s snapshot) strategy() string {

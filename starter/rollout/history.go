@@ -66,10 +66,10 @@ func (s snapshot) history(out io.Writer) error {
 		return err
 	}
 	rows := [][]any{
-		{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", strings.ToUpper(s.family.from), "CURRENT", "CHANGE-CAUSE"},
+		{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", strings.ToUpper(s.tree.from), "CURRENT", "CHANGE-CAUSE"},
 	}
 	for _, i := range s.byRevision() {
-		set, facts := s.family.Sets[i], s.facts.Sets[i]
+		set, facts := s.tree.Sets[i], s.facts.Sets[i]
 		rows = append(rows, []any{
 			revisionCell(facts.Revision),
 			facts.History,
@@ -97,7 +97,7 @@ func (s snapshot) template(out io.Writer, revision int64) error {
 		}
 		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
 	}
-	set := s.family.Sets[i]
+	set := s.tree.Sets[i]
 	text, err := yaml.Marshal(s.source.template(i))
 	if err != nil {
 		return fmt.Errorf("write the template of set %s: %w", set.name, err)

@@ -56,7 +56,7 @@ func (f *rollouts) open(c *cobra.Command, name string) (l reader, err error) {
 // source is a deployment of one of the API groups as it was read, with its sets, machines and policy. The methods that
 // change something return a changed copy.
 type source interface {
-	shown(now time.Time) family
+	shown(now time.Time) tree
 	observed(now time.Time) rollout.Observed // its sets and those of shown have the same order
 	request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts
 	template(set int) any // of the set at this index, as the deployment takes it
@@ -72,8 +72,8 @@ type source interface {
 	change() func(request.Command, request.Decision) map[string]any // as in kubecli.Subject
 }
 
-// family is a source in the words that the commands show.
-type family struct {
+// tree is a source in the words that the commands show.
+type tree struct {
 	object    metav1.Object
 	kind      string // as explain names it
 	arg       string // as an argument of starter
@@ -89,7 +89,7 @@ type family struct {
 	Members   []member
 }
 
-// set is a set of a family.
+// set is a set of a tree.
 type set struct {
 	name, from string // from: the class or the template of its machines
 	created    time.Time
@@ -97,7 +97,7 @@ type set struct {
 	cause      string // why its template was changed
 }
 
-// member is a machine of a family.
+// member is a machine of a tree.
 type member struct {
 	name, uid, node string
 	phase           string
@@ -111,9 +111,9 @@ type member struct {
 // asked.
 type snapshot struct {
 	source   source
-	family   family
+	tree     tree
 	policies []*v1alpha1.RolloutPolicy // of the namespace
-	facts    rollout.Observed          // its sets in the order of those of the family
+	facts    rollout.Observed          // its sets in the order of those of the tree
 	next     rollout.Decision
 	status   rollout.Status
 	now      time.Time
@@ -182,7 +182,7 @@ func judge(from source, now time.Time) snapshot {
 	plan := rollout.Look(facts)
 	return snapshot{
 		source: from,
-		family: from.shown(now),
+		tree:   from.shown(now),
 		facts:  facts,
 		next:   plan.Decision,
 		status: plan.Status,
@@ -206,7 +206,7 @@ func (s snapshot) current() int {
 }
 
 // key is namespace/name of the deployment.
-func (s snapshot) key() string { return kubecli.KeyOf(s.family.object) }
+func (s snapshot) key() string { return kubecli.KeyOf(s.tree.object) }
 
 // inPlace reports whether machines keep their instances.
 func (s snapshot) inPlace() bool {
@@ -214,4 +214,4 @@ func (s snapshot) inPlace() bool {
 }
 
 // blind reports whether nodes matter and were not read.
-func (s snapshot) blind() bool { return s.inPlace() && s.family.noNodes }
+func (s snapshot) blind() bool { return s.inPlace() && s.tree.noNodes }

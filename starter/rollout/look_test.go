@@ -206,7 +206,7 @@ func (p *pool) world() *world {
 // snapshot returns the snapshot of the pool.
 func (p *pool) snapshot() snapshot {
 	return judge(
-		own{Family: deployment.Family{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}},
+		own{Tree: deployment.Tree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}},
 		now,
 	)
 }
@@ -278,14 +278,14 @@ func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
 		now:     p.world().Environment().Now,
 	}.look(t.Context())
 	require.NoError(t, err)
-	require.Len(t, s.family.Sets, 3)
+	require.Len(t, s.tree.Sets, 3)
 	assert.Equal(
 		t,
 		[]string{"web-0", "web-a", "web-b"},
 		[]string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name},
 		"the oldest first",
 	)
-	assert.Len(t, s.family.Members, 3)
+	assert.Len(t, s.tree.Members, 3)
 	assert.Equal(t, 2, s.current())
 	assert.True(t, s.next.Complete)
 }

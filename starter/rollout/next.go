@@ -14,35 +14,35 @@ func (s snapshot) advice() []string {
 	o, d := s.facts, s.next
 	switch {
 	case o.Deleting:
-		return []string{"To see why its machines are still there: " + s.family.leaving}
+		return []string{"To see why its machines are still there: " + s.tree.leaving}
 	case o.Invalid != "":
 		return []string{
 			fmt.Sprintf(
 				"To put it right: kubectl edit %s -n %s %s",
-				s.family.resource,
-				s.family.object.GetNamespace(),
-				s.family.object.GetName(),
+				s.tree.resource,
+				s.tree.object.GetNamespace(),
+				s.tree.object.GetName(),
 			),
 		}
 	case d.Complete:
 		return nil
 	case o.Paused:
-		return []string{"To go on: starter rollout resume " + s.family.arg}
+		return []string{"To go on: starter rollout resume " + s.tree.arg}
 	}
 	var list []string
 	switch {
 	case o.Held != "":
-		list = append(list, "To go on: starter rollout resume "+s.family.arg)
+		list = append(list, "To go on: starter rollout resume "+s.tree.arg)
 	case d.Pause != nil:
-		list = append(list, "To pass the step: starter rollout approve "+s.family.arg+" "+kubecli.GiveReason)
+		list = append(list, "To pass the step: starter rollout approve "+s.tree.arg+" "+kubecli.GiveReason)
 	default:
 		list = append(list, s.help()...)
 		if d.Rolling {
-			list = append(list, "To stop it where it is: starter rollout pause "+s.family.arg)
+			list = append(list, "To stop it where it is: starter rollout pause "+s.tree.arg)
 		}
 	}
 	if len(o.Sets) > 1 && d.Rollback == nil {
-		list = append(list, "To go back: starter rollout undo "+s.family.arg+" "+kubecli.GiveReason)
+		list = append(list, "To go back: starter rollout undo "+s.tree.arg+" "+kubecli.GiveReason)
 	}
 	return list
 }
@@ -53,7 +53,7 @@ func (s snapshot) follow() []string {
 	if o.Deleting || o.Invalid != "" || o.Paused || o.Held != "" || s.next.Complete {
 		return nil
 	}
-	return []string{"To follow it: starter rollout watch " + s.family.arg}
+	return []string{"To follow it: starter rollout watch " + s.tree.arg}
 }
 
 // help lists commands with which a rollout continues that waits for machines or for people.
@@ -73,8 +73,8 @@ func (s snapshot) help() []string {
 			list,
 			fmt.Sprintf(
 				"To let an old machine go: kubectl delete %s -n %s %s",
-				s.family.machines,
-				s.family.object.GetNamespace(),
+				s.tree.machines,
+				s.tree.object.GetNamespace(),
 				m.name,
 			),
 		)
@@ -92,7 +92,7 @@ func (s snapshot) oldMachine() *member {
 		if i == s.current() {
 			continue
 		}
-		for _, m := range s.family.Members {
+		for _, m := range s.tree.Members {
 			if slices.ContainsFunc(
 				set.Machines,
 				func(f rollout.Member) bool { return f.UID == m.uid && !f.Deleting && !f.Updating },

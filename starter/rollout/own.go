@@ -22,7 +22,7 @@ import (
 
 // own is a deployment of machine.sapcloud.io.
 type own struct {
-	deployment.Family
+	deployment.Tree
 
 	machines versioned.Interface
 }
@@ -34,7 +34,7 @@ func (l reader) readOwn(ctx context.Context) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := deployment.Family{Deployment: d, AsMCM: l.asMCM}
+	f := deployment.Tree{Deployment: d, AsMCM: l.asMCM}
 	if f.Sets, err = l.setsOf(ctx, d); err != nil {
 		return nil, err
 	}
@@ -98,9 +98,9 @@ func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.No
 	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOf(m)] }, nil
 }
 
-func (f own) shown(_ time.Time) family {
+func (f own) shown(_ time.Time) tree {
 	d := f.Deployment
-	shown := family{
+	shown := tree{
 		object:    d,
 		kind:      "machinedeployment",
 		arg:       kubecli.KeyOf(d),
@@ -149,7 +149,7 @@ func phaseSince(m *v1alpha1.Machine) time.Time {
 	}
 }
 
-func (f own) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Family, now) }
+func (f own) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
 
 func (f own) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	return deployment.Request(f.Deployment, o, next)

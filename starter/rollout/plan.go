@@ -90,7 +90,7 @@ func (w proposal) check() error {
 func (s snapshot) suppose(w proposal) (snapshot, error) {
 	from := s.source
 	if w.file != "" {
-		policies, err := readPolicies(w.file, s.family.object.GetNamespace())
+		policies, err := readPolicies(w.file, s.tree.object.GetNamespace())
 		if err != nil {
 			return snapshot{}, err
 		}
@@ -101,7 +101,7 @@ func (s snapshot) suppose(w proposal) (snapshot, error) {
 		case err == nil:
 			from = changed
 		}
-		from = from.under(cache.FirstPolicy(applied(s.policies, policies), s.family.object))
+		from = from.under(cache.FirstPolicy(applied(s.policies, policies), s.tree.object))
 	}
 	if w.replicas != nil {
 		from = from.sized(*w.replicas)
@@ -120,7 +120,7 @@ func applied(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.RolloutPolicy 
 // running returns the snapshot without pause, hold and automatic rollback.
 func (s snapshot) running() snapshot {
 	from := s.source.running()
-	if policy := s.family.policy; policy != nil {
+	if policy := s.tree.policy; policy != nil {
 		policy = policy.DeepCopy()
 		policy.Spec.AutomaticRollback = nil
 		from = from.under(policy)

@@ -50,7 +50,7 @@ func (f *rollouts) status(c *cobra.Command, name string) (snapshot, error) {
 // text is the complete output of status, with the advice at its end.
 func (s snapshot) text(advice []string) string {
 	var out bytes.Buffer
-	if waits := explain.Sentence(s.family.kind, s.family.object, s.family.operation); waits != "" {
+	if waits := explain.Sentence(s.tree.kind, s.tree.object, s.tree.operation); waits != "" {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
 	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.bar())

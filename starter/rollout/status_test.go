@@ -161,7 +161,7 @@ func TestBar(t *testing.T) {
 		"[==========] 0/0 up to date, 0 available":     {0, 0},
 	} {
 		s := snapshot{
-			facts:  rollout.Observed{Replicas: c.replicas},
+			facts:  rollout.Observed{Settings: rollout.Settings{Replicas: c.replicas}},
 			status: rollout.Status{Counts: rollout.Counts{Updated: c.updated}},
 		}
 		assert.Equal(t, want, s.bar())

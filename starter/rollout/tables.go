@@ -33,7 +33,7 @@ func (s snapshot) setTable(out io.Writer) {
 			"READY",
 			"AVAILABLE",
 			"TERMINATING",
-			strings.ToUpper(s.family.from),
+			strings.ToUpper(s.tree.from),
 			"CURRENT",
 		},
 	}
@@ -44,13 +44,13 @@ func (s snapshot) setTable(out io.Writer) {
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Available }),
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			s.family.Sets[i].from, yesCell(i == s.current()),
+			s.tree.Sets[i].from, yesCell(i == s.current()),
 		})
 	}
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
-		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.family.arg)
+		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.tree.arg)
 	}
 }
 
@@ -88,8 +88,8 @@ func (s snapshot) awaited() []member {
 		}
 	}
 	return slices.Concat(
-		list.Where(s.family.Members, func(m member) bool { return first[m.name] }),
-		list.Where(s.family.Members, func(m member) bool { return then[m.name] }),
+		list.Where(s.tree.Members, func(m member) bool { return first[m.name] }),
+		list.Where(s.tree.Members, func(m member) bool { return then[m.name] }),
 	)
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // upstream is a deployment of Cluster API that Millwright reconciles.
-type upstream struct{ deployment.Family }
+type upstream struct{ deployment.Tree }
 
 // readUpstream reads a deployment of Cluster API with its sets and machines. If it is not meant, because its group was
 // not named, it returns nil where there is none that Millwright reconciles.
@@ -65,10 +65,10 @@ func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 	return upstream{f}, nil
 }
 
-func (f upstream) shown(now time.Time) family {
+func (f upstream) shown(now time.Time) tree {
 	group := "." + clusterv1.GroupVersion.Group
 	d := f.Deployment
-	shown := family{
+	shown := tree{
 		object:    d,
 		kind:      "machinedeployment" + group,
 		arg:       "machinedeployment" + group + "/" + kubecli.KeyOf(d),
@@ -117,10 +117,10 @@ func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 	return of
 }
 
-func (f upstream) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Family, now) }
+func (f upstream) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
 
 func (f upstream) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
-	return deployment.Request(f.Family, o, next)
+	return deployment.Request(f.Tree, o, next)
 }
 
 // template is the template of a set as in the deployment: without the label that distinguishes sets.

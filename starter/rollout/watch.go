@@ -63,7 +63,7 @@ func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interva
 
 // lost reports whether the watched deployment does not exist any more.
 func (j *watchState) lost(s snapshot, err error) bool {
-	return j.uid != "" && (apierrors.IsNotFound(err) || err == nil && s.family.object.GetUID() != j.uid)
+	return j.uid != "" && (apierrors.IsNotFound(err) || err == nil && s.tree.object.GetUID() != j.uid)
 }
 
 // show prints one snapshot, and reports whether it was the last one.

@@ -28,7 +28,7 @@ type watchState struct {
 // is overdue, it also sets idle of the snapshot.
 func (j *watchState) note(s *snapshot) (change string) {
 	if j.uid == "" {
-		j.began, j.uid = s.now, s.family.object.GetUID()
+		j.began, j.uid = s.now, s.tree.object.GetUID()
 		j.former, j.home = map[string]bool{}, map[string]string{}
 	}
 	j.noteDue(s)

@@ -10,27 +10,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// nodeChanges returns the changes of nodes that a decision lists, and their number.
-func (w *setWriter) nodeChanges(d rollout.Decision) (deployment.NodeChanges, int) {
-	n := len(d.Settle) + len(d.Strip) + len(d.Candidates) + len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.Guard) +
-		len(d.Unguard)
-	return deployment.NodeChanges{
-		Deployment: w.Ref, Settle: d.Settle, Strip: d.Strip, Candidates: d.Candidates, Select: d.Select,
-		Taint: d.Taint, Untaint: d.Untaint, Guard: d.Guard, Unguard: d.Unguard,
-	}, n
-}
-
 // onlyMarks reports whether a decision writes only marks on nodes: taints, and the annotations that protect nodes from
 // the autoscaler. Sizes of sets do not depend on marks.
 func onlyMarks(d rollout.Decision) bool {
-	return len(d.Settle)+len(d.Strip)+len(d.Candidates)+len(d.Select) == 0
+	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
 
 // atNodes starts the node writes of a decision, and returns those that must be awaited. Marks are written concurrently
 // with resizes, because no signal is processed while a local attempt runs (at most 2 s). While marks are being written,
 // and for RefusedAgain after a failure, no others are started: a later decision lists them again.
 func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited []run.Writing) {
-	changes, n := w.nodeChanges(d)
+	n := d.NodeChanges.Len()
 	if n == 0 || w.marking != nil || w.marksAgain.After(workflow.Now(ctx)) && onlyMarks(d) {
 		return nil
 	}
@@ -39,7 +29,7 @@ func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited [
 	if len(d.Select) > 0 {
 		n = run.ManyWrites // not as a local activity: a second run might select other nodes
 	}
-	write := w.changeNodes.Start(ctx, options, w.Object, summary, n, changes)
+	write := w.changeNodes.Start(ctx, options, w.Object, summary, n, deployment.NodeChanges{Deployment: w.Ref, NodeChanges: d.NodeChanges})
 	if !onlyMarks(d) {
 		return []run.Writing{write}
 	}

@@ -18,7 +18,7 @@ import (
 // marking is a decision that marks more nodes than FewWrites, so that no local activity does it: a local one delays
 // signals.
 func marking(d deployment.Decision) deployment.Decision {
-	d.Rollout.Taint, d.Rollout.Guard = slices.Repeat(aTarget, 20), slices.Repeat(aTarget, 20)
+	d.Rollout.Taint, d.Rollout.ProtectFromAutoscaler = slices.Repeat(aTarget, 20), slices.Repeat(aTarget, 20)
 	return d
 }
 

@@ -167,10 +167,10 @@ func moving(why string) deployment.Decision {
 		Pending: attention.Decision{Need: attention.Scale, Why: why},
 		Version: "4",
 		Rollout: rollout.Decision{
-			Rolling:  true,
-			Revision: 7,
-			Why:      why,
-			Resize:   []rollout.Resize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}},
+			Rolling:    true,
+			Revision:   7,
+			Why:        why,
+			SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}}},
 		},
 	}
 }

@@ -98,14 +98,14 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 		"as it would start it":       moving("grow"),
 		"as the status names it":     named(moving("grow")),
 		"while only the size counts": named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
-		"where marks come first":     named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{Unmark: aTarget}}),
+		"where marks come first":     named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: aTarget}}}),
 		"where the set is to be made": named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{
-			Create: &rollout.Creation{Revision: 8},
+			SetChanges: rollout.SetChanges{Create: &rollout.Creation{Revision: 8}},
 		}}),
 		"where a finalizer is missing":   named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Prepare: true}),
 		"where only a report is to come": named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Report: true}),
 		"where machines are replaced":    named(deployment.Decision{Pending: attention.Decision{Need: attention.Replace}, Replace: true}),
-		"where it is being deleted":      named(deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}, Rollout: rollout.Decision{Delete: aTarget}}),
+		"where it is being deleted":      named(deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: aTarget}}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := orphanWorld(t, found)

@@ -130,7 +130,7 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.script = []deployment.Decision{
-			with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Strip = nil, aTarget }),
+			with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, aTarget }),
 			gone(),
 		}
 		w.fails, w.both = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true

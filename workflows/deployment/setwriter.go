@@ -142,7 +142,7 @@ func (w *setWriter) rollBack(ctx workflow.Context, d deployment.Decision) error 
 // Writes at nodes delay the others by at most seven seconds: a local attempt and the time of run.Soon.
 func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
-	ofSets := setChanges(d.Rollout)
+	ofSets := d.Rollout.SetChanges.Len()
 	switch {
 	case d.Rollout.Trigger != nil || len(d.Rollout.Mark)+len(d.Rollout.Unmark) > 0:
 		marks := deployment.Marks{
@@ -168,30 +168,13 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 		started = append(started, workflow.ExecuteActivity(run.Question(ctx, why), w.ask, questions).Get)
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
-		sets := deployment.SetChanges{
-			Deployment: w.Ref,
-			Generation: d.Generation,
-			Release:    d.Rollout.Release,
-			Adopt:      d.Rollout.Adopt,
-			Open:       d.Rollout.Open,
-			Close:      d.Rollout.Close,
-			Revise:     d.Rollout.Revise,
-			Sync:       d.Rollout.Sync,
-			Resize:     d.Rollout.Resize,
-			Delete:     d.Rollout.Delete,
-		}
+		sets := deployment.SetChanges{Deployment: w.Ref, Generation: d.Generation, SetChanges: d.Rollout.SetChanges}
+		sets.Ask = nil
 		started = append(started, w.changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
 	}
-	if len(d.Rollout.Move)+len(d.Rollout.Accept) > 0 {
-		machines := deployment.MachineChanges{Deployment: w.Ref, Move: d.Rollout.Move, Accept: d.Rollout.Accept}
-		started = append(
-			started,
-			workflow.ExecuteActivity(
-				run.Batch(ctx, why, len(d.Rollout.Move)+len(d.Rollout.Accept)),
-				w.changeMachines,
-				machines,
-			).Get,
-		)
+	if n := d.Rollout.MachineChanges.Len(); n > 0 {
+		machines := deployment.MachineChanges{Deployment: w.Ref, MachineChanges: d.Rollout.MachineChanges}
+		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, n), w.changeMachines, machines).Get)
 	}
 	err = w.await(ctx, started...)
 	if failed := timeoutAsRefused(w.await(ctx, atNodes...)); err == nil {
@@ -214,15 +197,8 @@ func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, e
 
 // takesLong reports whether the writes of a decision may take longer than a local attempt.
 func (w *setWriter) takesLong(d rollout.Decision) bool {
-	_, atNode := w.nodeChanges(d)
-	return d.Create != nil || max(atNode, setChanges(d)) > run.FewWrites ||
-		len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.Accept)+len(d.Ask) > 0
-}
-
-// setChanges is the number of sets that a decision changes. A new revision of one set is not counted: it is written
-// together with them.
-func setChanges(d rollout.Decision) int {
-	return len(d.Release) + len(d.Adopt) + len(d.Open) + len(d.Close) + len(d.Sync) + len(d.Resize) + len(d.Delete)
+	return d.Create != nil || max(d.NodeChanges.Len(), d.SetChanges.Len()) > run.FewWrites ||
+		len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.ClearUpdateResult)+len(d.Ask) > 0
 }
 
 // await waits for all writes, raises the versions that they returned, and returns the first error.

@@ -20,7 +20,7 @@ var aTarget = []rollout.Target{{Name: "x", UID: "uid-x"}}
 // everything is a decision with changes of sets, machines and nodes.
 func everything() deployment.Decision {
 	return with(moving("grow"), func(d *deployment.Decision) {
-		d.Rollout.Accept, d.Rollout.Strip = aTarget, aTarget
+		d.Rollout.ClearUpdateResult, d.Rollout.ClearUpdateLabels = aTarget, aTarget
 	})
 }
 
@@ -63,24 +63,24 @@ func TestWhoCarriesOutWhat(t *testing.T) {
 		order any
 	}{
 		{"trigger", rollout.Decision{Trigger: trigger}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Trigger: trigger}},
-		{"mark", rollout.Decision{Mark: mark}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Mark: mark}},
-		{"unmark", rollout.Decision{Unmark: aTarget}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Unmark: aTarget}},
-		{"open", rollout.Decision{Open: aTarget}, deployment.SetChanges{Deployment: workflowstest.Ref, Open: aTarget}},
-		{"close", rollout.Decision{Close: aTarget}, deployment.SetChanges{Deployment: workflowstest.Ref, Close: aTarget}},
-		{"revise", rollout.Decision{Revise: revise}, deployment.SetChanges{Deployment: workflowstest.Ref, Revise: revise}},
-		{"sync", rollout.Decision{Sync: aTarget}, deployment.SetChanges{Deployment: workflowstest.Ref, Sync: aTarget}},
-		{"resize", rollout.Decision{Resize: resize}, deployment.SetChanges{Deployment: workflowstest.Ref, Resize: resize}},
-		{"delete", rollout.Decision{Delete: aTarget}, deployment.SetChanges{Deployment: workflowstest.Ref, Delete: aTarget}},
-		{"move", rollout.Decision{Move: move}, deployment.MachineChanges{Deployment: workflowstest.Ref, Move: move}},
-		{"accept", rollout.Decision{Accept: aTarget}, deployment.MachineChanges{Deployment: workflowstest.Ref, Accept: aTarget}},
-		{"settle", rollout.Decision{Settle: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Settle: aTarget}},
-		{"strip", rollout.Decision{Strip: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Strip: aTarget}},
-		{"candidates", rollout.Decision{Candidates: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Candidates: aTarget}},
-		{"select", rollout.Decision{Select: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Select: aTarget}},
-		{"taint", rollout.Decision{Taint: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Taint: aTarget}},
-		{"untaint", rollout.Decision{Untaint: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Untaint: aTarget}},
-		{"guard", rollout.Decision{Guard: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Guard: aTarget}},
-		{"unguard", rollout.Decision{Unguard: aTarget}, deployment.NodeChanges{Deployment: workflowstest.Ref, Unguard: aTarget}},
+		{"mark", rollout.Decision{MachineChanges: rollout.MachineChanges{Mark: mark}}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Mark: mark}},
+		{"unmark", rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: aTarget}}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Unmark: aTarget}},
+		{"open", rollout.Decision{SetChanges: rollout.SetChanges{AllowScaleUp: aTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{AllowScaleUp: aTarget}}},
+		{"close", rollout.Decision{SetChanges: rollout.SetChanges{ForbidScaleUp: aTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{ForbidScaleUp: aTarget}}},
+		{"revise", rollout.Decision{SetChanges: rollout.SetChanges{Revise: revise}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Revise: revise}}},
+		{"sync", rollout.Decision{SetChanges: rollout.SetChanges{Sync: aTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Sync: aTarget}}},
+		{"resize", rollout.Decision{SetChanges: rollout.SetChanges{Resize: resize}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Resize: resize}}},
+		{"delete", rollout.Decision{SetChanges: rollout.SetChanges{Delete: aTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Delete: aTarget}}},
+		{"move", rollout.Decision{MachineChanges: rollout.MachineChanges{Move: move}}, deployment.MachineChanges{Deployment: workflowstest.Ref, MachineChanges: rollout.MachineChanges{Move: move}}},
+		{"accept", rollout.Decision{MachineChanges: rollout.MachineChanges{ClearUpdateResult: aTarget}}, deployment.MachineChanges{Deployment: workflowstest.Ref, MachineChanges: rollout.MachineChanges{ClearUpdateResult: aTarget}}},
+		{"settle", rollout.Decision{NodeChanges: rollout.NodeChanges{FinishUpdate: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{FinishUpdate: aTarget}}},
+		{"strip", rollout.Decision{NodeChanges: rollout.NodeChanges{ClearUpdateLabels: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{ClearUpdateLabels: aTarget}}},
+		{"candidates", rollout.Decision{NodeChanges: rollout.NodeChanges{Candidates: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Candidates: aTarget}}},
+		{"select", rollout.Decision{NodeChanges: rollout.NodeChanges{Select: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Select: aTarget}}},
+		{"taint", rollout.Decision{NodeChanges: rollout.NodeChanges{Taint: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Taint: aTarget}}},
+		{"untaint", rollout.Decision{NodeChanges: rollout.NodeChanges{Untaint: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Untaint: aTarget}}},
+		{"guard", rollout.Decision{NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: aTarget}}},
+		{"unguard", rollout.Decision{NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: aTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: aTarget}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentWorld(

@@ -186,7 +186,7 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 			return deployment.Decision{
 				Pending: attention.Decision{Need: attention.Scale},
 				Version: "4",
-				Rollout: rollout.Decision{Create: &wanted, Why: "create a set"},
+				Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Create: &wanted}, Why: "create a set"},
 			}, nil
 		})
 	env.OnActivity("CreateSet", mock.Anything, mock.Anything).

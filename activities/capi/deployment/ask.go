@@ -26,16 +26,16 @@ import (
 // none. If there is no current set any more, it is a Conflict. Running it twice asks twice. It returns the versions to
 // wait for.
 func (a *Activities) AskExtension(ctx context.Context, in activities.Questions) (kube.MinVersions, error) {
-	d, err := a.deploymentAt(ctx, in.Deployment, "")
+	d, err := a.table().At(ctx, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
-	family, err := deployment.ReadSets(ctx, a.API, d)
+	tree, err := deployment.ReadSets(ctx, a.API, d)
 	if err != nil {
 		return nil, err
 	}
 	now := kube.ServerClock(ctx).Now()
-	current := family.Current(now)
+	current := tree.Current(now)
 	if current == nil || d.DeletionTimestamp != nil {
 		return nil, kube.Conflict(in.Deployment)
 	}

@@ -160,7 +160,7 @@ func TestTransfersAreWritten(t *testing.T) {
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
-			activities.SetChanges{Deployment: activitiestest.Ref(d), Resize: []rollout.Resize{
+			activities.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Resize: []rollout.Resize{
 				{
 					Name:     name,
 					UID:      string(s.UID),
@@ -171,7 +171,7 @@ func TestTransfersAreWritten(t *testing.T) {
 					Max:      4,
 					Transfer: transfer,
 				},
-			}},
+			}}},
 		)
 		require.NoError(t, err)
 	}

@@ -27,61 +27,52 @@ type Activities struct {
 // that has lost the label of Millwright is to be released: its sets get its new label, it loses Millwright's finalizer,
 // and then counts as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
-	family, err := a.family(ctx, in.Read)
+	tree, err := a.tree(ctx, in.Read)
 	if err != nil {
 		return activities.Decision{}, err
 	}
-	d := family.Deployment
+	d := tree.Deployment
 	switch {
 	case d == nil:
 		return activities.Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
 	case !a.API.Ours(d):
 		return activities.Decision{
-			Release: true, Version: d.ResourceVersion, Seen: family.Versions(),
+			Release: true, Version: d.ResourceVersion, Seen: tree.Versions(),
 			Pending: attention.Decision{Need: attention.Scale, Why: capi.HandedOver},
 		}, nil
 	}
 	now := in.Time()
-	observed := deployment.Observed(family, now)
+	observed := deployment.Observed(tree, now)
 	plan := rollout.Look(observed)
-	result := activities.Decision{
-		Pending:    plan.Pending,
-		Version:    d.ResourceVersion,
-		Generation: d.Generation,
-		Operation:  deployment.Named(d),
-		Rollout:    plan.Decision,
-		Prepare:    deployment.Unprepared(family, observed),
-		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:    activities.PictureOf(observed, plan.Status.Counts),
-		Seen:       family.Versions(),
-	}
+	result := activities.Planned(d, observed, plan)
+	result.Operation, result.Seen = deployment.Named(d), tree.Versions()
+	result.Prepare = deployment.Unprepared(tree, observed)
 	if result.Prepare && result.Pending.Calm() {
 		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
 	}
-	result.Blocked = deployment.Explained(family, plan, now).Blocked(now)
-	calm := plan.Pending.Calm() && !result.Blocked.Blocked()
-	result.Report = plan.Unreported || activities.Misnamed(deployment.Operation(d), calm, in.WorkflowID) ||
-		!deployment.Said(family, result.Blocked)
+	result.Blocked = deployment.Explained(tree, plan, now).Blocked(now)
+	said := deployment.Said(tree, result.Blocked)
+	result.Report = activities.Unreported(in, plan, result.Blocked, deployment.Operation(d), said)
 	return result, nil
 }
 
-// family returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone,
+// tree returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone,
 // or is not Millwright's. Of one that was handed over nothing else is read.
-func (a *Activities) family(ctx context.Context, in kube.Read) (deployment.Family, error) {
+func (a *Activities) tree(ctx context.Context, in kube.Read) (deployment.Tree, error) {
 	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
-		return deployment.Family{}, nil
+		return deployment.Tree{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
-		return deployment.Family{}, err
+		return deployment.Tree{}, err
 	}
 	if !live {
 		d, found := a.API.OwnDeployment(in.Ref.Key())
 		switch {
 		case !found || string(d.UID) != in.Ref.UID:
-			return deployment.Family{}, nil
+			return deployment.Tree{}, nil
 		case !a.API.Ours(d):
-			return deployment.Family{API: a.API, Deployment: d}, nil
+			return deployment.Tree{API: a.API, Deployment: d}, nil
 		default:
 			return deployment.ReadToAct(ctx, a.API, d)
 		}
@@ -89,26 +80,12 @@ func (a *Activities) family(ctx context.Context, in kube.Read) (deployment.Famil
 	d, err := kube.Live(ctx, a.deployments(in.Ref), "machinedeployment", in.Ref)
 	switch {
 	case err != nil || d == nil || !a.API.Ours(d) && !capi.Lost(d):
-		return deployment.Family{}, err
+		return deployment.Tree{}, err
 	case !a.API.Ours(d):
-		return deployment.Family{API: a.API, Deployment: d}, nil
+		return deployment.Tree{API: a.API, Deployment: d}, nil
 	default:
 		return deployment.ReadLive(ctx, a.API, d)
 	}
-}
-
-// deploymentAt reads a deployment that must still be Millwright's and have the version that the decision saw, or any
-// version if that is empty. Otherwise it is a Conflict.
-func (a *Activities) deploymentAt(
-	ctx context.Context,
-	ref kube.Ref,
-	version string,
-) (*clusterv1.MachineDeployment, error) {
-	d, err := kube.LiveAt(ctx, a.deployments(ref), "machinedeployment", ref, version)
-	if err == nil && !a.API.Ours(d) {
-		return nil, kube.Conflict(ref)
-	}
-	return d, err
 }
 
 func (a *Activities) deployments(
@@ -120,8 +97,8 @@ func (a *Activities) deployments(
 // FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from one that is
 // being deleted and has no set left, or releases one that was handed over. It returns the version to wait for.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.Read) (string, error) {
-	family, err := a.family(ctx, in)
-	d := family.Deployment
+	tree, err := a.tree(ctx, in)
+	d := tree.Deployment
 	switch {
 	case err != nil:
 		return "", err
@@ -129,10 +106,10 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 		return "", kube.ObjectGone(in.Ref)
 	case !a.API.Ours(d):
 		return a.release(ctx, in.Ref, d)
-	case d.DeletionTimestamp != nil && len(family.Sets) == 0:
+	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
 		return a.free(ctx, in.Ref, d)
 	}
-	next := deployment.Prepared(family)
+	next := deployment.Prepared(tree)
 	if next == nil || d.DeletionTimestamp != nil {
 		return d.ResourceVersion, nil
 	}

@@ -15,6 +15,7 @@ import (
 	activities "millwright/activities/deployment"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
 )
@@ -131,7 +132,7 @@ func TestDecide(t *testing.T) {
 	}, got.Seen)
 	assert.Empty(t, got.Rollout.Mark)
 	assert.Empty(t, got.Rollout.Taint)
-	assert.Empty(t, got.Rollout.Guard)
+	assert.Empty(t, got.Rollout.ProtectFromAutoscaler)
 	assert.Empty(t, got.Rollout.Move)
 	assert.False(t, got.Replace)
 }
@@ -241,13 +242,15 @@ func step(w *activitiestest.World, a *deployment.Activities, d *clusterv1.Machin
 	case r.Acts():
 		_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 			Deployment: ref,
-			Adopt:      r.Adopt,
-			Open:       r.Open,
-			Close:      r.Close,
-			Revise:     r.Revise,
-			Sync:       r.Sync,
-			Resize:     r.Resize,
-			Delete:     r.Delete,
+			SetChanges: rollout.SetChanges{
+				Adopt:         r.Adopt,
+				AllowScaleUp:  r.AllowScaleUp,
+				ForbidScaleUp: r.ForbidScaleUp,
+				Revise:        r.Revise,
+				Sync:          r.Sync,
+				Resize:        r.Resize,
+				Delete:        r.Delete,
+			},
 		})
 		require.NoError(w.T, err)
 	case got.Report:

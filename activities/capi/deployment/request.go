@@ -24,13 +24,13 @@ func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.R
 			in.Object,
 			a.deployments(in.Object),
 			func() (*clusterv1.MachineDeployment, map[string]any, error) {
-				family, err := a.family(ctx, kube.Read{Ref: in.Object, Live: true})
-				d := family.Deployment
+				tree, err := a.tree(ctx, kube.Read{Ref: in.Object, Live: true})
+				d := tree.Deployment
 				if err != nil || d == nil || !a.API.Ours(d) {
 					return nil, nil, err
 				}
-				observed := deployment.Observed(family, in.Order.Asked)
-				answer := decide(d, deployment.Request(family, observed, rollout.Decide(observed)))
+				observed := deployment.Observed(tree, in.Order.Asked)
+				answer := decide(d, deployment.Request(tree, observed, rollout.Decide(observed)))
 				return d, deployment.RequestPatch(in.Order.Command, answer), nil
 			},
 		)

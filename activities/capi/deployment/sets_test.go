@@ -19,6 +19,7 @@ import (
 	"millwright/decide/rollout"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	observedeployment "millwright/observe/capi/deployment"
 )
 
 func creation(d *clusterv1.MachineDeployment) activities.SetCreation {
@@ -152,7 +153,7 @@ func TestChangeSets(t *testing.T) {
 		},
 		{
 			"open", capitest.Annotated[*clusterv1.MachineSet](clusterv1.DisableMachineCreateAnnotation, "true"),
-			func(in *activities.SetChanges, s rollout.Target) { in.Open = []rollout.Target{s} },
+			func(in *activities.SetChanges, s rollout.Target) { in.AllowScaleUp = []rollout.Target{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.NotContains(t, s.Annotations, clusterv1.DisableMachineCreateAnnotation)
 			},
@@ -161,7 +162,7 @@ func TestChangeSets(t *testing.T) {
 		},
 		{
 			"close", nil,
-			func(in *activities.SetChanges, s rollout.Target) { in.Close = []rollout.Target{s} },
+			func(in *activities.SetChanges, s rollout.Target) { in.ForbidScaleUp = []rollout.Target{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.Equal(t, "true", s.Annotations[clusterv1.DisableMachineCreateAnnotation])
 			},
@@ -245,6 +246,9 @@ func TestChangeSets(t *testing.T) {
 
 			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
 			row.how(&in, target(s))
+			for i := range in.Resize {
+				in.Resize[i].Seen = observedeployment.Seen(s) // as the decision does
+			}
 			versions, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)
 			after := w.ClusterAPISet("s")
@@ -269,9 +273,9 @@ func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
 	require.NoError(t, err)
 	_, err = activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		Resize: []rollout.Resize{
+		SetChanges: rollout.SetChanges{Resize: []rollout.Resize{
 			{Name: "s", UID: "uid-s", Version: s.ResourceVersion, From: 2, To: 3, Desired: 3, Max: 4},
-		},
+		}},
 	})
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, *w.ClusterAPISet("s").Spec.Replicas)
@@ -293,7 +297,7 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 		_, _ = activitiestest.Run[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
-			activities.SetChanges{Deployment: activitiestest.Ref(d), Adopt: []rollout.Target{target(row.set)}},
+			activities.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Adopt: []rollout.Target{target(row.set)}}},
 		)
 		assert.Equal(t, row.set, w.ClusterAPISet("s"), name)
 	}
@@ -305,7 +309,7 @@ func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
 	s := capitest.SetOf(d, "s", 2, 1, capitest.Former)
 	w, a := world(t, d, s)
 	_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-		Deployment: activitiestest.Ref(d), Revise: &rollout.Revise{Target: target(s), Revision: 4},
+		Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target(s), Revision: 4}},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, s, w.ClusterAPISet("s"))
@@ -330,7 +334,7 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
-				Resize:     []rollout.Resize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},
+				SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}}},
 			})
 			_, conflict := kube.Failure(err, kube.TypeConflict)
 			assert.Equal(t, row.conflict, conflict)

@@ -10,7 +10,6 @@ import (
 
 	activities "millwright/activities/deployment"
 	"millwright/activities/kube"
-	"millwright/decide/rollout"
 	"millwright/observe/capi/deployment"
 	ofmillwright "millwright/observe/deployment"
 )
@@ -22,16 +21,16 @@ import (
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
 	stamp := in.Stamp(ctx)
 	look := func(read kube.Read) (d, changed *clusterv1.MachineDeployment, err error) {
-		family, err := a.family(ctx, read)
-		if d = family.Deployment; err != nil || d == nil || !a.API.Ours(d) {
+		tree, err := a.tree(ctx, read)
+		if d = tree.Deployment; err != nil || d == nil || !a.API.Ours(d) {
 			return nil, nil, err
 		}
 		if named := deployment.Named(d); in.WorkflowID == "" && named != "" && named != in.Over {
 			return nil, nil, kube.Conflict(in.Ref)
 		}
 		changed = d.DeepCopy()
-		family.Deployment = changed
-		if notes := deployment.News(d, applyReport(family, in, stamp)); len(notes) > 0 {
+		tree.Deployment = changed
+		if notes := deployment.News(d, applyReport(tree, in, stamp)); len(notes) > 0 {
 			if d, err = a.annotate(ctx, d, notes); err != nil {
 				return nil, nil, kube.WriteError(ctx, in.Ref, err)
 			}
@@ -49,27 +48,15 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 	return after.ResourceVersion, nil
 }
 
-// applyReport changes the status of a family's deployment as a report says, and returns the annotations that go with
+// applyReport changes the status of a tree's deployment as a report says, and returns the annotations that go with
 // it.
-func applyReport(family deployment.Family, in activities.Report, now time.Time) (notes map[string]any) {
-	d := family.Deployment
-	observed := deployment.Observed(family, now)
-	observed.NoSet = in.NoSet
-	// before the record of a new revision, which restarts the progress deadline
-	observed.Reported = rollout.Report(observed)
-	want, record := observed.Reported, deployment.Recorded(d)
+func applyReport(tree deployment.Tree, in activities.Report, now time.Time) (notes map[string]any) {
+	d := tree.Deployment
+	said, record := in.Say(deployment.Observed(tree, now), d), deployment.Recorded(d)
 	if in.Record != nil {
-		observed.Progress = observed.Progress.Recorded(*in.Record)
-		record = ofmillwright.Record(record, observed.Progress, family.Policy)
+		record = ofmillwright.Record(record, said.Progress, tree.Policy)
 	}
-	observed.ObservedGeneration = d.Generation
-	plan := rollout.Look(observed)
-	operation := kube.Operation(in.Step)
-	if plan.Pending.Calm() { // often this report was the last work
-		operation = nil
-	}
-	plan.Status = want
-	blocked := deployment.Explained(family, plan, now).Blocked(now)
-	deployment.ApplyStatus(family, &d.Status, want, blocked, metav1.NewTime(now).Rfc3339Copy())
-	return deployment.Notes(record, kube.Explained(operation, blocked))
+	blocked := deployment.Explained(tree, said.Plan, now).Blocked(now)
+	deployment.ApplyStatus(tree, &d.Status, said.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
+	return deployment.Notes(record, kube.Explained(said.Operation, blocked))
 }

@@ -157,7 +157,7 @@ func (c *cluster) do(d rollout.Decision) {
 				s.Replicas, s.Seen, s.Desired, s.Max = r.To, r.To, r.Desired, r.Max
 			}
 		}
-		s.NoScaleUp = s.NoScaleUp && !has(d.Open, s.UID) || has(d.Close, s.UID)
+		s.NoScaleUp = s.NoScaleUp && !has(d.AllowScaleUp, s.UID) || has(d.ForbidScaleUp, s.UID)
 		s.Drift = s.Drift && !has(d.Sync, s.UID)
 		if d.Revise != nil && d.Revise.UID == s.UID {
 			s.Revision, s.History = d.Revise.Revision, d.Revise.History
@@ -168,7 +168,7 @@ func (c *cluster) do(d rollout.Decision) {
 		c.Progress = c.Progress.Recorded(*d.Record)
 	}
 	if d.Trigger != nil {
-		c.Trigger = d.Trigger.Apply(c.Trigger)
+		c.MCM.Trigger = d.Trigger.Apply(c.MCM.Trigger)
 	}
 	c.handOver(d)
 	c.advance()
@@ -190,7 +190,7 @@ func (c *cluster) handOver(d rollout.Decision) {
 			m := &s.Machines[j]
 			c.touch(d, m)
 			if moves(*m) {
-				m.HandedOver = true
+				m.MCM.HandedOver = true
 				moved = append(moved, *m)
 			}
 		}
@@ -205,28 +205,28 @@ func (c *cluster) handOver(d rollout.Decision) {
 
 // touch carries out a decision's changes to one machine and its node.
 func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
-	m.Candidate = m.Candidate || has(d.Candidates, m.UID)
-	m.Tainted = (m.Tainted || has(d.Taint, m.UID)) && !has(d.Untaint, m.UID)
-	m.HandedOver = m.HandedOver && !has(d.Accept, m.UID)
+	m.MCM.Candidate = m.MCM.Candidate || has(d.Candidates, m.UID)
+	m.MCM.Tainted = (m.MCM.Tainted || has(d.Taint, m.UID)) && !has(d.Untaint, m.UID)
+	m.MCM.HandedOver = m.MCM.HandedOver && !has(d.ClearUpdateResult, m.UID)
 	for _, mark := range d.Mark {
 		if mark.UID == m.UID {
-			m.Priority, m.MarkedAt = vocabulary.PriorityChosen, mark.At
+			m.Priority, m.MCM.MarkedAt = vocabulary.PriorityChosen, mark.At
 		}
 	}
 	if has(d.Unmark, m.UID) {
-		m.Priority, m.MarkedAt = vocabulary.PriorityDefault, ""
+		m.Priority, m.MCM.MarkedAt = vocabulary.PriorityDefault, ""
 	}
 	switch {
-	case has(d.Guard, m.UID):
-		m.Guard, m.Guarded = "true", true
-	case has(d.Unguard, m.UID):
-		m.Guard, m.Guarded = "", false
+	case has(d.ProtectFromAutoscaler, m.UID):
+		m.MCM.Guard, m.MCM.Guarded = "true", true
+	case has(d.UnprotectFromAutoscaler, m.UID):
+		m.MCM.Guard, m.MCM.Guarded = "", false
 	}
 	switch {
-	case has(d.Settle, m.UID), has(d.Strip, m.UID):
-		m.UpdateLabels, m.Updated, m.Candidate = false, false, false
+	case has(d.FinishUpdate, m.UID), has(d.ClearUpdateLabels, m.UID):
+		m.MCM.UpdateLabels, m.MCM.Updated, m.MCM.Candidate = false, false, false
 	case has(d.Select, m.UID):
-		m.Updating, m.Available, m.UpdateLabels = true, false, true
+		m.Updating, m.Available, m.MCM.UpdateLabels = true, false, true
 		c.ready[m.UID] = c.Now.Add(c.create())
 	}
 }
@@ -241,7 +241,7 @@ func (c *cluster) advance() {
 			if at, waits := c.ready[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
 				m.Available, m.Ready, m.Unhealthy, m.Failed = true, true, false, false
 				if m.Updating {
-					m.Updating, m.Updated = false, true
+					m.Updating, m.MCM.Updated = false, true
 				}
 				delete(c.ready, m.UID)
 			}
@@ -264,7 +264,7 @@ func (c *cluster) scale(s *rollout.Set) {
 	slices.SortStableFunc(active, func(a, b *rollout.Member) int {
 		return cmp.Or(
 			list.FalseFirst(a.Available, b.Available),
-			list.FalseFirst(a.HandedOver, b.HandedOver),
+			list.FalseFirst(a.MCM.HandedOver, b.MCM.HandedOver),
 			b.Created.Compare(a.Created),
 		)
 	})
@@ -278,7 +278,7 @@ func (c *cluster) scale(s *rollout.Set) {
 		s.Machines = append(s.Machines, rollout.Member{
 			Name:      id,
 			UID:       id,
-			Node:      id,
+			MCM:       rollout.MCMMember{Node: id},
 			Priority:  vocabulary.PriorityDefault,
 			Unhealthy: true,
 			Created:   c.Now.Add(time.Duration(c.made)),

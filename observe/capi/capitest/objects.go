@@ -336,7 +336,7 @@ func SetOf(
 	change ...OnSet,
 ) *clusterv1.MachineSet {
 	wanted := int(capi.Value(d.Spec.Replicas))
-	s, err := deployment.Family{API: Facts(Settings, cache.Preflight{}), Deployment: d}.NewSet(rollout.Creation{
+	s, err := deployment.Tree{API: Facts(Settings, cache.Preflight{}), Deployment: d}.NewSet(rollout.Creation{
 		Replicas: int(replicas), Revision: revision, Desired: wanted, Max: wanted + 1,
 	}, 0, Noon)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // Explained returns the facts from which it is explained what blocks a deployment and its sets. The plan has the
 // conditions that its status should have.
-func Explained(f Family, plan rollout.Plan, now time.Time) explain.Deployment {
+func Explained(f Tree, plan rollout.Plan, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
 		Namespace: d.Namespace, Name: d.Name, ClusterAPI: true, Resume: f.resume(),
@@ -51,7 +51,7 @@ func Explained(f Family, plan rollout.Plan, now time.Time) explain.Deployment {
 }
 
 // resume returns the command that ends a pause of the deployment or of its Cluster; empty if neither is paused.
-func (f Family) resume() string {
+func (f Tree) resume() string {
 	d := f.Deployment
 	if _, paused := d.Annotations[clusterv1.PausedAnnotation]; paused {
 		return fmt.Sprintf(
@@ -68,7 +68,7 @@ func (f Family) resume() string {
 }
 
 // MembersOf returns the machines of one of the sets, in no order.
-func (f Family) MembersOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
+func (f Tree) MembersOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	return slices.DeleteFunc(
 		slices.Clone(f.Members),
 		func(m *clusterv1.Machine) bool { return !metav1.IsControlledBy(m, set) },

@@ -21,7 +21,7 @@ func TestExplained(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		change  capitest.OnDeployment
-		family  func(*deployment.Family)
+		tree    func(*deployment.Tree)
 		blocker string
 		says    string
 	}{
@@ -32,22 +32,22 @@ func TestExplained(t *testing.T) {
 			noted(clusterv1.PausedAnnotation, "")(d)
 		}, nil, "Paused", "MachineDeployment has the cluster.x-k8s.io/paused annotation (since 12:00:00 UTC); nothing is done until this has ended; " +
 			"`kubectl annotate machinedeployments.cluster.x-k8s.io -n shop d cluster.x-k8s.io/paused-`"},
-		{"its Cluster is paused in a rollout", newer, func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) }, "Paused", "Cluster spec.paused is set to true (since 12:00:00 UTC); nothing is done until this has ended; " +
+		{"its Cluster is paused in a rollout", newer, func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, "Paused", "Cluster spec.paused is set to true (since 12:00:00 UTC); nothing is done until this has ended; " +
 			"`kubectl edit clusters.cluster.x-k8s.io -n shop c`"},
 		{"spec.paused in a rollout", func(d *clusterv1.MachineDeployment) {
 			newer(d)
 			d.Spec.Paused = new(true)
 			noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
 		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
-		{"no template", newer, func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
+		{"no template", newer, func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
-		{"no Cluster", newer, func(f *deployment.Family) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
+		{"no Cluster", newer, func(f *deployment.Tree) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
 		{"contested", func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}, nil, "Invalid", "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; " +
 			"install the admission policy of Millwright, then remove this finalizer (since 12:00:00 UTC); `kubectl edit machinedeployments.cluster.x-k8s.io -n shop d`"},
-		{"a set stands still", nil, func(f *deployment.Family) {
+		{"a set stands still", nil, func(f *deployment.Tree) {
 			f.Members = f.Members[:2]
 			f.Sets[0].Status.Conditions = []metav1.Condition{{Type: "MachinesCreated", Status: "False", Reason: "PreflightCheckFailed", Message: "upgrade", LastTransitionTime: capitest.Ago(5)}}
 		}, "PreflightCheckFailed", "set s creates no machine: upgrade (since 11:55:00 UTC); it creates its machines by itself once the control plane passes the check; " +
@@ -59,10 +59,10 @@ func TestExplained(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := family(d, set)
+			f := tree(d, set)
 			f.Members = members(set, "a", "b", "c")
-			if row.family != nil {
-				row.family(&f)
+			if row.tree != nil {
+				row.tree(&f)
 			}
 			_, blocked := reported(f, capitest.Noon)
 			assert.Equal(t, row.says, blocked.Message)
@@ -74,7 +74,7 @@ func TestExplained(t *testing.T) {
 // Requests are those of a deployment of Millwright, in the fields that Cluster API has.
 func TestRequests(t *testing.T) {
 	d := capitest.Pool(3, capitest.Version("v1.32.0"), after(30), noted(v1alpha1.AnnotationLastRequest, "before"))
-	f := family(
+	f := tree(
 		d,
 		capitest.SetOf(d, "s", 1, 3),
 		capitest.SetOf(d, "r", 2, 2, capitest.Former),

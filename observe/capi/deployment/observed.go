@@ -31,21 +31,27 @@ const (
 )
 
 // Observed returns the facts from which a rollout is planned.
-func Observed(f Family, now time.Time) rollout.Observed {
+func Observed(f Tree, now time.Time) rollout.Observed {
 	d := f.Deployment
 	o := rollout.Observed{
-		Now:        now,
-		Replicas:   int(capi.Value(d.Spec.Replicas)),
-		Deleting:   d.DeletionTimestamp != nil,
-		Orphaning:  cache.IsOrphaning(d),
-		Finalizer:  slices.Contains(d.Finalizers, capi.Finalizer),
-		Invalid:    cmp.Or(invalid(d), deployment.InvalidSteps(f.Policy)),
-		Suspended:  f.suspended(),
-		NoCreate:   f.noCreate(),
-		Paused:     capi.Value(d.Spec.Paused),
-		PausedBy:   strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
-		RollbackTo: rollbackTo(d),
-		Wake:       wake(d, now),
+		Now:      now,
+		Settings: rollout.Settings{Replicas: int(capi.Value(d.Spec.Replicas))},
+		Deletion: scale.Deletion{
+			Deleting:  d.DeletionTimestamp != nil,
+			Orphaning: cache.IsOrphaning(d),
+			Finalizer: slices.Contains(d.Finalizers, capi.Finalizer),
+		},
+		Invalid: cmp.Or(invalid(d), deployment.InvalidSteps(f.Policy)),
+		ClusterAPI: rollout.ClusterAPIDeployment{
+			Suspended: strings.Join(f.pauses(), ", "),
+			NoCreate:  f.noCreate(),
+			Wake:      wake(d, now),
+		},
+		Requests: rollout.Requests{
+			Paused:     capi.Value(d.Spec.Paused),
+			PausedBy:   strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
+			RollbackTo: rollbackTo(d),
+		},
 		Generation: d.Generation,
 
 		ObservedGeneration: d.Status.ObservedGeneration,
@@ -59,7 +65,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 		}
 	}
 	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Rollout.Strategy)
-	o.Extension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
+	o.ClusterAPI.Extension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
 	o.HistoryLimit = new(setting(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
 	if deadline := time.Duration(
 		setting(d, v1alpha1.AnnotationProgressDeadline, int(defaultDeadline/time.Second)),
@@ -77,7 +83,7 @@ func Observed(f Family, now time.Time) rollout.Observed {
 }
 
 // observeSets adds the facts about the sets and machines.
-func (f Family) observeSets(o *rollout.Observed, now time.Time) {
+func (f Tree) observeSets(o *rollout.Observed, now time.Time) {
 	d := f.Deployment
 	members := map[types.UID][]*clusterv1.Machine{}
 	for _, m := range f.Members {
@@ -85,23 +91,16 @@ func (f Family) observeSets(o *rollout.Observed, now time.Time) {
 			members[owner.UID] = append(members[owner.UID], m)
 		}
 	}
-	o.Machines = &scale.Observed{
-		Now:           now,
-		Replicas:      o.Replicas,
-		Deleting:      o.Deleting,
-		Orphaning:     o.Orphaning,
-		Unsized:       d.Spec.Replicas == nil,
-		Missing:       capi.Missing(f.Templates),
-		ClusterPaused: f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused),
-	}
-	if _, paused := d.Annotations[clusterv1.PausedAnnotation]; paused {
-		o.Machines.OwnerPaused = "MachineDeployment"
+	o.ClusterAPI.Machines = &scale.DeploymentMachines{
+		Missing: capi.Missing(f.Templates),
+		Pauses:  f.pauses(),
+		Unsized: d.Spec.Replicas == nil,
 	}
 	current := f.Current(now)
 	for _, set := range f.Sets {
 		s, machines := f.set(set, members[set.UID], current, now)
 		o.Sets = append(o.Sets, s)
-		o.Machines.Members = append(o.Machines.Members, machines...)
+		o.ClusterAPI.Machines.Members = append(o.ClusterAPI.Machines.Members, machines...)
 	}
 	for _, set := range f.Orphans {
 		o.Orphans = append(o.Orphans, rollout.Orphan{
@@ -117,7 +116,7 @@ func (f Family) observeSets(o *rollout.Observed, now time.Time) {
 // Current returns the set of the present template; nil if there is none. Of several it is the one with the most
 // replicas, then the oldest, then the first by name. Once spec.rollout.after is over, a set must be at least as young.
 // Source: Cluster API.
-func (f Family) Current(now time.Time) *clusterv1.MachineSet {
+func (f Tree) Current(now time.Time) *clusterv1.MachineSet {
 	after := DueAfter(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
 		early := set.CreationTimestamp.Time.Before(after) &&
@@ -156,7 +155,7 @@ func wake(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 }
 
 // set returns the facts about one of the sets and its machines.
-func (f Family) set(
+func (f Tree) set(
 	set *clusterv1.MachineSet,
 	members []*clusterv1.Machine,
 	current *clusterv1.MachineSet,
@@ -164,28 +163,32 @@ func (f Family) set(
 ) (rollout.Set, []scale.Member) {
 	same := SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
 	s := rollout.Set{
-		Name:      set.Name,
-		UID:       string(set.UID),
-		Version:   set.ResourceVersion,
-		Created:   set.CreationTimestamp.Time,
-		Current:   set == current,
-		Twin:      same && set != current,
-		Lacks:     f.Lacks[set.UID],
-		Deleting:  set.DeletionTimestamp != nil,
-		Orphaning: cache.IsOrphaning(set),
-		Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
-		Replicas:  int(capi.Value(set.Spec.Replicas)),
-		Seen:      seen(set),
-		Revision:  Revision(set),
-		History:   set.Annotations[AnnotationRevisionHistory],
-		Desired:   deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
-		Max:       deployment.NumberIn(set.Annotations[clusterv1.MaxReplicasAnnotation]),
+		Name:    set.Name,
+		UID:     string(set.UID),
+		Version: set.ResourceVersion,
+		Created: set.CreationTimestamp.Time,
+		Current: set == current,
+		ClusterAPI: rollout.ClusterAPISet{
+			Twin:  same && set != current,
+			Lacks: f.Lacks[set.UID],
+		},
+		Deletion: scale.Deletion{
+			Deleting:  set.DeletionTimestamp != nil,
+			Orphaning: cache.IsOrphaning(set),
+			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
+		},
+		Replicas: int(capi.Value(set.Spec.Replicas)),
+		Seen:     Seen(set),
+		Revision: Revision(set),
+		History:  set.Annotations[AnnotationRevisionHistory],
+		Desired:  deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
+		Max:      deployment.NumberIn(set.Annotations[clusterv1.MaxReplicasAnnotation]),
 
 		NoScaleUp: set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
 		Drift: f.Follow(set.DeepCopy(), set == current) ||
 			set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
 	}
-	s.Answer, s.Transfer = AnswerOf(set), TransferOf(set)
+	s.ClusterAPI.Answer, s.ClusterAPI.Transfer = AnswerOf(set), TransferOf(set)
 	if !f.Live {
 		s.Counted = int(capi.Value(set.Status.Replicas))
 	}
@@ -214,10 +217,10 @@ func (f Family) set(
 	return s, machines
 }
 
-// seen returns the size that a set has acted on. Its status says only which generation it has seen, so the size before
+// Seen returns the size that a set has acted on. Its status says only which generation it has seen, so the size before
 // that of the present generation is in an annotation. A set without the annotation, which another controller made, is
 // taken to have acted on its size.
-func seen(set *clusterv1.MachineSet) int {
+func Seen(set *clusterv1.MachineSet) int {
 	replicas := int(capi.Value(set.Spec.Replicas))
 	former := deployment.NumberIn(set.Annotations[v1alpha1.AnnotationFormerReplicas])
 	if former < 0 || set.Status.ObservedGeneration >= set.Generation {
@@ -225,10 +228,6 @@ func seen(set *clusterv1.MachineSet) int {
 	}
 	return former
 }
-
-// FormerReplicas returns the value of AnnotationFormerReplicas for a set whose size is to be changed now: as long as
-// the set has not acted on a size, the one before stays recorded.
-func FormerReplicas(set *clusterv1.MachineSet) string { return strconv.Itoa(seen(set)) }
 
 // member returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a
 // deployment and its sets agree. A machine counts as failed if its health check failed: a Machine of Cluster API has no
@@ -240,30 +239,31 @@ func member(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration
 		Ready:     seen.Ready == scale.True,
 		Available: !seen.Deleting && !seen.Updating && seen.Available(now, minReady),
 		Unhealthy: seen.Unhealthy(),
-		Failed:    seen.HealthCheck == scale.False,
+		Failed:    seen.Healthy == scale.False,
 		Priority:  seen.Priority,
 		First:     seen.DeleteFirst,
 		Updating:  seen.Updating,
 
-		Moved:          seen.Updated,
-		Unacknowledged: seen.Updated && !capi.Acknowledges(set, seen.Name),
+		ClusterAPI: rollout.ClusterAPIMember{
+			Moved:          seen.Updated,
+			Unacknowledged: seen.Updated && !capi.Acknowledges(set, seen.Name),
+		},
 	}
 }
 
-// suspended says why nothing is done with the deployment, in the words of Cluster API; empty: it is not so.
-func (f Family) suspended() string {
-	var why []string
+// pauses says who has paused the deployment, in the words of Cluster API. Nothing is done with it then.
+func (f Tree) pauses() (who []string) {
 	if f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused) {
-		why = append(why, "Cluster spec.paused is set to true")
+		who = append(who, capi.ClusterPaused)
 	}
 	if _, paused := f.Deployment.Annotations[clusterv1.PausedAnnotation]; paused {
-		why = append(why, "MachineDeployment has the "+clusterv1.PausedAnnotation+" annotation")
+		who = append(who, scale.PausedBy("MachineDeployment"))
 	}
-	return strings.Join(why, ", ")
+	return who
 }
 
 // noCreate says why no set is created for the template; zero: one may be.
-func (f Family) noCreate() rollout.Problem {
+func (f Tree) noCreate() rollout.Problem {
 	name := f.Deployment.Spec.ClusterName
 	stopped := func(why string) rollout.Problem {
 		return rollout.Problem{Reason: vocabulary.ReasonScaleUpStopped, Message: why + ": no set is created for the template"}

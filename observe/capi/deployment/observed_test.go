@@ -21,9 +21,9 @@ import (
 	"millwright/observe/observetest"
 )
 
-// family is the family of a deployment whose Cluster and templates exist.
-func family(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.Family {
-	return deployment.Family{
+// tree is the tree of a deployment whose Cluster and templates exist.
+func tree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.Tree {
+	return deployment.Tree{
 		API: capitest.Facts(capitest.Settings, cache.Preflight{}), Deployment: d, Sets: sets, Cluster: capitest.Cluster(),
 		Templates: []capi.Foreign{capitest.Found(capitest.Bootstrap()), capitest.Found(capitest.Infrastructure())},
 	}
@@ -62,7 +62,7 @@ func onDelete(d *clusterv1.MachineDeployment) {
 // forgetsNone asserts that each fact of T has a row whose wanted value is not the default.
 func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
-	for _, name := range observetest.Facts(reflect.TypeFor[T](), "") {
+	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[T]()) {
 		shown := false
 		for _, want := range told[name] {
 			shown = shown || !assert.ObjectsAreEqual(want, observetest.Fact(plain, name))
@@ -74,18 +74,17 @@ func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
 // Each fact about a deployment, with a value that differs from that of an empty one.
 func TestObserved(t *testing.T) {
 	const theCluster = "Cluster c does not exist: no set is created for the template"
-	policy := func(spec v1alpha1.RolloutPolicySpec) func(*deployment.Family) {
-		return func(f *deployment.Family) { f.Policy = &v1alpha1.RolloutPolicy{Spec: spec} }
+	policy := func(spec v1alpha1.RolloutPolicySpec) func(*deployment.Tree) {
+		return func(f *deployment.Tree) { f.Policy = &v1alpha1.RolloutPolicy{Spec: spec} }
 	}
-	revised := func(f *deployment.Family) {
+	revised := func(f *deployment.Tree) {
 		f.Sets = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 0, 2)}
 	}
 	told := map[string][]any{
-		"Sets": {nil}, "Machines": {"TestStatus"}, "Absent": {"TestAbsences"}, "NoSet": {"the run knows what it was refused"},
+		"Sets": {nil}, "ClusterAPI.Machines": {"TestStatus"}, "Absent": {"TestAbsences"}, "NoSet": {"the run knows what it was refused"},
 	}
 	for _, name := range []string{
-		"Frozen", "Unfreeze", "Thaws", "Guard", "Trigger", "Scaled", "Due", "Replacing", "Reported.Counts.Unavailable",
-		"Reported.Counts.PreservedFailed", "Reported.Failed",
+		"Reported.Counts.Unavailable", "Reported.Counts.PreservedFailed", "Reported.Failed",
 	} {
 		told[name] = []any{"Cluster API has nothing like it"}
 	}
@@ -93,7 +92,7 @@ func TestObserved(t *testing.T) {
 		name   string
 		fact   string
 		change capitest.OnDeployment
-		around func(*deployment.Family)
+		around func(*deployment.Tree)
 		want   any
 	}{
 		{fact: "Now", want: capitest.Noon},
@@ -124,25 +123,25 @@ func TestObserved(t *testing.T) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}, want: "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; install the admission policy of Millwright, then remove this finalizer"},
 		{name: "a step", fact: "Invalid", around: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
-		{fact: "Suspended", change: noted(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "its Cluster", fact: "Suspended", around: func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
-		{fact: "NoCreate.Reason", around: func(f *deployment.Family) { f.Cluster = nil }, want: "ScaleUpStopped"},
-		{fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Cluster = nil }, want: theCluster},
-		{name: "the Cluster goes", fact: "NoCreate.Message", around: func(f *deployment.Family) { capitest.Going(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
-		{name: "no template", fact: "NoCreate.Reason", around: func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
-		{name: "no template", fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
-		{name: "no kind of clones", fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
-		{name: "not read", fact: "NoCreate.Message", around: func(f *deployment.Family) { f.Templates[0] = capi.Foreign{} }, want: "the templates were not read yet: no set is created for the template"},
-		{fact: "Wake", change: after(-5), want: capitest.Ago(-5).Time},
-		{name: "it is over", fact: "Wake", change: after(0), want: time.Time{}},
+		{fact: "ClusterAPI.Suspended", change: noted(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "its Cluster", fact: "ClusterAPI.Suspended", around: func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
+		{fact: "ClusterAPI.NoCreate.Reason", around: func(f *deployment.Tree) { f.Cluster = nil }, want: "ScaleUpStopped"},
+		{fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Cluster = nil }, want: theCluster},
+		{name: "the Cluster goes", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { capitest.Going(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", around: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
+		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
+		{name: "not read", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Templates[0] = capi.Foreign{} }, want: "the templates were not read yet: no set is created for the template"},
+		{fact: "ClusterAPI.Wake", change: after(-5), want: capitest.Ago(-5).Time},
+		{name: "it is over", fact: "ClusterAPI.Wake", change: after(0), want: time.Time{}},
 		{fact: "Paused", change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, want: true},
 		{fact: "PausedBy", change: noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch "), want: "ann: lunch"},
 		{fact: "RollbackTo", change: noted(v1alpha1.AnnotationRollbackTo, "3"), want: new(int64(3))},
 		{name: "no number", fact: "RollbackTo", change: noted(v1alpha1.AnnotationRollbackTo, "back"), want: new(int64(-1))},
 		{name: "its default", fact: "HistoryLimit", want: new(10)},
 		{fact: "HistoryLimit", change: noted(v1alpha1.AnnotationRevisionHistoryLimit, "0"), want: new(0)},
-		{fact: "Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
-		{name: "another value", fact: "Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
+		{fact: "ClusterAPI.Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
+		{name: "another value", fact: "ClusterAPI.Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
 		{name: "its default", fact: "Deadline", want: new(10 * time.Minute)},
 		{fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
 		{name: "none", fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
@@ -161,7 +160,7 @@ func TestObserved(t *testing.T) {
 		{name: "another revision", fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), around: revised, want: ""},
 		{fact: "Approved", change: noted(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), around: revised, want: 3},
 		{fact: "RolledBackTo", change: noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
-		{name: "without a controller", fact: "Orphans", around: func(f *deployment.Family) {
+		{name: "without a controller", fact: "Orphans", around: func(f *deployment.Tree) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},
@@ -179,7 +178,7 @@ func TestObserved(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := family(d)
+			f := tree(d)
 			if row.around != nil {
 				row.around(&f)
 			}
@@ -189,7 +188,7 @@ func TestObserved(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, deployment.Observed(family(&clusterv1.MachineDeployment{}), time.Time{}), told)
+	forgetsNone(t, deployment.Observed(tree(&clusterv1.MachineDeployment{}), time.Time{}), told)
 }
 
 // Each fact about a set, with a value that differs from the zero value.
@@ -199,16 +198,16 @@ func TestObservedSet(t *testing.T) {
 		s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
 	}
 	told := map[string][]any{
-		"Machines": {"TestObservedMember"},
-		"Frozen":   {"no label freeze in Cluster API"},
-		"Foreign":  {"an owner is enough, as in Cluster API"},
+		"Machines":    {"TestObservedMember"},
+		"MCM.Frozen":  {"no label freeze in Cluster API"},
+		"MCM.Foreign": {"an owner is enough, as in Cluster API"},
 	}
 	for _, row := range []struct {
-		name   string
-		fact   string
-		set    capitest.OnSet
-		family func(*deployment.Family)
-		want   any
+		name string
+		fact string
+		set  capitest.OnSet
+		tree func(*deployment.Tree)
+		want any
 	}{
 		{fact: "Name", want: "s"},
 		{fact: "UID", want: "uid-s"},
@@ -217,9 +216,9 @@ func TestObservedSet(t *testing.T) {
 		{fact: "Current", want: true},
 		{name: "another template", fact: "Current", set: capitest.Former, want: false},
 		{name: "being deleted", fact: "Current", set: capitest.Going[*clusterv1.MachineSet], want: false},
-		{name: "before spec.rollout.after", fact: "Twin", family: func(f *deployment.Family) { after(1)(f.Deployment) }, want: true},
-		{name: "another template", fact: "Twin", set: capitest.Former, want: false},
-		{fact: "Lacks", set: capitest.Former, family: func(f *deployment.Family) { f.Lacks = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
+		{name: "before spec.rollout.after", fact: "ClusterAPI.Twin", tree: func(f *deployment.Tree) { after(1)(f.Deployment) }, want: true},
+		{name: "another template", fact: "ClusterAPI.Twin", set: capitest.Former, want: false},
+		{fact: "ClusterAPI.Lacks", set: capitest.Former, tree: func(f *deployment.Tree) { f.Lacks = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
 		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
 		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
 			capitest.Going(s)
@@ -228,7 +227,7 @@ func TestObservedSet(t *testing.T) {
 		{fact: "Finalizer", want: true},
 		{fact: "Replicas", want: 3},
 		{fact: "Counted", want: 3},
-		{name: "read from the API server", fact: "Counted", family: func(f *deployment.Family) { f.Live = true }, want: 0},
+		{name: "read from the API server", fact: "Counted", tree: func(f *deployment.Tree) { f.Live = true }, want: 0},
 		{fact: "Seen", want: 3},
 		{name: "it has not acted yet", fact: "Seen", set: lagging, want: 5},
 		{name: "another controller made it", fact: "Seen", set: func(s *clusterv1.MachineSet) {
@@ -250,15 +249,15 @@ func TestObservedSet(t *testing.T) {
 			s.Labels[clusterv1.WatchLabel] = "theirs"
 		}, want: true},
 		{name: "the deployment has another revision", fact: "Drift", set: notedSet(clusterv1.RevisionAnnotation, "2"), want: true},
-		{fact: "Answer.Set", set: answered, want: "uid-next"},
-		{fact: "Answer.Possible", set: answered, want: true},
-		{fact: "Answer.Failed", set: answered, want: true},
-		{fact: "Answer.Why", set: answered, want: "because"},
-		{fact: "Answer.At", set: answered, want: capitest.Noon.Local()},
-		{name: "no JSON", fact: "Answer.Set", set: notedSet(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
-		{fact: "Transfer.To", set: notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
-		{fact: "Transfer.From", set: notedSet(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
-		{fact: "Transfer.Acknowledged", set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
+		{fact: "ClusterAPI.Answer.Set", set: answered, want: "uid-next"},
+		{fact: "ClusterAPI.Answer.Possible", set: answered, want: true},
+		{fact: "ClusterAPI.Answer.Failed", set: answered, want: true},
+		{fact: "ClusterAPI.Answer.Why", set: answered, want: "because"},
+		{fact: "ClusterAPI.Answer.At", set: answered, want: capitest.Noon.Local()},
+		{name: "no JSON", fact: "ClusterAPI.Answer.Set", set: notedSet(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
+		{fact: "ClusterAPI.Transfer.To", set: notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{fact: "ClusterAPI.Transfer.From", set: notedSet(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
+		{fact: "ClusterAPI.Transfer.Acknowledged", set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
 		{name: "its annotations about moves", fact: "Drift", set: func(s *clusterv1.MachineSet) {
 			notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")(s)
 			notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")(s)
@@ -272,9 +271,9 @@ func TestObservedSet(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			f := family(d, s)
-			if row.family != nil {
-				row.family(&f)
+			f := tree(d, s)
+			if row.tree != nil {
+				row.tree(&f)
 			}
 			before := s.DeepCopy()
 			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0], row.fact))
@@ -308,11 +307,6 @@ var handed = capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledge
 // Each fact about a machine, with a value that differs from the zero value.
 func TestObservedMember(t *testing.T) {
 	told := map[string][]any{}
-	for _, name := range []string{
-		"Node", "Troubled", "Preserved", "MarkedAt", "Tainted", "Guard", "Guarded", "Updated", "HandedOver", "UpdateLabels", "Candidate",
-	} {
-		told[name] = []any{"a deployment of Cluster API asks for nothing at nodes"}
-	}
 	no, yes := metav1.ConditionFalse, metav1.ConditionTrue
 	for _, row := range []struct {
 		name    string
@@ -340,9 +334,9 @@ func TestObservedMember(t *testing.T) {
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
 		{fact: "First", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
-		{fact: "Moved", machine: handed, want: true},
-		{fact: "Unacknowledged", machine: handed, want: true},
-		{name: "its set counts it", fact: "Unacknowledged", machine: handed, set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
+		{fact: "ClusterAPI.Moved", machine: handed, want: true},
+		{fact: "ClusterAPI.Unacknowledged", machine: handed, want: true},
+		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: handed, set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			d := capitest.Pool(3)
@@ -354,7 +348,7 @@ func TestObservedMember(t *testing.T) {
 			if row.machine != nil {
 				row.machine(m)
 			}
-			f := family(d, s)
+			f := tree(d, s)
 			f.Members = []*clusterv1.Machine{m}
 			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0].Machines[0], row.fact))
 		})
@@ -418,7 +412,7 @@ func TestWhichSetIsTheCurrentOne(t *testing.T) {
 			sets := row.sets(d)
 			row.change(d)
 			name := ""
-			if set := family(d, sets...).Current(capitest.Noon); set != nil {
+			if set := tree(d, sets...).Current(capitest.Noon); set != nil {
 				name = set.Name
 			}
 			assert.Equal(t, row.want, name)
@@ -436,7 +430,7 @@ func TestAbsences(t *testing.T) {
 			},
 		),
 	)
-	f := family(d)
+	f := tree(d)
 	f.Absences = cache.Absences{{From: capitest.Ago(5).Time, To: capitest.Ago(3).Time}}
 	assert.Equal(t, 2*time.Minute, deployment.Observed(f, capitest.Noon).Absent)
 }

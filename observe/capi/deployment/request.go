@@ -12,7 +12,7 @@ import (
 
 // Request returns the facts from which a command on a deployment is decided. O and next are what was observed and
 // decided at that time.
-func Request(f Family, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+func Request(f Tree, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	facts := deployment.RequestAbout(f.Deployment, o, next)
 	facts.ClusterAPI = true
 	if after := f.Deployment.Spec.Rollout.After; !after.IsZero() {

@@ -54,7 +54,7 @@ func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 // Progressing is that of the last progress, and that of Blocked says since when the oldest of its causes blocks; of all
 // other conditions it changes only with their status.
 func ApplyStatus(
-	f Family,
+	f Tree,
 	s *clusterv1.MachineDeploymentStatus,
 	want rollout.Status,
 	blocked explain.Summary,
@@ -88,7 +88,7 @@ func ApplyStatus(
 }
 
 // phase returns the phase of a deployment. Source: Cluster API.
-func phase(f Family) string {
+func phase(f Tree) string {
 	d, there := f.Deployment, len(f.Members)
 	phase := clusterv1.MachineDeploymentPhaseRunning
 	switch wanted := int(capi.Value(d.Spec.Replicas)); {
@@ -103,7 +103,7 @@ func phase(f Family) string {
 }
 
 // Said reports whether the status of a deployment shows what blocks it, and the versions and phase of its machines.
-func Said(f Family, blocked explain.Summary) bool {
+func Said(f Tree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOf(s.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phase(f) &&

@@ -21,8 +21,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// reported returns the status that is written for a family, and what blocks it.
-func reported(f deployment.Family, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
+// reported returns the status that is written for a tree, and what blocks it.
+func reported(f deployment.Tree, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
 	plan := rollout.Look(deployment.Observed(f, now))
 	blocked := deployment.Explained(f, plan, now).Blocked(now)
 	s := *f.Deployment.Status.DeepCopy()
@@ -58,63 +58,63 @@ func TestStatus(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.OnDeployment
-		family func(*deployment.Family)
+		tree   func(*deployment.Tree)
 		kind   string
 		want   string
 	}{
 		{"all are available", nil, nil, available, "True|Available|"},
-		{"within maxUnavailable", rolling(new(intstr.FromInt32(0)), new(intstr.FromInt32(1))), func(f *deployment.Family) { unready(f.Members[0]) }, available, "True|Available|"},
-		{"beyond maxUnavailable", rolling(nil, new(intstr.FromString("34%"))), func(f *deployment.Family) {
+		{"within maxUnavailable", rolling(new(intstr.FromInt32(0)), new(intstr.FromInt32(1))), func(f *deployment.Tree) { unready(f.Members[0]) }, available, "True|Available|"},
+		{"beyond maxUnavailable", rolling(nil, new(intstr.FromString("34%"))), func(f *deployment.Tree) {
 			unready(f.Members[0])
 			unready(f.Members[1])
 		}, available, "False|NotAvailable|1 available replicas, at least 2 required (spec.strategy.rollout.maxUnavailable is 34%, spec.replicas is 3)"},
-		{"OnDelete promises all", onDelete, func(f *deployment.Family) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
-		{"a deletion says no number", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Family) { unready(f.Members[0]) }, available, "False|NotAvailable|Deletion in progress"},
+		{"OnDelete promises all", onDelete, func(f *deployment.Tree) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
+		{"a deletion says no number", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Tree) { unready(f.Members[0]) }, available, "False|NotAvailable|Deletion in progress"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, available, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"not rolling out", nil, nil, rollingOut, "False|NotRollingOut|"},
-		{"rolling out: the version is first, and no reason is repeated", nil, func(f *deployment.Family) {
+		{"rolling out: the version is first, and no reason is repeated", nil, func(f *deployment.Tree) {
 			outdated("* Failure domain a, b required\n* Version v1.30.0, v1.31.2 required")(f.Members[0])
 			outdated("* Failure domain a, b required")(f.Members[1])
 		}, rollingOut, "True|RollingOut|Rolling out 2 not up-to-date replicas\n* Version v1.30.0, v1.31.2 required\n* Failure domain a, b required"},
 		{"not scaling", nil, nil, up, "False|NotScalingUp|"},
-		{"scaling up", nil, func(f *deployment.Family) { f.Members = f.Members[:1] }, up, "True|ScalingUp|Scaling up from 1 to 3 replicas"},
-		{"scaling up, and a template is missing", nil, func(f *deployment.Family) {
+		{"scaling up", nil, func(f *deployment.Tree) { f.Members = f.Members[:1] }, up, "True|ScalingUp|Scaling up from 1 to 3 replicas"},
+		{"scaling up, and a template is missing", nil, func(f *deployment.Tree) {
 			f.Members, f.Templates[1] = nil, capitest.Gone(capitest.Infrastructure())
 		}, up, "True|ScalingUp|Scaling up from 0 to 3 replicas is blocked because ExampleMachineTemplate does not exist"},
-		{"it would be blocked", nil, func(f *deployment.Family) {
+		{"it would be blocked", nil, func(f *deployment.Tree) {
 			f.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
 		}, up, "False|NotScalingUp|Scaling up would be blocked because KubeadmConfigTemplate and ExampleMachineTemplate do not exist"},
-		{"while it is being deleted nothing would be", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Family) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, up, "False|NotScalingUp|"},
+		{"while it is being deleted nothing would be", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, up, "False|NotScalingUp|"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, up, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"not scaling", nil, nil, down, "False|NotScalingDown|"},
-		{"scaling down", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(1)) }, func(f *deployment.Family) {
+		{"scaling down", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(1)) }, func(f *deployment.Tree) {
 			f.Members[0].DeletionTimestamp = new(capitest.Ago(16))
 		}, down, "True|ScalingDown|Scaling down from 3 to 1 replicas\n* Machine a is in deletion since more than 15m"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, down, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"no deletion", nil, nil, deleting, "False|NotDeleting|"},
 		{"deleting machines", capitest.Going[*clusterv1.MachineDeployment], nil, deleting, "True|Deleting|Deleting 3 Machines"},
-		{"no machine is left", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Family) { f.Members, f.Sets = nil, nil }, deleting, "True|Deleting|Deletion completed"},
+		{"no machine is left", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Tree) { f.Members, f.Sets = nil, nil }, deleting, "True|Deleting|Deletion completed"},
 		{"no remediation", nil, nil, remediating, "False|NotRemediating|"},
-		{"remediation", nil, func(f *deployment.Family) {
+		{"remediation", nil, func(f *deployment.Tree) {
 			capitest.Unhealthy(f.Members[0])
 			capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "RemediationDeferred", "one after the other")(f.Members[0])
 		}, remediating, "True|Remediating|* Machine a: one after the other"},
-		{"unhealthy, and not to be remediated", nil, func(f *deployment.Family) {
+		{"unhealthy, and not to be remediated", nil, func(f *deployment.Tree) {
 			capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)(f.Members[0])
 		}, remediating, "False|NotRemediating|Machine a is not healthy (not to be remediated by MachineDeployment/MachineSet)"},
 		{"not paused", nil, nil, isPaused, "False|NotPaused|"},
 		{"paused", noted(clusterv1.PausedAnnotation, ""), nil, isPaused, "True|Paused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{"its Cluster is paused", nil, func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) }, isPaused, "True|Paused|Cluster spec.paused is set to true"},
+		{"its Cluster is paused", nil, func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, isPaused, "True|Paused|Cluster spec.paused is set to true"},
 		{"spec.paused stops rollouts only", func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, nil, isPaused, "False|NotPaused|"},
 		{"all machines are ready", nil, nil, "MachinesReady", "True|Ready|"},
-		{"one is not", nil, func(f *deployment.Family) {
+		{"one is not", nil, func(f *deployment.Tree) {
 			capitest.SaysWhy(clusterv1.MachineReadyCondition, metav1.ConditionFalse, "NotReady", "no node")(f.Members[0])
 		}, "MachinesReady", "False|NotReady|* Machine a: no node"},
 		{"all are up to date", nil, nil, "MachinesUpToDate", "True|UpToDate|"},
-		{"there is none", nil, func(f *deployment.Family) { f.Members = nil }, "MachinesUpToDate", "True|NoReplicas|"},
+		{"there is none", nil, func(f *deployment.Tree) { f.Members = nil }, "MachinesUpToDate", "True|NoReplicas|"},
 		{"the rollout is complete", nil, nil, "Progressing", "True|NewMachineSetAvailable|3 of 3 machines up to date, 3 available"},
 		{"paused: nothing progresses", noted(clusterv1.PausedAnnotation, ""), nil, "Progressing", "Unknown|DeploymentPaused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{"a set whose machines are refused", nil, func(f *deployment.Family) { failing(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
+		{"a set whose machines are refused", nil, func(f *deployment.Tree) { failing(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
 	} {
 		t.Run(row.kind+": "+row.name, func(t *testing.T) {
 			d := capitest.Pool(3)
@@ -122,10 +122,10 @@ func TestStatus(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := family(d, set)
+			f := tree(d, set)
 			f.Members = members(set, "a", "b", "c")
-			if row.family != nil {
-				row.family(&f)
+			if row.tree != nil {
+				row.tree(&f)
 			}
 			s, _ := reported(f, capitest.Noon)
 			assert.Equal(t, row.want, said(s, row.kind))
@@ -137,7 +137,7 @@ func TestStatus(t *testing.T) {
 func TestStatusFields(t *testing.T) {
 	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
 	set, former := capitest.SetOf(d, "s", 2, 2), capitest.SetOf(d, "r", 1, 1, capitest.Former)
-	f := family(d, set, former)
+	f := tree(d, set, former)
 	f.Members = append(members(set, "a", "b"), members(former, "c")...)
 	capitest.Says(clusterv1.MachineReadyCondition, metav1.ConditionFalse)(f.Members[0])
 	s, _ := reported(f, capitest.Noon)
@@ -174,7 +174,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		d := capitest.Pool(int32(r.IntN(4)))
 		set := capitest.SetOf(d, "s", int32(r.IntN(4)), 2)
 		former := capitest.SetOf(d, "r", int32(r.IntN(3)), 1, capitest.Former)
-		f := family(d, set, former)
+		f := tree(d, set, former)
 		f.Members = slices.Concat(members(set, "a", "b", "c")[:r.IntN(4)], members(former, "d", "e")[:r.IntN(3)])
 		for _, change := range []func(){
 			func() { capitest.Going(d) }, func() { d.Spec.Paused = new(true) }, func() { noted(clusterv1.PausedAnnotation, "")(d) }, func() { onDelete(d) },
@@ -212,7 +212,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 func TestTimesOfConditions(t *testing.T) {
 	d := capitest.Pool(3)
 	set := capitest.SetOf(d, "s", 3, 1)
-	f := family(d, set)
+	f := tree(d, set)
 	f.Members = members(set, "a")
 	first, _ := reported(f, capitest.Noon)
 	f.Deployment = d.DeepCopy()

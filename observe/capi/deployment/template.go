@@ -77,7 +77,7 @@ func copied(key string, current bool) bool {
 // Follow makes a set, the current one or another, what its deployment wants of it in place, and reports whether
 // anything differed. Labels and annotations that others put on the set stay; those that Millwright put there for the
 // deployment go when the deployment has them no more.
-func (f Family) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
+func (f Tree) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
 	labels, annotations := maps.Clone(f.labels(set)), map[string]string{}
@@ -109,7 +109,7 @@ func (f Family) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 // drops events of Millwright's sets and deployments, because of its watch filter, but not those of machines: when the
 // annotation changes, core writes the machine's condition UpToDate and the taint of its node (ADR 0090). A set without
 // machines keeps what it has.
-func (f Family) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
+func (f Tree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
 	annotations := maps.Clone(f.Deployment.Spec.Template.Annotations)
 	by := set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
 	switch revision := Revision(f.Deployment); {
@@ -125,7 +125,7 @@ func (f Family) templateAnnotations(set *clusterv1.MachineSet, current bool) map
 }
 
 // labels returns the labels that a set of the deployment must have.
-func (f Family) labels(set *clusterv1.MachineSet) map[string]string {
+func (f Tree) labels(set *clusterv1.MachineSet) map[string]string {
 	d := f.Deployment
 	labels := maps.Clone(d.Spec.Template.Labels)
 	if labels == nil {
@@ -155,7 +155,7 @@ func replace(all *map[string]string, wanted map[string]string, own []string) {
 // NewSet returns the set that a decision creates. Its name and its hash derive from the template, the revision and
 // attempt, so that two attempts of the same decision make the same set. A later attempt is for a name that another
 // object has.
-func (f Family) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
+func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
 	d := f.Deployment
 	text, err := json.Marshal([]any{d.UID, rolled(&d.Spec.Template.Spec), as.Revision, attempt})
 	if err != nil {
@@ -216,7 +216,7 @@ func setName(deployment, hash string) string {
 
 // IsSetOf reports whether the set that was found under the name of a wanted one is that: of this deployment, template
 // and revision, and not being deleted.
-func (f Family) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
+func (f Tree) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
 	return metav1.IsControlledBy(found, f.Deployment) && found.DeletionTimestamp == nil &&
 		Revision(found) == as.Revision &&
 		SameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
@@ -245,7 +245,7 @@ func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automat
 
 // Prepared returns a deployment as it should be before its first set: with Millwright's finalizer, the label of its
 // Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes it. Nil if it is so already.
-func Prepared(f Family) *clusterv1.MachineDeployment {
+func Prepared(f Tree) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
 	if !slices.Contains(p.Finalizers, capi.Finalizer) {
@@ -271,7 +271,7 @@ const NotPrepared = "it is not prepared for its first set"
 
 // Unprepared reports whether a deployment has to be prepared now. One that is paused is not written, nor one that is
 // contested or being deleted.
-func Unprepared(f Family, o rollout.Observed) bool {
+func Unprepared(f Tree, o rollout.Observed) bool {
 	contested := capi.Contested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
-	return !o.Deleting && !contested && o.Suspended == "" && Prepared(f) != nil
+	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && Prepared(f) != nil
 }

@@ -61,7 +61,7 @@ func TestWhatRollsOut(t *testing.T) {
 		s := capitest.SetOf(d, "s", 3, 1)
 		change(d)
 		assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
-		f := family(d, s)
+		f := tree(d, s)
 		assert.True(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s reaches the set", name)
 		require.True(t, f.Follow(s, true), name)
 		assert.False(t, f.Follow(s, true), "%s: again", name)
@@ -72,7 +72,7 @@ func TestWhatRollsOut(t *testing.T) {
 		s := capitest.SetOf(d, "s", 3, 1)
 		change(d)
 		assert.False(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
-		f := family(d, s)
+		f := tree(d, s)
 		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s does not reach the set", name)
 		assert.False(t, f.Follow(s, true), name)
 	}
@@ -90,7 +90,7 @@ func TestASetFollowsItsDeployment(t *testing.T) {
 	d.Annotations[v1alpha1.AnnotationRolloutHold], d.Annotations[clusterv1.PausedAnnotation] = "1 ann: bad", ""
 	d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
 	d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "true"
-	f := family(d, s)
+	f := tree(d, s)
 	require.True(t, f.Follow(s, true))
 	assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
 	assert.Equal(t, "d", s.Labels[clusterv1.MachineDeploymentNameLabel])
@@ -113,7 +113,7 @@ func TestWhyARevisionWasMade(t *testing.T) {
 	current := capitest.SetOf(d, "s", 3, 2)
 	former := capitest.SetOf(d, "r", 0, 1, capitest.Former, notedSet(v1alpha1.AnnotationChangeCause, "the old image"))
 	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
-	f := family(d, current, former)
+	f := tree(d, current, former)
 	for _, s := range deployment.Observed(f, capitest.Noon).Sets {
 		assert.Equal(t, s.Name == "s", s.Drift, "the deployment has revision 1: %s", s.Name)
 	}
@@ -134,7 +134,7 @@ func TestTheTemplateOfAFormerSetNamesWhatReplacesIt(t *testing.T) {
 	d := capitest.Pool(3)
 	d.Spec.Template.Annotations = map[string]string{"team": "web"}
 	current, former := capitest.SetOf(d, "s", 3, 2), capitest.SetOf(d, "r", 2, 1, capitest.Former)
-	f := family(d, current, former)
+	f := tree(d, current, former)
 	f.Follow(former, false)
 	assert.NotContains(t, former.Spec.Template.Annotations, key, "the deployment has revision 1 still")
 	d.Annotations[clusterv1.RevisionAnnotation] = "2"
@@ -170,7 +170,7 @@ func TestWhatTheDeploymentHasNoMoreGoes(t *testing.T) {
 			`{"f:metadata":{"f:labels":{"f:was":{}},"f:annotations":{"f:was":{},"f:machinedeployment.clusters.x-k8s.io/revision":{}}}}`,
 		)}}
 	}
-	f := family(d, s)
+	f := tree(d, s)
 	owned("kubectl")
 	require.False(t, f.Follow(s, true), "another manager wrote it")
 	owned(capi.DeploymentFieldManager)
@@ -184,7 +184,7 @@ func TestWhatTheDeploymentHasNoMoreGoes(t *testing.T) {
 
 func TestANewSet(t *testing.T) {
 	d := capitest.Pool(3, noted("team", "web"))
-	f := family(d)
+	f := tree(d)
 	as := rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
 	s, err := f.NewSet(as, 0, capitest.Noon)
 	require.NoError(t, err)
@@ -224,7 +224,7 @@ func TestANewSet(t *testing.T) {
 			return f.NewSet(rollout.Creation{Revision: 3}, 0, capitest.Noon)
 		},
 		"another template": func() (*clusterv1.MachineSet, error) {
-			return family(capitest.Pool(3, capitest.Version("v1.32.0"))).NewSet(as, 0, capitest.Noon)
+			return tree(capitest.Pool(3, capitest.Version("v1.32.0"))).NewSet(as, 0, capitest.Noon)
 		},
 	} {
 		other, err := change()
@@ -240,7 +240,7 @@ func TestANewSetOfADeploymentWithALongName(t *testing.T) {
 		want int
 	}{{strings.Repeat("long-", 50), 57}, {"x" + strings.Repeat("long-", 50), 56}} {
 		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
-		s, err := family(d).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		s, err := tree(d).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Len(t, s.Name, row.want)
 		assert.NotContains(t, s.Name, "--", "the dash before the hash is not doubled")
@@ -260,7 +260,7 @@ func TestANewSetIsCreatedFor(t *testing.T) {
 			d.Spec.Rollout.After = metav1.NewTime(capitest.Noon.Add(time.Second))
 		}, ""},
 	} {
-		s, err := family(capitest.Pool(3, row.change)).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		s, err := tree(capitest.Pool(3, row.change)).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Equal(t, row.want, s.Annotations[v1alpha1.AnnotationCreatedFor], name)
 	}
@@ -298,12 +298,12 @@ func TestReturnTo(t *testing.T) {
 	}
 }
 
-func TestFormerReplicas(t *testing.T) {
+func TestSeen(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 3, 1)
-	assert.Equal(t, "3", deployment.FormerReplicas(s), "it has acted on its size")
+	assert.Equal(t, 3, deployment.Seen(s), "it has acted on its size")
 	s.Annotations[v1alpha1.AnnotationFormerReplicas], s.Generation = "7", 2
-	assert.Equal(t, "7", deployment.FormerReplicas(s), "it has not: the former size stays")
+	assert.Equal(t, 7, deployment.Seen(s), "it has not: the former size stays")
 }
 
 func TestPrepare(t *testing.T) {
@@ -312,7 +312,7 @@ func TestPrepare(t *testing.T) {
 		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.Filter}
 	}
 	d := capitest.Pool(3, theirs)
-	f := family(d)
+	f := tree(d)
 	o := deployment.Observed(f, capitest.Noon)
 	require.True(t, deployment.Unprepared(f, o))
 	p := deployment.Prepared(f)
@@ -321,15 +321,15 @@ func TestPrepare(t *testing.T) {
 	assert.Equal(t, capitest.Pool(3).OwnerReferences, p.OwnerReferences)
 	f.Deployment = p
 	assert.Nil(t, deployment.Prepared(f), "again")
-	for name, change := range map[string]func(*deployment.Family){
-		"it is paused":        func(f *deployment.Family) { noted(clusterv1.PausedAnnotation, "")(f.Deployment) },
-		"its Cluster is":      func(f *deployment.Family) { f.Cluster.Spec.Paused = new(true) },
-		"it is being deleted": func(f *deployment.Family) { capitest.Going(f.Deployment) },
-		"it is contested": func(f *deployment.Family) {
+	for name, change := range map[string]func(*deployment.Tree){
+		"it is paused":        func(f *deployment.Tree) { noted(clusterv1.PausedAnnotation, "")(f.Deployment) },
+		"its Cluster is":      func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) },
+		"it is being deleted": func(f *deployment.Tree) { capitest.Going(f.Deployment) },
+		"it is contested": func(f *deployment.Tree) {
 			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)
 		},
 	} {
-		f := family(capitest.Pool(3, theirs))
+		f := tree(capitest.Pool(3, theirs))
 		change(&f)
 		assert.False(t, deployment.Unprepared(f, deployment.Observed(f, capitest.Noon)), name)
 	}

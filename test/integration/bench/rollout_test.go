@@ -177,10 +177,12 @@ func (f fleet) ideal(t *testing.T) time.Duration {
 // before is the fleet as it stands when its template changes.
 func (f fleet) before() rollout.Observed {
 	o := rollout.Observed{
-		Replicas: f.size,
-		Strategy: rollout.RollingUpdate,
-		Surge:    rollout.Bound{Value: f.surge},
-		Now:      time.Now(),
+		Settings: rollout.Settings{
+			Replicas: f.size,
+			Strategy: rollout.RollingUpdate,
+			Surge:    rollout.Bound{Value: f.surge},
+		},
+		Now: time.Now(),
 	}
 	old := rollout.Set{
 		Name:     "old",
@@ -196,7 +198,7 @@ func (f fleet) before() rollout.Observed {
 		name := fmt.Sprintf("m-%03d", i)
 		old.Machines = append(
 			old.Machines,
-			rollout.Member{Name: name, UID: name, Node: name, Ready: true, Available: true, Priority: 3},
+			rollout.Member{Name: name, UID: name, MCM: rollout.MCMMember{Node: name}, Ready: true, Available: true, Priority: 3},
 		)
 	}
 	o.Sets = []rollout.Set{old}

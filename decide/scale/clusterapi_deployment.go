@@ -5,23 +5,34 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
-// OfDeployment returns the conditions about the machines of a MachineDeployment of Cluster API, in a fixed order. The
-// members are those of all its sets, and Replicas is the number that the deployment wants. Source of reasons and
-// messages: Cluster API.
-func OfDeployment(o Observed) []Condition {
-	o = o.sorted()
+// DeploymentMachines is what a MachineDeployment of Cluster API knows about its machines. Its conditions are made of it.
+type DeploymentMachines struct {
+	Members []Member // those of all its sets, in any order
+	Missing []string // kinds of objects that the template refers to and that do not exist
+	Pauses  []string // who has paused it, each as one sentence
+	Unsized bool     // spec.replicas is not set yet
+}
+
+// OfDeployment returns the conditions about the machines of a MachineDeployment of Cluster API, in a fixed order.
+// Replicas is the number of machines that the deployment wants. Source of reasons and messages: Cluster API.
+func OfDeployment(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
+	o := open(Observed{
+		Now: now, Settings: Settings{Replicas: replicas}, Deletion: deletion,
+		Members: machines.Members, Missing: machines.Missing, Pauses: machines.Pauses,
+	})
 	all := []Condition{
 		ready(o),
 		upToDate(o),
 		rollingOut(o),
-		scalingUpOfDeployment(o),
-		scalingDownOfDeployment(o),
+		scalingUpOfDeployment(o, machines.Unsized),
+		scalingDownOfDeployment(o, machines.Unsized),
 		remediatingOfDeployment(o),
 		deleting(o),
 		paused(o),
@@ -34,7 +45,7 @@ func OfDeployment(o Observed) []Condition {
 
 // rollingOut counts the machines that do not match the template, and says why they do not. A difference of version
 // comes first.
-func rollingOut(o Observed) Condition {
+func rollingOut(o *planner) Condition {
 	const kind = vocabulary.ConditionRollingOut
 	old := list.Where(o.Members, func(m Member) bool { return m.UpToDate == False })
 	if len(old) == 0 {
@@ -53,21 +64,21 @@ func rollingOut(o Observed) Condition {
 }
 
 // unsized is a condition of a deployment whose number of machines is not set yet.
-func unsized(o Observed, kind string) Condition {
+func unsized(is bool, kind string) Condition {
 	return list.When(
-		o.Unsized,
+		is,
 		Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
 	)
 }
 
 // scalingUpOfDeployment is True while there are fewer machines than wanted.
-func scalingUpOfDeployment(o Observed) Condition {
+func scalingUpOfDeployment(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	blocked := phrase.If(len(o.Missing) > 0, " blocked because %s", missing(o))
 	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
 		phrase.If(blocked != "", " is%s", blocked)
 	return cmp.Or(
-		unsized(o, kind),
+		unsized(noSize, kind),
 		list.When(len(o.Members) < o.wanted(), Condition{kind, True, kind, there}),
 		Condition{
 			kind,
@@ -79,26 +90,26 @@ func scalingUpOfDeployment(o Observed) Condition {
 }
 
 // scalingDownOfDeployment is True while there are more machines than wanted, also those of a rollout.
-func scalingDownOfDeployment(o Observed) Condition {
+func scalingDownOfDeployment(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingDown
 	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
 	return cmp.Or(
-		unsized(o, kind),
+		unsized(noSize, kind),
 		list.When(len(o.Members) > o.wanted(), Condition{kind, True, kind, message}),
 		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
 
 // remediatingOfDeployment repeats what machines that a health check has marked say about their replacement.
-func remediatingOfDeployment(o Observed) Condition {
+func remediatingOfDeployment(o *planner) Condition {
 	const kind = vocabulary.ConditionRemediating
 	var replaced []said
 	var others []string
 	for _, m := range o.Members {
 		switch {
-		case m.Marked && m.HealthCheck == False:
-			replaced = append(replaced, said{m.Name, cmp.Or(m.MarkedWhy, "Waiting for remediation")})
-		case m.HealthCheck == False:
+		case m.Marked && m.Healthy == False:
+			replaced = append(replaced, said{m.Name, cmp.Or(m.ClusterAPI.MarkedWhy, "Waiting for remediation")})
+		case m.Healthy == False:
 			others = append(others, m.Name)
 		}
 	}

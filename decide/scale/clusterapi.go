@@ -7,12 +7,34 @@ import (
 	"millwright/decide/phrase"
 )
 
+// ClusterAPIMember is what only the machines of Cluster API have. Only this file and clusterapi_deployment.go read it.
+type ClusterAPIMember struct {
+	UpdateDue bool   // it was handed over to be updated in place, and the set has to begin that now
+	MarkedWhy string // what the health check's mark says about the replacement; empty: nothing
+}
+
+// ClusterAPISet is what only the sets of Cluster API have. Only this file reads it.
+type ClusterAPISet struct {
+	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is
+	// deleted.
+	MoveTo string
+	NoMove string // why that set takes no machine now; empty: it takes them
+	// LeavingUpToDate is how many members are being deleted and match the template: Cluster API counts them as up to date.
+	LeavingUpToDate int
+}
+
+// leavingUpToDate returns how many members that are being deleted count as up to date.
+func (o *planner) leavingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
+
+// movesSurplus reports whether another set takes the surplus.
+func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
+
 // move hands the surplus over to the set that updates it in place, the first to be deleted first. Three kinds of
 // members are not moved: one that is being updated already stays, and another goes in its place; one that a health
 // check wants replaced is deleted; one without a node is deleted if no member with a node is left, because there is
 // nothing to update yet. If the other set takes none, the surplus waits.
-func move(o Observed, active []Member, surplus int) Decision {
-	if o.NoMove != "" {
+func move(o *planner, active []Member, surplus int) Decision {
+	if o.ClusterAPI.NoMove != "" {
 		return Decision{}
 	}
 	movable := func(m Member) bool { return !m.Updated && !m.Updating }
@@ -25,12 +47,12 @@ func move(o Observed, active []Member, surplus int) Decision {
 		return remove(o, active, rest[:min(len(rest), surplus)], " without a node")
 	}
 	d := Decision{
-		Move: targets(joined[:min(len(joined), surplus)], "surplus: MachineSet "+o.MoveTo+" updates it in place"),
+		Move: targets(joined[:min(len(joined), surplus)], "surplus: MachineSet "+o.ClusterAPI.MoveTo+" updates it in place"),
 	}
 	d.Why = fmt.Sprintf(
 		"move %s to MachineSet %s, which updates them in place: %d wanted, %d there",
 		machines(len(d.Move)),
-		o.MoveTo,
+		o.ClusterAPI.MoveTo,
 		o.Replicas,
 		len(active),
 	)
@@ -38,25 +60,25 @@ func move(o Observed, active []Member, surplus int) Decision {
 }
 
 // cannotMove says why the surplus is not moved; empty: there is none, or it is moved.
-func cannotMove(o Observed) string {
+func cannotMove(o *planner) string {
 	surplus := list.Count(o.live, func(m Member) bool { return !m.Updated }) - o.Replicas
 	return phrase.If(
-		o.MoveTo != "" && o.NoMove != "" && surplus > 0,
+		o.ClusterAPI.MoveTo != "" && o.ClusterAPI.NoMove != "" && surplus > 0,
 		"%s to be moved to MachineSet %s wait: %s",
 		machines(max(surplus, 0)),
-		o.MoveTo,
-		o.NoMove,
+		o.ClusterAPI.MoveTo,
+		o.ClusterAPI.NoMove,
 	)
 }
 
 // update begins the updates in place of members that were handed over for that. Without a template there is nothing to
 // update to.
-func update(o Observed, active []Member) Decision {
+func update(o *planner, active []Member) Decision {
 	if len(o.Missing) > 0 {
 		return Decision{}
 	}
 	due := targets(
-		list.Where(active, func(m Member) bool { return m.UpdateDue }),
+		list.Where(active, func(m Member) bool { return m.ClusterAPI.UpdateDue }),
 		"it was moved to this set to be updated in place",
 	)
 	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machines(len(due)))}

@@ -10,36 +10,13 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Answer is what a runtime extension of Cluster API said about the machines of a former set. The zero Answer: it was
-// not asked.
-type Answer struct {
-	Set      string    // UID of the set whose template the machines would get
-	Possible bool      // the extension can bring them to it in place
-	Failed   bool      // the extension gave no answer
-	Why      string    // why it cannot, or why it gave no answer
-	At       time.Time // when it was asked
-}
-
-// AskAgain is when an extension that gave no answer is asked again. Source: ours; a person who mends it waits half a
-// minute at most.
-const AskAgain = 30 * time.Second
-
-// Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero
-// Transfer: none do.
-type Transfer struct {
-	To   string `json:",omitempty"` // name of the set that gets the surplus of this one
-	From string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
-	// names of machines that were moved to this one and that its size counts, sorted, separated by commas
-	Acknowledged string `json:",omitempty"`
-}
-
 // candidates returns the former sets whose machines an extension may update in place: those of another template, with
 // machines. A set of the same template is former because all machines are to be replaced.
 func (p *planner) candidates() []*setPlan {
-	if !p.o.Extension || p.o.Strategy != RollingUpdate || p.current == nil || p.current.size >= p.goal() {
+	if !p.o.ClusterAPI.Extension || p.o.Strategy != RollingUpdate || p.current == nil || p.current.size >= p.goal() {
 		return nil
 	}
-	return list.Where(p.old(), func(set *setPlan) bool { return !set.Twin && (set.size > 0 || set.active > 0) })
+	return list.Where(p.old(), func(set *setPlan) bool { return !set.ClusterAPI.Twin && (set.size > 0 || set.active > 0) })
 }
 
 // goal returns how many new machines the rollout step wants.
@@ -58,7 +35,7 @@ func (p *planner) places() int {
 
 // answered reports whether an extension has said whether the machines of a set can be brought to the current set.
 func (p *planner) answered(set *setPlan) bool {
-	return set.Answer.Set == p.current.UID && p.current.UID != "" && !set.Answer.Failed
+	return set.ClusterAPI.Answer.Set == p.current.UID && p.current.UID != "" && !set.ClusterAPI.Answer.Failed
 }
 
 // waitsForAnswer reports whether an extension has to answer first. While it gives no answer, the number of machines is
@@ -82,7 +59,7 @@ func (p *planner) waitsForAnswer() bool {
 // noAnswer says of which set an extension gave no answer, and why; empty: it answered, or was not asked yet.
 func (p *planner) noAnswer() string {
 	for _, set := range p.candidates() {
-		if a := set.Answer; a.Failed && a.Set == p.current.UID {
+		if a := set.ClusterAPI.Answer; a.Failed && a.Set == p.current.UID {
 			return fmt.Sprintf(
 				"no runtime extension says whether the machines of set %s can be updated in place: %s",
 				set.Name,
@@ -107,7 +84,7 @@ func (p *planner) followByOld() {
 // would hand over available ones.
 func (p *planner) directTransfers(all []*setPlan) {
 	for _, set := range p.sets {
-		possible := slices.Contains(all, set) && set.Answer.Possible
+		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
 		set.settling = possible && set.transfer.To == "" && !set.settled()
 		if set.transfer.To = ""; possible && !set.settling {
 			set.transfer.To, set.unhealthy = p.current.Name, 0 // it moves a machine with a node rather than one without
@@ -151,7 +128,7 @@ func (p *planner) moving() int {
 	return sum(p.sets, func(set *setPlan) int {
 		n := max(set.active-set.size, 0)
 		if set.transfer.To == "" {
-			n = min(n, list.Count(set.Machines, func(m Member) bool { return m.Unacknowledged && !m.Deleting }))
+			n = min(n, list.Count(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting }))
 		}
 		return n
 	})
@@ -171,8 +148,8 @@ func (p *planner) ask(d *Decision) {
 	for _, set := range p.candidates() {
 		switch {
 		case p.answered(set):
-		case set.Answer.Set == p.current.UID && p.o.Now.Before(set.Answer.At.Add(AskAgain)):
-			d.soonest(set.Answer.At.Add(AskAgain))
+		case set.ClusterAPI.Answer.Set == p.current.UID && p.o.Now.Before(set.ClusterAPI.Answer.At.Add(AskAgain)):
+			d.soonest(set.ClusterAPI.Answer.At.Add(AskAgain))
 		default:
 			add(&d.Ask, set.target("the template is new"))
 		}
@@ -203,8 +180,8 @@ func (p *planner) lendOne() {
 // whose updates have not begun, because an annotation names them.
 func (p *planner) acknowledge() {
 	for _, set := range p.sets {
-		counted := list.Where(set.Machines, func(m Member) bool { return m.Moved && !m.Unacknowledged })
-		fresh := list.Where(set.Machines, func(m Member) bool { return m.Unacknowledged && !m.Deleting })
+		counted := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged })
+		fresh := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
 		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
 		size := set.size + min(len(fresh), max(set.active-set.size, 0))
 		if set.raise(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {

@@ -4,13 +4,105 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/attention"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
+
+// MCMMember is what only the machines of MCM's kinds have. Only the files mcm*.go read it.
+type MCMMember struct {
+	Node      string // name of its node; empty: not known
+	Troubled  bool   // status.lastOperation failed
+	Preserved bool
+	MarkedAt  string // annotation marked-for-deletion-time; empty: none
+
+	Tainted      bool   // its node has the taint prefer-no-schedule
+	Guard        string // value of its node's annotation scale-down-disabled; empty: none
+	Guarded      bool   // its node has our marker: we set the Guard
+	Updated      bool   // the in-place update of its node succeeded, and the machine has left phase InPlaceUpdating
+	HandedOver   bool   // it was handed over to this set after that: its label update-result
+	UpdateLabels bool   // its node has labels of an in-place update
+	Candidate    bool   // its node has the label candidate-for-update
+}
+
+// MCMSet is what only the sets of MCM's kinds have. Only the files mcm*.go read it.
+type MCMSet struct {
+	Foreign bool // the deployment's selector does not match its labels
+	Frozen  bool // label freeze
+}
+
+// MCMDeployment is what only the deployments of MCM's kinds have. Only the files mcm*.go read it.
+type MCMDeployment struct {
+	Frozen   bool // label freeze
+	Unfreeze bool // annotation unfreeze: the freeze of the deployment and of its sets ends
+	Thaws    bool // the freeze of the deployment ends with those of its sets
+
+	Guard     bool   // keep the cluster autoscaler off nodes during a rollout
+	Trigger   string // annotation trigger-deletion-by-mcm
+	Scaled    string // annotation last-deployment-replica-change-by-scaler-time
+	Due       int    // number of machines that wait for a grant
+	Replacing int    // number of grants whose replacements are not complete
+}
+
+// Thawed returns the facts as they are once the freeze has ended, also that of the sets if an annotation ends it.
+func (o Observed) Thawed() Observed {
+	o.Sets = slices.Clone(o.Sets)
+	for i := range o.Sets {
+		o.Sets[i].MCM.Frozen = o.Sets[i].MCM.Frozen && !o.MCM.Unfreeze
+	}
+	o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws = false, false, false
+	return o
+}
+
+// thaws reports whether the freeze is over, so that the label freeze and the annotation unfreeze have to be removed.
+func (o Observed) thaws() bool {
+	return o.MCM.Unfreeze ||
+		o.MCM.Thaws && o.MCM.Frozen && !slices.ContainsFunc(o.Sets, func(s Set) bool { return s.MCM.Frozen })
+}
+
+// isFrozen reports the label freeze of the deployment, or else of one of its sets.
+func (p *planner) isFrozen() Condition {
+	set := cmp.Or(list.Find(p.sets, func(set *setPlan) bool { return set.MCM.Frozen }), &setPlan{})
+	message := fmt.Sprintf(
+		"No machine is created while the label freeze%s is True",
+		phrase.If(!p.o.MCM.Frozen, " of set %s", set.Name),
+	)
+	return list.When(p.o.MCM.Frozen || set.MCM.Frozen, Condition{
+		Type:    vocabulary.ConditionFrozen,
+		Status:  "True",
+		Reason:  vocabulary.ReasonMachineDeploymentStateSync,
+		Message: message,
+	})
+}
+
+// replacements returns the pending replacements of broken machines.
+func (o Observed) replacements() attention.Decision {
+	waiting, running := o.MCM.Due, o.MCM.Replacing
+	const says = "replacements: %d in progress, %d waiting"
+	return attention.If(waiting+running > 0, attention.Replace, says, running, waiting)
+}
+
+func (s Set) foreign() bool { return s.MCM.Foreign }
+
+// handedOver returns how many machines were handed over to the set after their in-place update.
+func (s Set) handedOver() int {
+	return list.Count(s.Machines, func(m Member) bool { return m.MCM.HandedOver && !m.Deleting })
+}
+
+func (m Member) preserved() bool { return m.MCM.Preserved }
+
+// keptFailed reports whether a machine failed and is preserved.
+func (m Member) keptFailed() bool { return m.Failed && m.MCM.Preserved }
+
+// troubled reports whether the last operation of a machine failed. A preserved Failed machine does not count.
+func (m Member) troubled() bool { return m.MCM.Troubled && !m.keptFailed() }
+
+// target returns the machine and its node as they were read, for a decision.
+func (m Member) target(why string) Target {
+	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
+}
 
 // updateInPlace sizes the sets of an in-place update: the sizes follow the machines that were handed over. It runs with
 // each decision, so that a changed number of machines is followed during the update.
@@ -65,7 +157,7 @@ func (p *planner) handOver(d *Decision) {
 		return
 	}
 	p.each(func(set *setPlan, m Member) {
-		if set != p.current && m.Updated && !m.HandedOver {
+		if set != p.current && m.MCM.Updated && !m.MCM.HandedOver {
 			add(&d.Move, Move{m.target("it was updated in place"), set.Name, p.current.Name, p.current.UID})
 		}
 	})
@@ -73,7 +165,7 @@ func (p *planner) handOver(d *Decision) {
 		return
 	}
 	p.each(func(set *setPlan, m Member) {
-		if set != p.current && !m.Candidate && !m.HandedOver && m.Node != "" { // HandedOver: update-result goes first
+		if set != p.current && !m.MCM.Candidate && !m.MCM.HandedOver && m.MCM.Node != "" { // HandedOver: update-result goes first
 			add(&d.Candidates, m.target("its set is old"))
 		}
 	})
@@ -101,12 +193,12 @@ func (p *planner) finishInPlace(d *Decision) {
 	p.each(func(set *setPlan, m Member) {
 		current := set == p.current
 		switch {
-		case m.UpdateLabels && m.Updated && (m.HandedOver || current || !p.o.inPlace()):
-			add(&d.Settle, m.target("it was updated, and serves again"))
-		case m.UpdateLabels && !m.Updating && current:
-			add(&d.Strip, m.target("its set is the current one: there is nothing to update"))
-		case m.HandedOver && !m.UpdateLabels && p.unprotects(set):
-			add(&d.Accept, m.target("its set counts it now"))
+		case m.MCM.UpdateLabels && m.MCM.Updated && (m.MCM.HandedOver || current || !p.o.inPlace()):
+			add(&d.FinishUpdate, m.target("it was updated, and serves again"))
+		case m.MCM.UpdateLabels && !m.Updating && current:
+			add(&d.ClearUpdateLabels, m.target("its set is the current one: there is nothing to update"))
+		case m.MCM.HandedOver && !m.MCM.UpdateLabels && p.unprotects(set):
+			add(&d.ClearUpdateResult, m.target("its set counts it now"))
 		}
 	})
 }
@@ -138,7 +230,7 @@ func (p *planner) choose(d *Decision) {
 	var unhealthy, healthy []Member
 	p.each(func(set *setPlan, m Member) {
 		switch {
-		case set == p.current || !m.Candidate || m.Updating || m.Updated || m.Failed || m.Node == "":
+		case set == p.current || !m.MCM.Candidate || m.Updating || m.MCM.Updated || m.Failed || m.MCM.Node == "":
 		case m.Available:
 			healthy = append(healthy, m)
 		default:
@@ -160,102 +252,22 @@ func (p *planner) choose(d *Decision) {
 // afterwards. It respects an annotation that somebody else set. The annotation of a preserved machine stays.
 func (p *planner) markNodes(d *Decision, rolls bool) {
 	taint := rolls && p.current != nil && p.o.Strategy != Recreate
-	guard := p.o.Guard && d.Rolling
+	guard := p.o.MCM.Guard && d.Rolling
 	p.each(func(set *setPlan, m Member) {
 		switch old := set != p.current; {
-		case m.Node == "":
+		case m.MCM.Node == "":
 			return
-		case m.Tainted == old: // as wanted
-		case m.Tainted:
+		case m.MCM.Tainted == old: // as wanted
+		case m.MCM.Tainted:
 			add(&d.Untaint, m.target("its set is the current one"))
 		case taint:
 			add(&d.Taint, m.target("its set is old"))
 		}
 		switch {
-		case guard && rolls && m.Guard != vocabulary.ValueLowerTrue:
-			add(&d.Guard, m.target("a rollout is under way"))
-		case !guard && m.Guarded && !m.Preserved:
-			add(&d.Unguard, m.target("no rollout is under way"))
+		case guard && rolls && m.MCM.Guard != vocabulary.ValueLowerTrue:
+			add(&d.ProtectFromAutoscaler, m.target("a rollout is under way"))
+		case !guard && m.MCM.Guarded && !m.MCM.Preserved:
+			add(&d.UnprotectFromAutoscaler, m.target("no rollout is under way"))
 		}
 	})
-}
-
-// Mark records that the cluster autoscaler chose a machine, and when.
-type Mark struct {
-	Target
-	At string // RFC 3339, as the autoscaler wrote it
-}
-
-// Trigger updates the deployment's annotation trigger-deletion-by-mcm.
-type Trigger struct {
-	Drop []string // names to remove: of machines that are gone, being deleted or Failed
-	At   string   // time for entries without one, as in the old form
-}
-
-// Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts
-// the old form to the new one. It is safe to apply twice.
-func (t Trigger) Apply(annotation string) string {
-	return t.keep(scaleDownRequests(annotation, t.At))
-}
-
-// keep returns the annotation with these entries, without those to drop.
-func (t Trigger) keep(requests []scaleDownRequest) string {
-	drop := list.Set(t.Drop, list.Itself)
-	kept := list.Where(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
-	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
-}
-
-// scaleDownRequest is an entry of that annotation.
-type scaleDownRequest struct{ name, at string }
-
-// scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time
-// of the last change of the size. Entries that cannot be read are dropped, as in MCM.
-func scaleDownRequests(annotation, last string) []scaleDownRequest {
-	var requests []scaleDownRequest
-	known := make(map[string]bool, strings.Count(annotation, ",")+1)
-	for entry := range strings.SplitSeq(annotation, ",") {
-		name, at, found := strings.Cut(strings.TrimSpace(entry), "~")
-		if !found {
-			at = last
-		}
-		if _, err := time.Parse(time.RFC3339, at); err == nil && name != "" && !known[name] {
-			known[name] = true
-			requests = append(requests, scaleDownRequest{name, at})
-		}
-	}
-	return requests
-}
-
-// scaler marks the machines that the autoscaler names, unmarks those that it no longer names, and drops from the
-// annotation machines that are gone, being deleted or Failed. It is safe to repeat.
-func (o Observed) scaler(d *Decision) {
-	t := Trigger{At: cmp.Or(o.Scaled, o.Now.UTC().Format(time.RFC3339))}
-	requests := scaleDownRequests(o.Trigger, t.At)
-	named, serving := make(map[string]string, len(requests)), map[string]bool{}
-	for _, w := range requests {
-		named[w.name] = w.at
-	}
-	for _, s := range o.Sets {
-		for _, m := range s.Machines {
-			m.mark(d, named[m.Name])
-			serving[m.Name] = serving[m.Name] || !m.Deleting && !m.Failed
-		}
-	}
-	over := list.Where(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
-	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
-	if t.keep(requests) != o.Trigger {
-		d.Trigger = &t
-	}
-}
-
-// mark marks a machine as chosen at this time, or unmarks it if the time is empty. The time of its first choice stays.
-func (m Member) mark(d *Decision, at string) {
-	chosen := m.Priority == vocabulary.PriorityChosen && m.MarkedAt != ""
-	switch {
-	case m.Deleting || m.Failed:
-	case at != "" && !chosen:
-		add(&d.Mark, Mark{m.target("the cluster autoscaler chose it"), cmp.Or(m.MarkedAt, at)})
-	case at == "" && chosen:
-		add(&d.Unmark, m.target("the cluster autoscaler does not name it any more"))
-	}
 }

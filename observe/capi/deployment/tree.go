@@ -17,8 +17,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// Family is a deployment with its sets and machines and what is around it, as they were read at one moment.
-type Family struct {
+// Tree is a deployment with its sets and machines and what is around it, as they were read at one moment.
+type Tree struct {
 	API        *capi.Cache // says which objects are Millwright's
 	Deployment *clusterv1.MachineDeployment
 	Sets       []*clusterv1.MachineSet // that it controls, in no order
@@ -37,21 +37,21 @@ type Family struct {
 
 // Read returns a deployment with its sets and machines from the caches. A template whose cache is not filled yet is not
 // Read. An error means that a kind is not known, because the API server does not answer.
-func Read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
+func Read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
 	return read(ctx, c, d, c.Templates)
 }
 
 // ReadToAct is Read for a decision that is carried out. A template that the caches do not know yet is read from the API
 // server.
-func ReadToAct(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
+func ReadToAct(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
 	return read(ctx, c, d, c.TemplatesToAct)
 }
 
 // templatesOf reads the templates that the spec of a machine names, in a namespace.
 type templatesOf func(context.Context, string, *clusterv1.MachineSpec) ([]capi.Foreign, error)
 
-func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, templates templatesOf) (Family, error) {
-	f := Family{
+func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, templates templatesOf) (Tree, error) {
+	f := Tree{
 		API:        c,
 		Deployment: d,
 		Sets:       c.SetsOf(d),
@@ -68,7 +68,7 @@ func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, te
 
 // readTemplates reads the templates of the deployment and those of the former sets. A set of the present template needs
 // no look of its own.
-func (f *Family) readTemplates(ctx context.Context, templates templatesOf) (err error) {
+func (f *Tree) readTemplates(ctx context.Context, templates templatesOf) (err error) {
 	namespace := f.Deployment.Namespace
 	if f.Templates, err = templates(ctx, namespace, &f.Deployment.Spec.Template.Spec); err != nil {
 		return err
@@ -104,7 +104,7 @@ func Lacking(namespace string, templates []capi.Foreign) string {
 }
 
 // ReadLive returns a deployment with its sets and machines from the API server. The sets are read before the machines.
-func ReadLive(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (f Family, err error) {
+func ReadLive(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (f Tree, err error) {
 	if f, err = ReadAlone(ctx, c, d); err != nil {
 		return f, err
 	}
@@ -114,7 +114,7 @@ func ReadLive(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment
 }
 
 // ReadAlone is ReadLive without what only a worker knows or has to know: the policy, and when no worker was at work.
-func ReadAlone(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
+func ReadAlone(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
 	f, err := ReadSets(ctx, c, d)
 	if err != nil {
 		return f, err
@@ -130,8 +130,8 @@ func ReadAlone(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploymen
 
 // ReadSets returns a deployment with its sets from the API server, and nothing else: enough to know which set is the
 // current one, and what a set follows.
-func ReadSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Family, error) {
-	f := Family{API: c, Deployment: d, Live: true}
+func ReadSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
+	f := Tree{API: c, Deployment: d, Live: true}
 	sets, err := c.Client().Sets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return f, fmt.Errorf("list machinesets of deployment %s: %w", d.Name, err)
@@ -148,7 +148,7 @@ func ReadSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment
 }
 
 // listMachines reads the machines of the sets.
-func (f *Family) listMachines(ctx context.Context) error {
+func (f *Tree) listMachines(ctx context.Context) error {
 	machines, err := f.API.Client().Machines(f.Deployment.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines of deployment %s: %w", f.Deployment.Name, err)
@@ -161,8 +161,8 @@ func (f *Family) listMachines(ctx context.Context) error {
 	return nil
 }
 
-// Versions returns the versions of all objects of a family.
-func (f Family) Versions() cache.MinVersions {
+// Versions returns the versions of all objects of a tree.
+func (f Tree) Versions() cache.MinVersions {
 	v := capi.Around{Members: f.Members, Cluster: f.Cluster, Deployment: f.Deployment, Templates: f.Templates}.Versions()
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
 		v.Raise(capi.SetsResource, set.ResourceVersion)

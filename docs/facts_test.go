@@ -1,0 +1,99 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// apart says which files may name the facts that one family of kinds alone has: the part MCM, of MCM's kinds, and the
+// part ClusterAPI, of Cluster API's. A planner serves both families, so it reads such a fact through a method in a file
+// of that family. The adapter of a family fills its own part alone.
+var apart = []struct {
+	folder string // and below it, if it ends with a slash
+	part   string
+	files  string // prefix of the files that may name it; empty: none
+}{
+	{"decide/scale", "MCM", "mcm"},
+	{"decide/scale", "ClusterAPI", "clusterapi"},
+	{"decide/rollout", "MCM", "mcm"},
+	{"decide/rollout", "ClusterAPI", "clusterapi"},
+	{"observe/set/", "ClusterAPI", ""},
+	{"observe/deployment/", "ClusterAPI", ""},
+	{"observe/capi/", "MCM", ""},
+	{"activities/set/", "ClusterAPI", ""},
+	{"activities/deployment/", "ClusterAPI", ""},
+	{"activities/capi/", "MCM", ""},
+}
+
+func TestTheTwoFamiliesOfKindsStayApart(t *testing.T) {
+	looked := map[string]bool{}
+	for name, text := range sources(t) {
+		for _, rule := range apart {
+			folder, below := strings.CutSuffix(rule.folder, "/")
+			within := path.Dir(name) == folder || below && strings.HasPrefix(name, rule.folder)
+			room, _, _ := strings.Cut(name, "/")
+			if !within || !isProduction(name, room) {
+				continue
+			}
+			looked[rule.folder+rule.part] = true
+			if rule.files != "" && strings.HasPrefix(path.Base(name), rule.files) {
+				continue
+			}
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, text, 0)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				var named *ast.Ident
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					named = n.Sel
+				case *ast.KeyValueExpr:
+					named, _ = n.Key.(*ast.Ident)
+				}
+				if named != nil {
+					assert.NotEqual(t, rule.part, named.Name, "%s", set.Position(named.Pos()))
+				}
+				return true
+			})
+		}
+	}
+	assert.Len(t, looked, len(apart), "a folder of the rules does not exist")
+}
+
+// mostFields is how many fields a struct of these rooms may have. An embedded struct counts as one.
+const mostFields = 20
+
+func TestStructsHaveAtMostTwentyFields(t *testing.T) {
+	looked := 0
+	for name, text := range sources(t) {
+		room, _, _ := strings.Cut(name, "/")
+		if !slices.Contains([]string{"decide", "observe", "activities", "workflows"}, room) || !isProduction(name, room) {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, text, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			s, is := n.(*ast.StructType)
+			if !is {
+				return true
+			}
+			fields := 0
+			for _, f := range s.Fields.List {
+				fields += max(len(f.Names), 1)
+			}
+			looked++
+			assert.LessOrEqual(t, fields, mostFields, "%s", set.Position(s.Pos()))
+			return true
+		})
+	}
+	assert.NotZero(t, looked)
+}
