@@ -28,7 +28,7 @@ func TestNothingIsDecidedInAnotherNamespace(t *testing.T) {
 	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Live(m)).Gone)
 	ofSet, err := activitiestest.Run[set.Decision](
 		w,
-		(&set.Activities{Kube: w.Kube}).DecideScale,
+		(&set.Activities{Kube: w.Kube}).DecideSet,
 		set.Input{Read: activitiestest.Read(s)},
 	)
 	require.NoError(t, err)

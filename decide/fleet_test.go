@@ -156,7 +156,7 @@ func questions() []question {
 					},
 				)
 			}
-			return func() { drain.MayDrain(turns, name(n-1), 10); drain.NextTurns(turns, 10) }
+			return func() { drain.DecideTurn(turns, name(n-1), 10); drain.NextTurns(turns, 10) }
 		}},
 		{"orphan/calm", aboutSweep(func(*orphan.Facts) {})},
 		{"orphan/all are orphans", aboutSweep(func(f *orphan.Facts) {
@@ -259,7 +259,7 @@ func aboutSet(member func(int, *scale.Member), change func(*scale.Observed)) fun
 	return func(n int) func() {
 		o := set(n, member)
 		change(&o)
-		return func() { scale.Look(o) }
+		return func() { scale.Plan(o) }
 	}
 }
 
@@ -313,7 +313,7 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 		if change != nil {
 			change(&o)
 		}
-		return func() { rollout.Look(o) }
+		return func() { rollout.Plan(o) }
 	}
 }
 

@@ -28,7 +28,7 @@ func mayDecide() map[string][]string {
 			"ownership.Key",    // of an index
 		},
 		"k8sbridge": {
-			"attention.Class", "attention.Machine", "rollout.Look", "scale.Look", // what work is pending
+			"attention.DecideClass", "attention.PlanMachine", "rollout.Plan", "scale.Plan", // what work is pending
 			"drain.NextTurns", // who is woken when a place in the queue of drains is free
 		},
 	}

@@ -17,6 +17,7 @@ import (
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
 	"millwright/activities/set"
+	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/decide/explain"
 	"millwright/decide/orphan"
@@ -93,7 +94,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 			change(&o, &m)
 			o.Members = append(o.Members, m)
 		}
-		plan := scale.Look(o)
+		plan := scale.Plan(o)
 		require.True(t, plan.Decision.Acts(), name)
 		payloads["DecideScale, "+name] = set.Decision{
 			Pending: plan.Pending,
@@ -107,15 +108,11 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	payloads["CreateMachines"] = set.Creation{Set: ref(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
 		o := manySets(strategy, now)
-		plan := rollout.Look(o)
+		plan := rollout.Plan(o)
 		require.True(t, plan.Decision.Acts(), strategy)
-		payloads["DecideDeployment, "+string(strategy)] = deployment.Decision{
-			Pending: plan.Pending,
-			Rollout: plan.Decision,
-			Picture: deployment.PictureOf(o, plan.Status.Counts),
-			Seen:    readAt(now).Versions,
-			Blocked: waits(now).Blocked(now),
-		}
+		d := deployment.Planned(&v1alpha1.MachineDeployment{}, o, plan)
+		d.Seen, d.Blocked = readAt(now).Versions, waits(now).Blocked(now)
+		payloads["DecideDeployment, "+string(strategy)] = d
 	}
 	payloads["GrantReplacements"] = deployment.Granted{Why: replace.Decide(allDue(now)).Why}
 	emptied := drain.Decide(crowdedNode(now))

@@ -177,7 +177,7 @@ func unowned(around capi.Around) (objects []set.Object) {
 }
 
 // postponed returns the machines that do not say yet why their set does not replace them.
-func postponed(around capi.Around, plan scale.Plan) (objects []set.Object) {
+func postponed(around capi.Around, plan scale.Planned) (objects []set.Object) {
 	machines, reason := capi.Unremarked(around, plan)
 	for _, m := range machines {
 		objects = append(objects, set.Object{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})

@@ -90,7 +90,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		d.Climb(ctx, v, cluster, ladder)
 		d.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.Forced() == "" {
-			_, d.Queue = decidedrain.MayDrain(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
+			_, d.Queue = decidedrain.DecideTurn(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
 		}
 	}
 	return d, nil

@@ -16,11 +16,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// The resources whose versions writes of sets and of deployments return.
-const (
-	SetsResource        = capi.SetsResource
-	DeploymentsResource = capi.DeploymentsResource
-)
+// SetsResource is the resource whose versions writes of sets return.
+const SetsResource = capi.SetsResource
 
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct {
@@ -54,7 +51,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	}
 	observed := a.API.Observed(s, around, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
-	plan := scale.Look(observed)
+	plan := scale.Plan(observed)
 	explained := capi.Explained(s, around, plan.Status.Conditions, observed.Now)
 	d := set.Decision{
 		Pending: capi.Pending(s, around, observed, plan, explained),
@@ -77,7 +74,7 @@ func errands(
 	s *clusterv1.MachineSet,
 	around capi.Around,
 	observed scale.Observed,
-	plan scale.Plan,
+	plan scale.Planned,
 	strays []set.Object,
 ) (all []set.Errand) {
 	if !capi.HasErrands(s, observed) {
@@ -216,7 +213,7 @@ func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (st
 			}
 			observed := a.API.Observed(before, around, read.Time(), 0)
 			observed.LastFailure = in.Failure
-			plan := scale.Look(observed)
+			plan := scale.Plan(observed)
 			after = before.DeepCopy()
 			blocked := capi.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
 			capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())

@@ -62,7 +62,7 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 	}
 	facts := observeclass.Facts(class, neighbours)
 	facts.Asked, facts.Unserved = a.ask(ctx, class)
-	need := attention.Class(facts)
+	need := attention.DecideClass(facts)
 	d := Decision{
 		Need:    need.Need,
 		Why:     need.Why,

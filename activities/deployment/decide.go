@@ -90,7 +90,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	}
 	now := in.Time()
 	observed := observedeployment.Observed(tree, now)
-	plan := rollout.Look(observed)
+	plan := rollout.Plan(observed)
 	d := Planned(deployment, observed, plan)
 	d.Operation, d.Seen = observedeployment.Named(deployment), versions(tree)
 	d.Prepare = !observed.Deleting && !observed.Finalizer
@@ -115,7 +115,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 }
 
 // Planned returns what a plan says about a deployment, of either family of kinds.
-func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.Plan) Decision {
+func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.Planned) Decision {
 	return Decision{
 		Pending:    plan.Pending,
 		Version:    deployment.GetResourceVersion(),
@@ -128,7 +128,7 @@ func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.P
 
 // Unreported reports whether the status of a deployment has to be written. Named is the operation that it names, and said
 // reports whether it says what blocks the deployment.
-func Unreported(in Input, plan rollout.Plan, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
+func Unreported(in Input, plan rollout.Planned, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
 	calm := plan.Pending.Calm() && !blocked.Blocked()
 	return plan.Unreported || misnamed(named, calm, in.WorkflowID) || !said
 }

@@ -178,14 +178,14 @@ type Said struct {
 	rollout.Status
 	Progress  rollout.Progress    // with what the report records
 	Operation *v1alpha1.Operation // nil: the deployment is calm
-	Plan      rollout.Plan        // as it is once the status is written
+	Plan      rollout.Planned     // as it is once the status is written
 	Thaw      bool                // a freeze of the deployment is over
 }
 
 // Say returns what a report writes in the status of a deployment, of either family of kinds.
 func (in Report) Say(observed rollout.Observed, d metav1.Object) Said {
 	observed.NoSet = in.NoSet
-	said := Said{Operation: kube.Operation(in.Step), Thaw: rollout.Look(observed).Thaw}
+	said := Said{Operation: kube.Operation(in.Step), Thaw: rollout.Plan(observed).Thaw}
 	if said.Thaw {
 		observed = observed.Thawed()
 	}
@@ -195,7 +195,7 @@ func (in Report) Say(observed rollout.Observed, d metav1.Object) Said {
 		observed.Progress = observed.Progress.Recorded(*in.Record)
 	}
 	observed.Reported, observed.ObservedGeneration = said.Status, d.GetGeneration()
-	said.Progress, said.Plan = observed.Progress, rollout.Look(observed)
+	said.Progress, said.Plan = observed.Progress, rollout.Plan(observed)
 	if said.Plan.Pending.Calm() { // often this report was the last work
 		said.Operation = nil
 	}

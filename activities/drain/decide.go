@@ -82,7 +82,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	if unknown != nil && facts.Skip == "" {
 		return Decision{}, unknown
 	}
-	purpose := attention.Machine(machine.Facts(m, around, now)).Drain
+	purpose := attention.PlanMachine(machine.Facts(m, around, now)).Drain
 	d := Decision{Version: m.ResourceVersion, Phase: string(m.Status.CurrentStatus.Phase), Purpose: purpose}
 	record := observedrain.RecordOf(m, purpose)
 	if record != nil && record.Result != "" {
@@ -146,7 +146,7 @@ func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cach
 // climb returns the means for now. Whether the target cluster can evict is asked only before pods are evicted. As long
 // as the cluster does not say, they are evicted, which harms nothing if it cannot, and the next decision asks again.
 func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
-	step := drain.Climb(ladder)
+	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
 		return step
 	}
@@ -157,7 +157,7 @@ func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder
 		activity.GetLogger(ctx).Warn("whether the cluster can evict pods is not known yet", "error", err)
 	}
 	ladder.NoEviction = why
-	return drain.Climb(ladder)
+	return drain.DecideStep(ladder)
 }
 
 // Holding asks for a hold, because an operator cancelled the workflow in Temporal.
@@ -217,7 +217,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 		}
 	}
 	if node := a.Kube.Cluster.NodeOf(m); node != nil && a.ladder(m, nil, node, 0, in.Time()).Forced() == "" {
-		_, load.Queue = drain.MayDrain(observedrain.Turns(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
+		_, load.Queue = drain.DecideTurn(observedrain.Turns(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil
 }

@@ -18,6 +18,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
+	"millwright/decide/health"
 	"millwright/decide/ownership"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
@@ -32,25 +33,19 @@ type Activities struct{ Kube *kube.Kube }
 // Decision is what a Machine needs next, and what the steps that follow need to know about it.
 type Decision struct {
 	attention.MachinePlan
+	Calling
 
-	Gone     bool // the object does not exist any more: only Why is set besides
-	Phase    string
-	Version  string // resourceVersion that was read
-	Class    string // name of its MachineClass
-	Versions string `json:",omitzero"` // of the class and its Secrets, for calls of the provider; empty: not known
-	Call     string `json:",omitzero"` // what a call of the provider depends on: equal for two calls that are made alike
-	Provider string // of its class; empty while Problem is set
-	Problem  *kube.Problem
+	Gone    bool // the object does not exist any more: only Why is set besides
+	Phase   string
+	Version string // resourceVersion that was read
 
 	ProviderID     string
 	NodeName       string
 	NodeFound      string `json:",omitzero"` // with the need Name
 	LastKnownState string
 
-	Prepare bool // our finalizer is missing
-	Target  bool // its node joins a cluster
-	// its instance boots with user data: it needs a bootstrap token to join, unless it is known to need none
-	Token      bool
+	Prepare    bool      // our finalizer is missing
+	Target     bool      // its node joins a cluster
 	NeverTried bool      // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time // when the creation timeout ends; never zero
 
@@ -59,7 +54,19 @@ type Decision struct {
 	Busy       bool           // the status shows a step that is running
 	Blocked    bool           `json:",omitzero"` // something blocks its step
 	Unsaid     bool           `json:",omitzero"` // the status does not name what blocks the step
-	Yields     bool           // many machines of its set call the cloud too: those of other sets go first
+}
+
+// Calling is what a call of the provider for a machine needs to know.
+type Calling struct {
+	Class    string // name of its MachineClass
+	Provider string // of its class; empty while Problem is set
+	Problem  *kube.Problem
+	Versions string `json:",omitzero"` // of the class and its Secrets; empty: not known
+	// Call is what a call depends on: equal for two calls that are made alike. Empty: no call is needed.
+	Call string `json:",omitzero"`
+	// Token: its instance boots with user data, and needs a bootstrap token to join, unless it is known to need none.
+	Token  bool
+	Yields bool // many machines of its set call the cloud too: those of other sets go first
 }
 
 // DecideMachine reads a machine, its node and its class, and returns what it needs next.
@@ -87,7 +94,8 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 	return a.decideMachine(ctx, in.Read, m, live, &in)
 }
 
-// decideMachine decides about a machine that was read, as it will be after a report, if that is not nil or overtaken.
+// decideMachine decides about a machine that was read, as it will be after a report, if that is not nil or overtaken. It
+// reads all facts first, and decides once.
 func (a *Activities) decideMachine(
 	ctx context.Context,
 	in kube.Read,
@@ -95,6 +103,31 @@ func (a *Activities) decideMachine(
 	live bool,
 	report *Report,
 ) (Decision, error) {
+	f, err := a.facts(ctx, in, m, live, report)
+	if err != nil {
+		return Decision{}, err
+	}
+	if f.machine == nil {
+		return gone(), nil
+	}
+	return f.decide(), nil
+}
+
+// facts are all facts about a machine that a decision needs.
+type facts struct {
+	machine *v1alpha1.Machine // as it is after the report; nil: it is gone
+	around  machine.Around
+	attention.MachineFacts
+	calling    Calling // without Call
+	neverTried bool
+	deletion   deletion.Facts // zero unless it is being deleted
+}
+
+// facts reads the facts about a machine, as it is after the report. What costs more than a look at the machine and its
+// node is read only if the machine is in a state in which the decision may depend on it.
+func (a *Activities) facts(
+	ctx context.Context, in kube.Read, m *v1alpha1.Machine, live bool, report *Report,
+) (f facts, err error) {
 	if report != nil && overtaken(m, *report) {
 		report = nil
 	}
@@ -102,58 +135,89 @@ func (a *Activities) decideMachine(
 		m = m.DeepCopy()
 		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // whose the node is depends on it
 	}
-	around, err := a.around(ctx, m, live)
-	if err != nil {
-		return Decision{}, err
+	if f.around, err = a.around(ctx, m, live); err != nil {
+		return f, err
 	}
 	if report != nil {
-		applyReport(m, around.Node, *report, in.Time())
+		applyReport(m, f.around.Node, *report, in.Time())
 	}
-	now := in.Time()
-	facts := machine.Facts(m, around, now)
-	decision := Decision{
-		Phase:          facts.Phase,
+	f.neverTried = neverTried(m)
+	if f.neverTried && m.DeletionTimestamp != nil && !live {
+		// Its deletion then needs neither class nor Secret. A cached read is not enough to conclude that.
+		now, err := kube.Live(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
+		if err != nil || now == nil {
+			return facts{}, err
+		}
+		f.neverTried = neverTried(now)
+	}
+	f.machine, f.MachineFacts = m, machine.Facts(m, f.around, in.Time())
+	if health.TimedOut(f.Facts) { // the breaker reads every node
+		if open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
+			f.Breaker = why
+		}
+	}
+	f.calling = a.calling(m, f.around, live)
+	f.Stuck = f.calling.Problem != nil
+	if f.Deleting {
+		f.deletion = machine.DeletionFacts(a.Kube.Cluster, m, f.around, in.Done)
+	}
+	return f, nil
+}
+
+// calling returns what a call of the provider for a machine needs to know.
+func (a *Activities) calling(m *v1alpha1.Machine, around machine.Around, live bool) Calling {
+	c := Calling{Class: m.Spec.Class.Name}
+	if c.Provider, c.Problem = providerOf(m, around.Class); c.Provider != "" {
+		c.Versions = observeclass.Versions(a.Kube.Cluster, around.Class)
+	}
+	c.Token = !around.NoTarget && a.needsToken(around.Class, c.Versions, live)
+	if machine.MayCall(m) {
+		c.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
+	}
+	return c
+}
+
+// decide returns what the machine needs next.
+func (f facts) decide() Decision {
+	m := f.machine
+	waits := machine.Explained(m, f.around.Class, f.Now).WaitsFor()
+	d := Decision{
+		MachinePlan:    attention.PlanMachine(f.MachineFacts),
+		Calling:        f.calling,
+		Phase:          f.Phase,
 		Version:        m.ResourceVersion,
-		Class:          m.Spec.Class.Name,
-		ProviderID:     facts.ProviderID,
-		NodeName:       facts.NodeName,
-		NodeFound:      facts.NodeFound,
+		ProviderID:     f.ProviderID,
+		NodeName:       f.NodeName,
+		NodeFound:      f.NodeFound,
 		LastKnownState: m.Status.LastKnownState,
-		Prepare:        !facts.Deleting && !facts.Finalizer,
-		Target:         !around.NoTarget,
-		NeverTried:     neverTried(m),
-		CreateBy:       facts.CreateBy,
+		Prepare:        !f.Deleting && !f.Finalizer,
+		Target:         !f.around.NoTarget,
+		NeverTried:     f.neverTried,
+		CreateBy:       f.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,
+		Blocked:        waits.Blocked(),
+		Unsaid:         !machine.IsExplained(m, waits),
 	}
-	decision.Provider, decision.Problem = providerOf(m, around.Class)
-	if decision.Provider != "" {
-		decision.Versions = observeclass.Versions(a.Kube.Cluster, around.Class)
+	if d.Need == attention.Instance || d.Need == attention.Deletion {
+		d.Call = call(m, f.around.Class, f.calling)
+	} else {
+		d.Yields = false
 	}
-	facts.Stuck = decision.Problem != nil
-	decision.MachinePlan = a.plan(m, facts)
-	waits := machine.Explained(m, around.Class, now).WaitsFor()
-	decision.Blocked, decision.Unsaid = waits.Blocked(), !machine.IsExplained(m, waits)
-	if decision.Need == attention.Instance || decision.Need == attention.Deletion {
-		decision.Call = call(m, around.Class, decision)
-		decision.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
+	if d.Need != attention.Deletion {
+		return d
 	}
-	decision.Token = decision.Target && a.needsToken(around.Class, decision.Versions, live)
-	if decision.Need != attention.Deletion {
-		return decision, nil
-	}
-	step := deletion.Next(machine.DeletionFacts(a.Kube.Cluster, m, around, in.Done))
-	decision.Deletion = &step
+	d.Deletion = new(deletion.Decide(f.deletion))
 	if record := m.Status.Deletion; record != nil {
-		decision.StageSince = record.Since.Time
+		d.StageSince = record.Since.Time
 	}
-	return a.confirmNeverTried(ctx, m, live, decision)
+	return d
 }
 
 // call returns what a call of the provider for a machine depends on: its spec, its class with the Secrets, and what people
 // request for its deletion. Other annotations and labels change nothing for the call.
-func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, d Decision) string {
+func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
 	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%q %q %d %q", d.Provider, d.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
+	_, _ = fmt.Fprintf(sum, "%q %q %d %q", c.Provider, c.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
 	if class != nil { // Versions are not known if Secrets are not watched
 		_, _ = fmt.Fprintf(sum, " %q %d", class.UID, class.Generation)
 	}
@@ -167,20 +231,6 @@ func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, d Decision) string 
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// plan plans a machine. It reads the breaker, and with it every node, only if the plan depends on it.
-func (a *Activities) plan(m *v1alpha1.Machine, facts attention.MachineFacts) attention.MachinePlan {
-	plan := attention.Machine(facts)
-	if !plan.AskBreaker {
-		return plan
-	}
-	open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, facts.Now), facts.Now)
-	if !open {
-		return plan
-	}
-	facts.Breaker = why
-	return attention.Machine(facts)
-}
-
 // needsToken reports whether an instance of a class needs a bootstrap token, as far as is known. A live decision may
 // follow a call that needed one although none was expected.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
@@ -191,29 +241,6 @@ func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, l
 // gone returns the decision about an object that does not exist any more.
 func gone() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
-}
-
-// confirmNeverTried checks live that no create call was begun for a machine that is being deleted. Then it needs
-// neither class nor Secret, because its provider has nothing to delete. A cached read is not enough to conclude that.
-func (a *Activities) confirmNeverTried(
-	ctx context.Context,
-	m *v1alpha1.Machine,
-	live bool,
-	d Decision,
-) (Decision, error) {
-	if !d.NeverTried || live {
-		return d, nil
-	}
-	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-	now, err := kube.Live(ctx, a.Kube.Machines(m.Namespace), "machine", ref)
-	switch {
-	case err != nil:
-		return Decision{}, err
-	case now == nil:
-		return gone(), nil
-	}
-	d.NeverTried = neverTried(now)
-	return d, nil
 }
 
 // around returns what is around a machine, as fresh as the machine was read: after a live read, the caches of nodes or

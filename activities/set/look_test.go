@@ -37,7 +37,7 @@ func TestDecideScaleWithoutAClass(t *testing.T) {
 
 	w.Hold()
 	w.Create(activitiestest.Class())
-	d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: activitiestest.Live(s)})
+	d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: activitiestest.Live(s)})
 	require.NoError(t, err)
 	assert.Len(t, d.Scale.Create, 1)
 	assert.NotEmpty(t, d.Seen[cache.Classes], "a cache without it would say otherwise")
@@ -66,7 +66,7 @@ func TestDecideScaleOfARefusedBatch(t *testing.T) {
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s, activitiestest.Class())
 	refused := set.Input{Read: activitiestest.Read(s), Failure: scale.Failure{Message: "quota"}}
-	assert.True(t, activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused).Report)
+	assert.True(t, activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, refused).Report)
 	status := reportSet(w, set.Report{Input: refused})
 	last := status.Conditions[len(status.Conditions)-2:]
 	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, last[0].Type)
@@ -78,7 +78,7 @@ func TestDecideScaleOfARefusedBatch(t *testing.T) {
 	)
 	require.NotNil(t, status.CurrentOperation)
 	assert.Equal(t, last[1].Message, status.CurrentOperation.WaitsFor)
-	d := activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, refused)
+	d := activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, refused)
 	assert.False(t, d.Report)
 	assert.Len(t, d.Scale.Create, 1)
 	assert.True(t, decideScale(w, activitiestest.Read(s)).Report, "who was refused nothing takes it back")

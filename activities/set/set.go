@@ -51,8 +51,8 @@ type Input struct {
 	Failure scale.Failure // of the last batch; zero when it succeeded
 }
 
-// DecideScale reads a set and what is around it, and returns what to do next.
-func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error) {
+// DecideSet reads a set and what is around it, and returns what to do next.
+func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) {
 	set, around, err := a.set(ctx, in.Read)
 	if err != nil {
 		return Decision{}, err
@@ -62,7 +62,7 @@ func (a *Activities) DecideScale(ctx context.Context, in Input) (Decision, error
 	}
 	observed := observeset.Observed(set, around, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
-	plan := scale.Look(observed)
+	plan := scale.Plan(observed)
 	d := Decision{
 		Pending: plan.Pending,
 		Version: set.ResourceVersion,
@@ -370,7 +370,7 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report, 
 	}
 	observed := observeset.Observed(set, around, stamp, 0)
 	observed.LastFailure = in.Failure
-	plan := scale.Look(observed)
+	plan := scale.Plan(observed)
 	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(observed.Now).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
 	s.FailedMachines = kube.Summary(around.Members, plan.Status.Failed)

@@ -45,7 +45,7 @@ func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) [
 
 func decideScale(w *activitiestest.World, in kube.Read) set.Decision {
 	w.T.Helper()
-	return activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: in})
+	return activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: in})
 }
 
 func TestDecideScale(t *testing.T) {
@@ -129,7 +129,7 @@ func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
 	t.Run("makes no machine a second time: locally it asks for patience", func(t *testing.T) {
 		_, err := activitiestest.Local[set.Decision](
 			w,
-			acts(w.Kube).DecideScale,
+			acts(w.Kube).DecideSet,
 			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
@@ -137,14 +137,14 @@ func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
 	t.Run("makes no machine a second time: with patience it reads live", func(t *testing.T) {
 		d, err := activitiestest.Run[set.Decision](
 			w,
-			acts(w.Kube).DecideScale,
+			acts(w.Kube).DecideSet,
 			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
 		)
 		require.NoError(t, err)
 		assert.Empty(t, d.Scale.Create)
 	})
 	t.Run("what was read live says how far the caches must be before they are read again", func(t *testing.T) {
-		d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideScale, set.Input{Read: activitiestest.Live(s)})
+		d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: activitiestest.Live(s)})
 		require.NoError(t, err)
 		assert.Equal(t, made.Versions[cache.Machines], d.Seen[cache.Machines])
 		assert.Equal(t, w.Set("s").ResourceVersion, d.Seen[cache.Sets])

@@ -112,7 +112,7 @@ func (l *setLoop) oneIn(n int) bool { return l.dice.IntN(n) == 0 }
 
 // turn does one turn of the loop, and reports whether there was anything to do.
 func (l *setLoop) turn() bool {
-	d, err := quickly[set.Decision](l, acts(l.Kube).DecideScale, l.read())
+	d, err := quickly[set.Decision](l, acts(l.Kube).DecideSet, l.read())
 	require.NoError(l.T, err)
 	l.live = false
 	l.raise(d.Seen)

@@ -27,7 +27,7 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		decides := func(after time.Duration) set.Decision {
 			in := set.Input{Read: k.Read(s)}
 			in.At = server.Add(after)
-			d, err := activitiestest.RunOn[set.Decision](w, k, acts(w.Kube).DecideScale, in)
+			d, err := activitiestest.RunOn[set.Decision](w, k, acts(w.Kube).DecideSet, in)
 			require.NoError(t, err)
 			return d
 		}

@@ -90,9 +90,9 @@ type ClassFacts struct {
 	Unused int
 }
 
-// Class returns the need of a MachineClass. A class that is being deleted first waits for its machines, which cannot be
+// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, which cannot be
 // deleted without it. Then its Secrets are released, then the class.
-func Class(f ClassFacts) Decision {
+func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
 		If(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
 		If(!f.Finalizer, Finalizers, "new: our finalizer is missing"),

@@ -169,7 +169,7 @@ func TestMachine(t *testing.T) {
 		{"deleted without finalizer", running(deleting, released), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := attention.Machine(row.facts)
+			d := attention.PlanMachine(row.facts)
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d.Decision)
 			assert.Equal(t, row.need == attention.Nothing, d.Calm())
 			assert.Nil(t, d.Health, "without a time no timeout is judged")
@@ -209,7 +209,7 @@ func TestAFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 		require.Equal(
 			t,
 			attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"},
-			attention.Machine(f).Decision,
+			attention.PlanMachine(f).Decision,
 			"%+v",
 			f,
 		)
@@ -223,7 +223,7 @@ func TestOnlyAMachineThatIsAsItShouldBeIsCalm(t *testing.T) {
 				f.Carries.Finalizer &&
 				!f.NoTarget
 			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
-			require.Equal(t, calm, attention.Machine(f).Calm(), "%+v", f)
+			require.Equal(t, calm, attention.PlanMachine(f).Calm(), "%+v", f)
 		})
 	}
 }

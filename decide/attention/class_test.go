@@ -34,7 +34,7 @@ func TestClass(t *testing.T) {
 		{"released", attention.ClassFacts{Deleting: true, Unused: 1}, attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := attention.Class(row.facts)
+			d := attention.DecideClass(row.facts)
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d)
 			assert.Equal(t, row.need == attention.Nothing, d.Calm())
 		})

@@ -52,8 +52,6 @@ type MachinePlan struct {
 	// when its preservation ends, or would end if it failed now; zero: not preserved, or no Health
 	PreserveUntil time.Time
 	Withdraw      bool // the grant of its replacement is to be withdrawn: the machine has recovered
-	// the timeout has ended, and Breaker is not set: read the breaker and plan again
-	AskBreaker bool `json:"-"`
 }
 
 // DrainPurpose is why a node is drained although its machine stays. It is zero for a machine that is being deleted, and
@@ -63,15 +61,14 @@ type DrainPurpose struct {
 	Occasion time.Time // tells two drains of the same purpose apart; zero: not known
 }
 
-// Machine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never
-// becomes Running again, unless it is preserved, because no set replaces it then. If AskBreaker is set, call Machine
-// again with Breaker set if the breaker is open.
-func Machine(f MachineFacts) MachinePlan {
+// PlanMachine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never
+// becomes Running again, unless it is preserved, because no set replaces it then.
+func PlanMachine(f MachineFacts) MachinePlan {
 	m := machine{MachineFacts: f}
 	m.Instance = f.ProviderID != ""
 	m.Alone = f.Alone || m.protected() // a preserved machine is not replaced, and needs no grant
 	if f.NodeExists {
-		m.Healthy, m.nodeWhy = health.Decide(f.Conditions, f.Bad)
+		m.Healthy, m.nodeWhy = health.DecideNode(f.Conditions, f.Bad)
 		m.BadSince = health.BadSince(f.Conditions, f.Bad)
 		m.unsynced = nodesync.Decide(f.Wanted, f.Carries).Why()
 	}
@@ -134,11 +131,8 @@ func (m machine) addHealth(p *MachinePlan) {
 	before := m
 	before.Granted, before.Due = false, false
 	m.Why = before.standing().Why // the machine's state apart from its grant and its ReplacementDue
-	verdict := health.Next(m.Facts)
+	verdict := health.Decide(m.Facts)
 	p.Health, p.PreserveUntil = &verdict, m.Preservation.Expiry
-	over := verdict.Due != nil && verdict.Due.True &&
-		(m.Phase == vocabulary.PhaseUnknown || m.Phase == vocabulary.PhaseInPlaceUpdateFailed)
-	p.AskBreaker = over && m.Breaker == ""
 	switch c := verdict.Change; {
 	case c == nil: // a preserved machine needs a new grant when its preservation ends
 		p.Withdraw = m.Granted && m.Preserved && m.Phase == vocabulary.PhaseFailed

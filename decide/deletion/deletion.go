@@ -87,9 +87,9 @@ type Step struct {
 // Held reports whether an operator's hold keeps the deletion in its stage.
 func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
-// Next returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is
+// Decide returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is
 // not entered again, whatever the facts say by then.
-func Next(f Facts) Step {
+func Decide(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
 	s := Step{Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}

@@ -80,13 +80,13 @@ func TestADeletionFromBeginningToEnd(t *testing.T) {
 	f := full()
 	var went []deletion.Stage
 	for range order {
-		s := deletion.Next(f)
+		s := deletion.Decide(f)
 		went = append(went, s.Stage)
 		assert.Equal(t, s.Stage == deletion.PreDrainHooks, s.Announce, "%s: the node is told at the beginning", s.Stage)
 		assert.True(t, s.Record, "%s: and the status before each stage", s.Stage)
 		assert.NotEmpty(t, s.Why, s.Stage)
 		f.Recorded = s.Stage
-		again := deletion.Next(f)
+		again := deletion.Decide(f)
 		assert.Equal(t, s.Stage, again.Stage, "as long as it is not done")
 		assert.False(t, again.Record, "%s is recorded", s.Stage)
 		assert.Equal(t, s.Stage == deletion.Drain, again.Announce, "and before its pods go")
@@ -151,7 +151,7 @@ func TestWhatComesNext(t *testing.T) {
 		"a volume that comes when the wait is over":              {busy(recorded(deletion.Instance), ended("Drained")), deletion.Instance},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := deletion.Next(row.facts)
+			s := deletion.Decide(row.facts)
 			assert.Equal(t, row.stage, s.Stage)
 			assert.NotEmpty(t, s.Why)
 			assert.Equal(t, row.facts.Recorded != row.stage, s.Record)

@@ -45,7 +45,7 @@ func TestNoStageIsEnteredAgain(t *testing.T) {
 	reached := map[deletion.Stage]int{}
 	count := 0
 	everything(func(f deletion.Facts) {
-		s := deletion.Next(f)
+		s := deletion.Decide(f)
 		require.NotEqual(t, -1, index(s.Stage), "%+v", f)
 		require.GreaterOrEqual(t, index(s.Stage), index(f.Recorded), "%+v", f)
 		if f.Done != "" && f.Done != deletion.Release {
@@ -63,8 +63,8 @@ func TestNoStageIsEnteredAgain(t *testing.T) {
 
 func TestEveryStepIsWhole(t *testing.T) {
 	everything(func(f deletion.Facts) {
-		s := deletion.Next(f)
-		require.Equal(t, s, deletion.Next(f), "the same facts, the same answer")
+		s := deletion.Decide(f)
+		require.Equal(t, s, deletion.Decide(f), "the same facts, the same answer")
 		require.NotEmpty(t, s.Why, "%+v", f)
 		require.Equal(t, s.Stage != f.Recorded, s.Record, "%+v", f)
 		require.Equal(
@@ -104,7 +104,7 @@ func TestEveryDeletionComesToItsEnd(t *testing.T) {
 	everything(func(f deletion.Facts) {
 		f.PreDrainHooks, f.PreTerminateHooks, f.Hold = nil, nil, ""
 		for range order {
-			s := deletion.Next(f)
+			s := deletion.Decide(f)
 			if s.Stage == deletion.Release {
 				return
 			}
@@ -121,13 +121,13 @@ func TestEveryDeletionComesToItsEnd(t *testing.T) {
 // The texts that are facts say why something is so, in anybody's words.
 func TestNoTextDecides(t *testing.T) {
 	everything(func(f deletion.Facts) {
-		was := deletion.Next(f)
+		was := deletion.Decide(f)
 		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Abandon} {
 			if *text != "" {
 				*text = "Initiate node drain"
 			}
 		}
-		s := deletion.Next(f)
+		s := deletion.Decide(f)
 		require.Equal(
 			t,
 			[]any{was.Stage, was.Record, was.Announce, was.BlockedBy, was.Empty},

@@ -39,7 +39,7 @@ func TestHooksHoldADeletion(t *testing.T) {
 		"none is in the way": {busy(), deletion.Drain, nil, "node n is to be drained"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := deletion.Next(row.facts)
+			s := deletion.Decide(row.facts)
 			assert.Equal(t, deletion.Step{
 				Stage:     row.stage,
 				Record:    true,
@@ -64,7 +64,7 @@ func TestManyHooksAreCounted(t *testing.T) {
 		"pre-drain":     full(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
 		"pre-terminate": full(recorded(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
 	} {
-		s := deletion.Next(facts)
+		s := deletion.Decide(facts)
 		assert.Equal(t, forty[:5], s.BlockedBy, name)
 		assert.Equal(
 			t,
@@ -85,7 +85,7 @@ func TestWhatEachStageSays(t *testing.T) {
 		{busy(done(deletion.Instance)), "the instance is gone; node n is to be deleted"},
 		{busy(done(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
 	} {
-		assert.Equal(t, row.want, deletion.Next(row.facts).Why)
+		assert.Equal(t, row.want, deletion.Decide(row.facts).Why)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 		if deletion.Later(stage, deletion.Instance) == stage {
 			at.PreTerminateHooks = nil
 		}
-		s := deletion.Next(at)
+		s := deletion.Decide(at)
 		assert.Equal(t, stage, s.Stage)
 		assert.Equal(t, want, s.Force, stage)
 	}
@@ -128,7 +128,7 @@ func TestANodeIsToldAtTheBeginning(t *testing.T) {
 		"a node that is gone, or another's":      {busy(lostNode), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.told, deletion.Next(row.facts).Announce)
+			assert.Equal(t, row.told, deletion.Decide(row.facts).Announce)
 		})
 	}
 }
@@ -155,7 +155,7 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 		"nothing stood on the node, and by now it is gone": {busy(lostNode, recorded(deletion.Instance), done(deletion.Instance)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.skipped, deletion.Next(row.facts).Skipped)
+			assert.Equal(t, row.skipped, deletion.Decide(row.facts).Skipped)
 		})
 	}
 }
@@ -174,7 +174,7 @@ func TestANodeOnWhichNothingStoodCountsAsDrained(t *testing.T) {
 		"it was drained, and volumes were freed": {busy(recorded(deletion.Detach), done(deletion.Detach), ended("Drained")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := deletion.Next(row.facts)
+			s := deletion.Decide(row.facts)
 			assert.Equal(t, row.empty, s.Empty)
 			assert.Empty(t, s.Skipped)
 		})
@@ -186,11 +186,11 @@ func TestPeopleHoldADeletionWhereItIs(t *testing.T) {
 	for _, stage := range order {
 		f := busy(recorded(stage), held)
 		f.Result = "Drained"
-		s := deletion.Next(f)
+		s := deletion.Decide(f)
 		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
 		assert.Equal(t, "held by alice (she looks)", s.Why, stage)
 	}
-	s := deletion.Next(full(held))
+	s := deletion.Decide(full(held))
 	assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, "also one that hooks hold")
 	assert.Equal(t, deletion.PreDrainHooks, s.Stage)
 }
@@ -212,7 +212,7 @@ func TestPeopleReleaseAMachineWithoutItsProvider(t *testing.T) {
 		"nor when everything is gone but the object": {busy(release, recorded(deletion.Node), done(deletion.Node)), deletion.Release, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := deletion.Next(row.facts)
+			s := deletion.Decide(row.facts)
 			assert.Equal(t, row.stage, s.Stage)
 			assert.Equal(t, row.released, s.Abandoned)
 		})

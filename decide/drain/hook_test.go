@@ -98,7 +98,7 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := drain.Climb(row.ladder)
+			step := drain.DecideStep(row.ladder)
 			assert.Equal(t, row.means, step.Means)
 			assert.Equal(t, row.until, step.Until)
 			assert.False(t, step.Over)
@@ -112,7 +112,7 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 			}
 		})
 	}
-	timed := drain.Climb(
+	timed := drain.DecideStep(
 		drain.Ladder{
 			Now:       began,
 			Started:   began,

@@ -43,17 +43,17 @@ type Ladder struct {
 // Step is the present means.
 type Step struct {
 	Means Means
-	Until time.Time // when to call Climb again; zero: not by time
+	Until time.Time // when to decide again; zero: not by time
 	Over  bool      // the last means has ended: remaining pods stay and are reported
 	Why   string    // since when, until when, and the next means
 }
 
-// Climb returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace
+// DecideStep returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace
 // period, then killed, then left behind. If the cluster cannot evict, they are deleted until the deadline, too, but in
 // order. The deadline is reached whatever blocks, also without retries and with a short timeout, and never before the
 // requested timeout. A means that was reached is kept. If it was reached late, because no run was active, it has its
 // full time.
-func Climb(l Ladder) Step {
+func DecideStep(l Ladder) Step {
 	if why := l.Forced(); why != "" {
 		return l.kill(why)
 	}
@@ -108,16 +108,16 @@ func (d Deadlines) Evictions() (until time.Time, then Means) {
 	l := *d.Ladder
 	now := l.Now
 	l.Now = l.Started.Add(-1)
-	step := Climb(l)
+	step := DecideStep(l)
 	if l.Force == "" && (!step.Means.Ordered() || now.After(step.Until.Add(Overdue))) {
 		l.Unusable = ""
-		step = Climb(l)
+		step = DecideStep(l)
 	}
 	if !step.Means.Ordered() || step.Until.IsZero() {
 		return until, then
 	}
 	l.Now = step.Until
-	return step.Until, Climb(l).Means
+	return step.Until, DecideStep(l).Means
 }
 
 // Forced says why all pods are killed at once; empty: they are not.

@@ -135,7 +135,7 @@ func TestTheLadder(t *testing.T) {
 		{"by force, while deleting", twoHours(2*h+m, forced, reached(remove, 2*h)), kill, 2*h + 90*s},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			step := drain.Climb(row.from)
+			step := drain.DecideStep(row.from)
 			assert.Equal(t, row.means, step.Means)
 			want := at(row.until)
 			if row.until == never {
@@ -163,7 +163,7 @@ func TestTheLadderEnds(t *testing.T) {
 			drain.Step{Means: drain.Kill, Over: true, Why: "over since 12:00:30 UTC: the remaining pods stay: label force-deletion"},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, drain.Climb(row.from)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, drain.DecideStep(row.from)) })
 	}
 }
 
@@ -186,7 +186,7 @@ func TestTheLadderFromBottomToTop(t *testing.T) {
 // climbed returns what each step of a ladder says.
 func climbed(l drain.Ladder) (said []string) {
 	for range 10 {
-		step := drain.Climb(l)
+		step := drain.DecideStep(l)
 		said = append(said, step.Why)
 		if step.Over {
 			break
@@ -219,6 +219,6 @@ func TestWhatTheLadderSays(t *testing.T) {
 		{twoHours(0, unusable("node is not ready", -5*time.Minute)), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves the remaining pods: node is not ready since 11:55:00 UTC"},
 		{twoHours(0, forced), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves the remaining pods: label force-deletion"},
 	} {
-		assert.Equal(t, row.want, drain.Climb(row.from).Why)
+		assert.Equal(t, row.want, drain.DecideStep(row.from).Why)
 	}
 }

@@ -20,12 +20,12 @@ type Turn struct {
 	Queued               bool      // its status says that it waits for its turn
 }
 
-// MayDrain reports whether a machine may be drained if so many nodes are drained at a time; zero: no limit. If not, it
+// DecideTurn reports whether a machine may be drained if so many nodes are drained at a time; zero: no limit. If not, it
 // says why. Drains that have begun keep their places. Then groups take turns: the group with the fewest places comes
 // first, so that one machine of another deployment does not wait for a rollout of thousands. Within a group the order
 // is priority, time of deletion, name. The rank is no lock: every machine computes the same order by itself, and one
 // with slightly old facts may begin slightly early.
-func MayDrain(turns []Turn, uid string, most int) (bool, string) {
+func DecideTurn(turns []Turn, uid string, most int) (bool, string) {
 	if most <= 0 || len(turns) <= most {
 		return true, ""
 	}

@@ -27,12 +27,12 @@ func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 	order := []string{"running", "wanted", "old", "a", "b"}
 	for i, name := range order {
 		for most := range len(order) + 2 {
-			may, why := drain.MayDrain(turns, "uid-"+name, most)
+			may, why := drain.DecideTurn(turns, "uid-"+name, most)
 			assert.Equal(t, most == 0 || i < most, may, "%s with %d at a time", name, most)
 			assert.Equal(t, may, why == "")
 		}
 	}
-	_, why := drain.MayDrain(turns, "uid-b", 2)
+	_, why := drain.DecideTurn(turns, "uid-b", 2)
 	assert.Equal(t, "queued: place 3 of 3; 2 nodes are drained at a time", why)
 	var next []string
 	for _, t := range drain.NextTurns(turns, 2) {
@@ -68,17 +68,17 @@ func TestAHugeRolloutLetsOthersPass(t *testing.T) {
 	}
 	assert.Equal(t, []string{"lone", "small-a", "small-b", "huge-03", "huge-04", "huge-05"}, next)
 	for i := range 3 {
-		may, _ := drain.MayDrain(turns, fmt.Sprintf("uid-huge-%02d", i), 3)
+		may, _ := drain.DecideTurn(turns, fmt.Sprintf("uid-huge-%02d", i), 3)
 		assert.True(t, may, "what runs keeps its place")
 	}
-	may, _ := drain.MayDrain(turns, "uid-small-a", 5)
+	may, _ := drain.DecideTurn(turns, "uid-small-a", 5)
 	assert.True(t, may)
-	may, _ = drain.MayDrain(turns, "uid-huge-03", 5)
+	may, _ = drain.DecideTurn(turns, "uid-huge-03", 5)
 	assert.False(t, may)
 }
 
 func TestOneThatIsNotInTheQueueYetMayGo(t *testing.T) {
-	may, _ := drain.MayDrain([]drain.Turn{turn("a"), turn("b")}, "uid-c", 1)
+	may, _ := drain.DecideTurn([]drain.Turn{turn("a"), turn("b")}, "uid-c", 1)
 	assert.True(t, may, "the caches are behind: it is a rank, and no lock")
 }
 
@@ -88,10 +88,10 @@ func TestPlacesInTheQueue(t *testing.T) {
 		turns = append(turns, turn(fmt.Sprintf("m-%03d", i)))
 	}
 	for _, place := range []int{1, 2, 123} {
-		_, why := drain.MayDrain(turns, fmt.Sprintf("uid-m-%03d", place), 1)
+		_, why := drain.DecideTurn(turns, fmt.Sprintf("uid-m-%03d", place), 1)
 		assert.Equal(t, fmt.Sprintf("queued: place %d of 123; 1 node is drained at a time", place), why)
 	}
 	slices.Reverse(turns)
-	_, why := drain.MayDrain(turns, "uid-m-001", 1)
+	_, why := drain.DecideTurn(turns, "uid-m-001", 1)
 	assert.Contains(t, why, "place 1 of", "in whatever order they stand")
 }

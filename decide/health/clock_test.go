@@ -14,15 +14,15 @@ func TestCreationCountsFromTheCreationOfTheObject(t *testing.T) {
 	young := func(f *health.Facts) { f.Since = f.Now }
 	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
 		t.Run("phase "+phase, func(t *testing.T) {
-			v := health.Next(facts(phase, noNode, tooLate, young))
+			v := health.Decide(facts(phase, noNode, tooLate, young))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 
-			v = health.Next(facts(phase, noNode, young))
+			v = health.Decide(facts(phase, noNode, young))
 			assert.Nil(t, v.Change)
 			assert.Equal(t, noon.Add(time.Minute), v.Deadline)
 
-			v = health.Next(facts(phase, noNode, young, func(f *health.Facts) { f.CreateBy = time.Time{} }))
+			v = health.Decide(facts(phase, noNode, young, func(f *health.Facts) { f.CreateBy = time.Time{} }))
 			assert.Nil(t, v.Change, "without an end it never ends")
 			assert.Zero(t, v.Deadline)
 		})
@@ -42,7 +42,7 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 		{"its instance is gone", []edit{sickFor(time.Second), gone}, "InstanceGone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Next(facts("Unknown", append(row.edits, inSet)...))
+			v := health.Decide(facts("Unknown", append(row.edits, inSet)...))
 			assert.Nil(t, v.Change)
 			require.NotNil(t, v.Due)
 			assert.True(t, v.Due.True)
@@ -50,48 +50,48 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 			assert.Equal(t, row.reason != "InstanceGone", v.Look, "the provider is asked once only")
 			assert.Zero(t, v.Deadline, "time alone brings nothing any more")
 
-			v = health.Next(facts("Unknown", append(row.edits, inSet, due, granted)...))
+			v = health.Decide(facts("Unknown", append(row.edits, inSet, due, granted)...))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
 	t.Run("a grant counts in every phase, also for a node that is well", func(t *testing.T) {
 		for _, phase := range []string{"", "Pending", "CrashLoopBackOff", "Available", "Running", "Unknown"} {
-			v := health.Next(facts(phase, inSet, granted))
+			v := health.Decide(facts(phase, inSet, granted))
 			require.NotNil(t, v.Change, phase)
 			assert.Equal(t, "Failed", v.Change.Phase)
 			assert.Equal(t, "ReplacementGranted", v.Change.Reason)
 		}
 	})
 	t.Run("a creation timeout waits for nobody: there is nothing to lose", func(t *testing.T) {
-		v := health.Next(facts("Pending", noNode, tooLate, inSet, breaker))
+		v := health.Decide(facts("Pending", noNode, tooLate, inSet, breaker))
 		require.NotNil(t, v.Change)
 		assert.Equal(t, "Failed", v.Change.Phase)
 	})
 }
 
 func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
-	v := health.Next(facts("Unknown", sickFor(1000*time.Hour), endless))
+	v := health.Decide(facts("Unknown", sickFor(1000*time.Hour), endless))
 	assert.Equal(t, health.Verdict{Why: silence, Look: true}, v)
 	t.Run("what is no matter of time ends the timeout all the same", func(t *testing.T) {
 		for reason, fact := range map[string]edit{"NodeDeleted": nodeGoing, "InstanceGone": gone} {
-			v := health.Next(facts("Unknown", sickFor(time.Second), endless, fact))
+			v := health.Decide(facts("Unknown", sickFor(time.Second), endless, fact))
 			require.NotNil(t, v.Change, reason)
 			assert.Equal(t, reason, v.Change.Reason)
 		}
 	})
 	t.Run("the creation timeout is another one", func(t *testing.T) {
-		assert.NotNil(t, health.Next(facts("Pending", noNode, tooLate, endless)).Change)
+		assert.NotNil(t, health.Decide(facts("Pending", noNode, tooLate, endless)).Change)
 	})
 }
 
 func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 	zero := func(f *health.Facts) { f.Timeout = 0 }
-	v := health.Next(facts("Running", sick, zero))
+	v := health.Decide(facts("Running", sick, zero))
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Unknown", v.Change.Phase, "each change is told")
 	f := written(facts("Running", sick, zero), v, noon)
-	v = health.Next(f)
+	v = health.Decide(f)
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Failed", v.Change.Phase)
 }
@@ -115,18 +115,18 @@ func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 		{"the creation timeout has passed", tooLate},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Next(facts("Unknown", sickFor(4*time.Minute), row.edit))
+			v := health.Decide(facts("Unknown", sickFor(4*time.Minute), row.edit))
 			assert.Nil(t, v.Change)
 			assert.Nil(t, v.Clock)
 			assert.Equal(t, noon.Add(6*time.Minute), v.Deadline)
 
-			v = health.Next(facts("Unknown", sickFor(overdue), row.edit))
+			v = health.Decide(facts("Unknown", sickFor(overdue), row.edit))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
 	t.Run("without a health clock, the phase is the base", func(t *testing.T) {
-		v := health.Next(facts("Unknown", sick))
+		v := health.Decide(facts("Unknown", sick))
 		assert.Nil(t, v.Change)
 		assert.Equal(t, noon.Add(5*time.Minute), v.Deadline)
 	})
@@ -144,7 +144,7 @@ func TestTheHealthClockStartsWhenTheNodeTurnedBad(t *testing.T) {
 		{"with the phase, when they were bad before: somebody has asked about more of them since", noon.Add(-time.Hour), noon.Add(-5 * time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Next(facts("Running", sick, func(f *health.Facts) { f.BadSince = row.badSince }))
+			v := health.Decide(facts("Running", sick, func(f *health.Facts) { f.BadSince = row.badSince }))
 			assert.Equal(t, &health.Clock{UnhealthySince: row.since}, v.Clock)
 		})
 	}
@@ -170,7 +170,7 @@ func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ill := recovered.Add(row.well)
-			v := health.Next(facts("Running", sick, func(f *health.Facts) {
+			v := health.Decide(facts("Running", sick, func(f *health.Facts) {
 				f.Since, f.RecoveredAt, f.UnhealthySince, f.BadSince, f.Timeout = recovered, recovered, old, ill, row.timeout
 			}))
 			want := ill
@@ -181,14 +181,14 @@ func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 		})
 	}
 	t.Run("a recovery from an illness without a clock", func(t *testing.T) {
-		v := health.Next(facts("Running", sick, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }))
+		v := health.Decide(facts("Running", sick, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }))
 		assert.Equal(t, &health.Clock{UnhealthySince: noon}, v.Clock)
 	})
 }
 
 func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	preserved := func(f *health.Facts) { f.Preserved = true }
-	v := health.Next(facts("Failed", preserved, due))
+	v := health.Decide(facts("Failed", preserved, due))
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Running", v.Change.Phase)
 	require.NotNil(t, v.Due)
@@ -196,15 +196,15 @@ func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	assert.Equal(
 		t,
 		health.Verdict{},
-		health.Next(facts("Failed", preserved, noNode)),
+		health.Decide(facts("Failed", preserved, noNode)),
 		"without a healthy node it stays as it is",
 	)
-	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed", preserved, nodeGoing)))
-	assert.Equal(t, health.Verdict{}, health.Next(facts("Failed")), "one that its set replaces is not")
+	assert.Equal(t, health.Verdict{}, health.Decide(facts("Failed", preserved, nodeGoing)))
+	assert.Equal(t, health.Verdict{}, health.Decide(facts("Failed")), "one that its set replaces is not")
 }
 
 func TestMoreTimeTakesTheReplacementBack(t *testing.T) {
-	v := health.Next(facts("Unknown", sickFor(overdue), due, inSet, func(f *health.Facts) { f.NoTimeout = true }))
+	v := health.Decide(facts("Unknown", sickFor(overdue), due, inSet, func(f *health.Facts) { f.NoTimeout = true }))
 	assert.Nil(t, v.Change)
 	require.NotNil(t, v.Due)
 	assert.Equal(t, "HealthTimeoutExtended", v.Due.Reason)

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,9 +22,9 @@ type Condition struct {
 	Since           time.Time // lastTransitionTime
 }
 
-// Decide reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type
+// DecideNode reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type
 // in bad has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy node.
-func Decide(conditions []Condition, bad []string) (healthy bool, why string) {
+func DecideNode(conditions []Condition, bad []string) (healthy bool, why string) {
 	unhealthy := list.Where(conditions, func(c Condition) bool { return isBad(c, bad) })
 	reasons := list.Map(
 		unhealthy,
@@ -135,9 +136,9 @@ type Due struct {
 	Message string
 }
 
-// Next returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other write
+// Decide returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other write
 // restarts it, and it ends whatever else happens.
-func Next(f Facts) Verdict {
+func Decide(f Facts) Verdict {
 	switch {
 	case f.Phase == vocabulary.PhaseFailed:
 		return failed(f)
@@ -279,6 +280,21 @@ func markRecovered(f Facts) Verdict {
 		v.Due = &Due{Reason: vocabulary.ReasonRecovered, Message: message}
 	}
 	return v
+}
+
+// TimedOut reports whether the health timeout of an unhealthy machine has ended. Then the breaker decides whether the
+// machine is replaced.
+func TimedOut(f Facts) bool {
+	since := f.Since
+	switch f.Phase {
+	case vocabulary.PhaseUnknown:
+		since = cmp.Or(f.UnhealthySince, f.Since) // without a clock, another controller wrote the phase
+	case vocabulary.PhaseInPlaceUpdateFailed:
+	default:
+		return false
+	}
+	reason, _, _ := timeout(f, since)
+	return reason != ""
 }
 
 // awaitTimeout waits for the health timeout of an unhealthy machine, or reports that it has ended.

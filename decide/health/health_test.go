@@ -42,7 +42,7 @@ func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 		{"silent, pressure True", []health.Condition{pressure, silent}, "DiskPressure is True (Because), Ready is Unknown (Because)"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			healthy, why := health.Decide(row.conditions, bad)
+			healthy, why := health.DecideNode(row.conditions, bad)
 			assert.Equal(t, row.why == "", healthy)
 			assert.Equal(t, row.why, why)
 		})
@@ -50,9 +50,9 @@ func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 }
 
 func TestDecideWithoutBadTypes(t *testing.T) {
-	healthy, _ := health.Decide([]health.Condition{condition("Ready", "True"), condition("DiskPressure", "True")}, nil)
+	healthy, _ := health.DecideNode([]health.Condition{condition("Ready", "True"), condition("DiskPressure", "True")}, nil)
 	assert.True(t, healthy, "only Ready counts")
-	healthy, why := health.Decide([]health.Condition{condition("Ready", "False")}, nil)
+	healthy, why := health.DecideNode([]health.Condition{condition("Ready", "False")}, nil)
 	assert.False(t, healthy, "Ready always counts")
 	assert.Equal(t, "Ready is False (Because)", why)
 }

@@ -31,7 +31,7 @@ func live(f health.Facts, until time.Duration, world func(*health.Facts, time.Du
 		f.Now = noon.Add(after)
 		world(&f, after)
 		for range 2 { // one change may bring the next
-			f = written(f, health.Next(f), f.Now)
+			f = written(f, health.Decide(f), f.Now)
 		}
 		if f.Phase == "Failed" {
 			return f, after
@@ -86,15 +86,15 @@ func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
 	assert.True(t, f.Due, "nobody has granted it")
 
 	f.Healthy = true
-	v := health.Next(f)
+	v := health.Decide(f)
 	assert.Equal(t, "Running", v.Change.Phase)
 	assert.False(t, v.Due.True)
 	assert.Equal(t, "Recovered", v.Due.Reason)
 	f = written(f, v, f.Now)
 	assert.False(t, f.Due)
-	assert.Equal(t, health.Verdict{}, health.Next(f), "and that is all")
+	assert.Equal(t, health.Verdict{}, health.Decide(f), "and that is all")
 
-	early := health.Next(facts("Unknown"))
+	early := health.Decide(facts("Unknown"))
 	assert.Nil(t, early.Due, "a machine that was never due gets no condition")
 }
 
@@ -125,27 +125,27 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			f := f
 			row.edit(&f)
-			assert.Equal(t, row.to, to(health.Next(f)))
+			assert.Equal(t, row.to, to(health.Decide(f)))
 		})
 	}
 }
 
 func TestAnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
-	v := health.Next(facts("Unknown", sickFor(4*time.Minute), breaker))
+	v := health.Decide(facts("Unknown", sickFor(4*time.Minute), breaker))
 	assert.Equal(t, health.Verdict{Why: silence, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
 	for reason, ended := range map[string]edit{"HealthTimeout": sickFor(overdue), "NodeDeleted": nodeGoing, "InstanceGone": gone} {
-		v := health.Next(facts("Unknown", sick, ended, breaker))
+		v := health.Decide(facts("Unknown", sick, ended, breaker))
 		assert.Nil(t, v.Change, reason)
 		assert.Equal(t, reason, v.Due.Reason)
 		assert.True(t, v.Held, reason)
-		assert.False(t, health.Next(facts("Unknown", sick, ended)).Held, reason)
+		assert.False(t, health.Decide(facts("Unknown", sick, ended)).Held, reason)
 		assert.Contains(t, v.Why, "; held: 8 of 10 nodes look dead at once")
 	}
-	assert.Equal(t, "Running", to(health.Next(facts("Unknown", breaker))), "who is well is well")
+	assert.Equal(t, "Running", to(health.Decide(facts("Unknown", breaker))), "who is well is well")
 	assert.Equal(
 		t,
 		"Failed",
-		to(health.Next(facts("Unknown", sickFor(overdue), breaker, granted))),
+		to(health.Decide(facts("Unknown", sickFor(overdue), breaker, granted))),
 		"a grant is not taken back",
 	)
 }
@@ -186,16 +186,16 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := facts("Running", append(row.edits, nodeGoing, inSet)...)
-			v := health.Next(f)
+			v := health.Decide(f)
 			require.Equal(t, "Unknown", to(v))
 			f = written(f, v, noon)
-			v = health.Next(f)
+			v = health.Decide(f)
 			assert.Empty(t, to(v), "within the budget only")
 			assert.Equal(t, "NodeDeleted", v.Due.Reason)
 			f = written(f, v, noon)
 
 			f.NodeDeleting, f.Healthy, f.Now = false, true, noon.Add(time.Minute)
-			v = health.Next(f)
+			v = health.Decide(f)
 			assert.Equal(t, "Running", to(v), "the node is back under its name")
 			assert.False(t, v.Due.True)
 		})
@@ -210,17 +210,17 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 			{[]edit{sickFor(time.Minute), missing, inSet, endless}, "NodeDeleted"},
 			{[]edit{sickFor(time.Minute), missing, inSet, gone}, "InstanceGone"},
 		} {
-			v := health.Next(facts("Unknown", append(row.edits, noNode)...))
+			v := health.Decide(facts("Unknown", append(row.edits, noNode)...))
 			require.NotNil(t, v.Due)
 			assert.Equal(t, row.reason, v.Due.Reason)
 		}
-		v := health.Next(facts("Unknown", sickFor(time.Minute), missing, noNode))
+		v := health.Decide(facts("Unknown", sickFor(time.Minute), missing, noNode))
 		assert.Equal(t, "Failed", to(v))
-		v = health.Next(facts("Pending", missing, noNode))
+		v = health.Decide(facts("Pending", missing, noNode))
 		assert.Empty(t, to(v), "it has not joined yet")
 	})
 	t.Run("nobody knows whether it is gone: the machine is as patient as ever", func(t *testing.T) {
-		v := health.Next(facts("Unknown", sickFor(time.Minute), noNode))
+		v := health.Decide(facts("Unknown", sickFor(time.Minute), noNode))
 		assert.Equal(t, health.Verdict{Why: "node m-1 is not registered", Deadline: noon.Add(9 * time.Minute), Look: true}, v)
 	})
 }

@@ -114,7 +114,7 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 		{"Terminating, and sick", facts("Terminating", sick), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			change := health.Next(row.facts).Change
+			change := health.Decide(row.facts).Change
 			if row.to == "" {
 				assert.Nil(t, change)
 				return
@@ -219,7 +219,7 @@ func TestVerdicts(t *testing.T) {
 			failed("HealthCheck", "InstanceGone", "Machine m-1: the provider no longer has its instance"),
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.verdict, health.Next(row.facts)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.verdict, health.Decide(row.facts)) })
 	}
 }
 
@@ -254,7 +254,7 @@ func TestDurationsInMessagesAreThoseOfASpec(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{
 		0: "0s", 20 * time.Second: "20s", 10 * time.Minute: "10m", 100 * time.Second: "1m40s", 168 * time.Hour: "168h",
 	} {
-		v := health.Next(facts("Unknown", sickFor(timeout), func(f *health.Facts) { f.Timeout = timeout }))
+		v := health.Decide(facts("Unknown", sickFor(timeout), func(f *health.Facts) { f.Timeout = timeout }))
 		assert.Equal(t, "Machine m-1 has not been healthy for "+want+": "+silence, v.Why)
 	}
 }

@@ -87,7 +87,7 @@ func TestWhatHoldsForAllFacts(t *testing.T) {
 	checked := 0
 	each(func(f health.Facts) {
 		checked++
-		v := health.Next(f)
+		v := health.Decide(f)
 		for _, broken := range []string{
 			pure(f, v), neverTakenBack(f, v), failsForAReason(f, v), firesInTime(f, v), consistent(v),
 		} {
@@ -104,7 +104,7 @@ func tell(v health.Verdict) string {
 }
 
 func pure(f health.Facts, v health.Verdict) string {
-	if !same(v, health.Next(f)) {
+	if !same(v, health.Decide(f)) {
 		return "the same facts got another verdict"
 	}
 	return ""
@@ -156,7 +156,7 @@ func firesInTime(f health.Facts, v health.Verdict) string {
 		return "the deadline has passed already"
 	}
 	f.Now = v.Deadline
-	if w := health.Next(f); to(w) != "Failed" && (w.Due == nil || !w.Due.True) {
+	if w := health.Decide(f); to(w) != "Failed" && (w.Due == nil || !w.Due.True) {
 		return "nothing happens at the deadline"
 	}
 	return ""

@@ -36,7 +36,7 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		{"updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), noNode}, "Unknown"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Next(facts(row.phase, row.edits...))
+			v := health.Decide(facts(row.phase, row.edits...))
 			if row.to == "" {
 				assert.Nil(t, v.Change)
 				return
@@ -46,13 +46,13 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		})
 	}
 	t.Run("below a deployment it waits for its grant", func(t *testing.T) {
-		v := health.Next(facts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), inSet))
+		v := health.Decide(facts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), inSet))
 		assert.Nil(t, v.Change)
 		require.NotNil(t, v.Due)
 		assert.True(t, v.Due.True)
 	})
 	t.Run("its deadline is told", func(t *testing.T) {
 		f := facts("InPlaceUpdating", updatingFor(time.Minute))
-		assert.Equal(t, f.Since.Add(20*time.Minute), health.Next(f).Deadline)
+		assert.Equal(t, f.Since.Add(20*time.Minute), health.Decide(f).Deadline)
 	})
 }

@@ -143,3 +143,6 @@ func If(holds bool, format string, values ...any) string {
 func Parts(texts ...string) []string {
 	return list.Where(texts, func(text string) bool { return text != "" })
 }
+
+// PausedBy says that an object with the annotation pauses what it owns, in the words of Cluster API.
+func PausedBy(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }

@@ -66,7 +66,7 @@ type Node struct {
 func (n Nodes) Judged() Nodes {
 	n.Recovered = slices.Clone(n.Recovered)
 	for _, node := range n.Unjudged {
-		if healthy, _ := health.Decide(node.Conditions, node.Bad); !healthy || node.Deleting {
+		if healthy, _ := health.DecideNode(node.Conditions, node.Bad); !healthy || node.Deleting {
 			n.Dead++
 		} else if !node.Recovered.IsZero() {
 			n.Recovered = append(n.Recovered, node.Recovered)

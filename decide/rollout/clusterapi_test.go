@@ -30,7 +30,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		change(&o)
 		require.True(t, rollout.Decide(o).Acts() || o.Invalid != "", name)
 		o.ClusterAPI.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
-		plan := rollout.Look(o)
+		plan := rollout.Plan(o)
 		assert.False(t, plan.Decision.Acts(), name)
 		assert.False(t, plan.Decision.Done, name)
 		assert.Equal(
@@ -43,7 +43,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 	}
 	o := rolling(0, 1, 0)
 	o.Deleting, o.Finalizer, o.ClusterAPI.Suspended = true, true, "its Cluster is paused"
-	plan := rollout.Look(o)
+	plan := rollout.Plan(o)
 	assert.Equal(t, attention.Deletion, plan.Pending.Need, "its run stays open")
 	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
 }
@@ -55,7 +55,7 @@ func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 	o := rolling(3, 1, 0, old(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
 	o.ClusterAPI.NoCreate = lack
-	plan := rollout.Look(o)
+	plan := rollout.Plan(o)
 	d := plan.Decision
 	assert.Nil(t, d.Create)
 	assert.Empty(t, sizes(d))
@@ -110,7 +110,7 @@ func TestItWakes(t *testing.T) {
 	o := rolling(3, 1, 0, now(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
 	o.ClusterAPI.Wake, o.Finalizer = at(time.Hour), true
-	plan := rollout.Look(o)
+	plan := rollout.Plan(o)
 	assert.Equal(t, at(time.Hour), plan.Decision.Recheck)
 	o.Deadline, o.Progress.Revision = new(time.Minute), 2
 	o.Sets = []rollout.Set{old(1, 3, 3, 3), now(2, 1, 1, 0)}
@@ -187,5 +187,5 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 	o.Reported = status
 	o.Reported = rollout.Report(o)
 	o.Reported.Counts.Unavailable = 0
-	assert.False(t, rollout.Look(o).Unreported)
+	assert.False(t, rollout.Plan(o).Unreported)
 }

@@ -63,7 +63,7 @@ func TestPending(t *testing.T) {
 		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			is := rollout.Look(row.o).Pending
+			is := rollout.Plan(row.o).Pending
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.Decision{Need: is.Need, Why: is.Why})
 		})
 	}
@@ -77,7 +77,7 @@ func TestPending(t *testing.T) {
 			Updated: o.Now,
 		}
 		o.Reported.Conditions[1].Message = rollout.Report(o).Conditions[1].Message
-		plan := rollout.Look(o)
+		plan := rollout.Plan(o)
 		assert.False(t, plan.Unreported)
 		assert.Equal(
 			t,
@@ -117,7 +117,7 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 			for _, edit := range row.edits {
 				edit(&o)
 			}
-			plan := rollout.Look(o)
+			plan := rollout.Plan(o)
 			assert.Equal(t, row.says, plan.Pending.Says())
 			assert.Equal(t, row.replaces, plan.Replaces)
 		})
@@ -159,23 +159,23 @@ func TestOneChangedNumberIsReasonToWriteTheStatus(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := reported(o)
 			row.change(&o.Reported)
-			assert.Equal(t, !row.same, rollout.Look(o).Unreported)
+			assert.Equal(t, !row.same, rollout.Plan(o).Unreported)
 		})
 	}
 	t.Run("Frozen is over", func(t *testing.T) {
 		o := reported(o)
 		o.MCM.Frozen = false
-		assert.True(t, rollout.Look(o).Unreported)
+		assert.True(t, rollout.Plan(o).Unreported)
 	})
 	t.Run("ReplicaFailure is over", func(t *testing.T) {
 		o := reported(o)
 		o.Sets[0].Failure = rollout.Problem{}
-		assert.True(t, rollout.Look(o).Unreported)
+		assert.True(t, rollout.Plan(o).Unreported)
 	})
 	t.Run("machines get no instance for another reason", func(t *testing.T) {
 		o := reported(o)
 		o.Sets[0].Failure = rollout.Problem{Reason: "Internal", Message: "machine b: odd"}
-		assert.True(t, rollout.Look(o).Unreported)
+		assert.True(t, rollout.Plan(o).Unreported)
 		assert.Equal(t, "machine b: odd", rollout.Report(o).Conditions[2].Message)
 	})
 }

@@ -92,7 +92,7 @@ func TestDecisionsAreLawful(t *testing.T) {
 		}
 		require.Equal(t, got, rollout.Decide(mixed), "the order of the facts is no fact")
 		require.Equal(t, rollout.Report(o), rollout.Report(mixed))
-		plan := rollout.Look(mixed)
+		plan := rollout.Plan(mixed)
 		require.Equal(t, got, plan.Decision, "to report first changes no decision")
 		require.Equal(t, rollout.Report(o), plan.Status)
 		require.Equal(t, before, fmt.Sprint(o), "facts are not changed")
@@ -170,7 +170,7 @@ func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 	}
 	o := g.observe(w)
 	o.Reported.Peak = 2
-	assert.Positive(t, scale.Look(o).Status.Overshoot)
+	assert.Positive(t, scale.Plan(o).Status.Overshoot)
 	assert.True(t, w.finish(false, 500), "and the rollout ends all the same")
 }
 

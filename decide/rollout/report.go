@@ -106,7 +106,7 @@ type Status struct {
 	Failed []string
 }
 
-// Report returns the Status of Look.
+// Report returns the Status of Plan.
 func Report(o Observed) Status { return open(o.Sorted()).report() }
 
 func (p *planner) report() Status {

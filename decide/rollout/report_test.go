@@ -144,7 +144,7 @@ func TestThaw(t *testing.T) {
 	} {
 		o := rolling(3, 1, 0, now(3, 3, 3, 3))
 		o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
-		plan := rollout.Look(o)
+		plan := rollout.Plan(o)
 		assert.Equal(t, row.want, plan.Thaw, row.name)
 		assert.True(t, !plan.Thaw || plan.Unreported, row.name)
 	}

@@ -15,8 +15,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Plan is the result of one evaluation of a deployment.
-type Plan struct {
+// Planned is the result of one evaluation of a deployment.
+type Planned struct {
 	Decision   Decision
 	Status     Status
 	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
@@ -25,14 +25,14 @@ type Plan struct {
 	Replaces   bool               // once Status is written, the most urgent pending work are replacements
 }
 
-// Look plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its
+// Plan plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its
 // own; all other changes share one decision, so that each decision costs one round. The sizes never allow more machines
 // than Replicas and surge, unless Replicas became smaller. No decision removes available machines below Replicas less
 // maxUnavailable, except one that is Forced, and those of Recreate and OnDelete, which promise no availability. The
 // same facts in any order give the same plan.
-func Look(o Observed) Plan {
+func Plan(o Observed) Planned {
 	p := open(o.Sorted())
-	plan := Plan{Status: p.report()} // before the decision changes sizes
+	plan := Planned{Status: p.report()} // before the decision changes sizes
 	plan.Thaw = o.thaws()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
 	plan.Decision = p.decide()
@@ -41,7 +41,7 @@ func Look(o Observed) Plan {
 	return plan
 }
 
-// Decide returns the Decision of Look.
+// Decide returns the Decision of Plan.
 func Decide(o Observed) Decision { return open(o.Sorted()).decide() }
 
 func (p *planner) decide() Decision {
@@ -73,7 +73,7 @@ func (o Observed) reports(want Status) bool {
 }
 
 // pending returns the work that is pending once this plan is known. Left is what is pending once its status is written.
-func (o Observed) pending(plan Plan, left attention.Decision) attention.Decision {
+func (o Observed) pending(plan Planned, left attention.Decision) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
 		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/phrase"
 	"millwright/decide/scale"
 )
 
@@ -66,7 +67,7 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 		idle(scale.Decide(with(set(0, running(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true }))),
 		"a deletion waits as well",
 	)
-	both := with(o, func(o *scale.Observed) { o.Pauses = append(o.Pauses, scale.PausedBy("MachineSet")) })
+	both := with(o, func(o *scale.Observed) { o.Pauses = append(o.Pauses, phrase.PausedBy("MachineSet")) })
 	assert.Equal(
 		t,
 		why+", MachineSet has the cluster.x-k8s.io/paused annotation",
@@ -181,7 +182,7 @@ func TestPostponed(t *testing.T) {
 		{"one that is being deleted takes the place", with(set(1, append(sick(1), member("x", day, unhealthy, marked, deleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			plan := scale.Look(row.o)
+			plan := scale.Plan(row.o)
 			members, outdated := plan.Postponed, plan.Outdated
 			assert.Equal(t, row.outdated, outdated)
 			got := map[string]string{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"millwright/decide/phrase"
 	"millwright/decide/scale"
 )
 
@@ -351,7 +352,7 @@ func TestPaused(t *testing.T) {
 		{
 			"by both",
 			with(set(1), func(o *scale.Observed) {
-				o.Pauses = []string{scale.PausedBy("MachineDeployment"), scale.PausedBy("MachineSet")}
+				o.Pauses = []string{phrase.PausedBy("MachineDeployment"), phrase.PausedBy("MachineSet")}
 			}),
 			says{
 				scale.True,

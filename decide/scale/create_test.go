@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"millwright/decide/phrase"
 	"millwright/decide/scale"
 )
 
@@ -31,7 +32,7 @@ func TestCreate(t *testing.T) {
 		{name: "what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
 		{name: "a size below zero wants none", o: set(-2)},
 		{name: "paused", o: with(set(3), paused), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
-		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.Pauses = []string{scale.PausedBy("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.Pauses = []string{phrase.PausedBy("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
 		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: with(set(1), notToScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
 		{name: "what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},

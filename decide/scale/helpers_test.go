@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"millwright/decide/phrase"
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
 )
@@ -60,7 +61,7 @@ func stillborn(m *scale.Member) { failed(m); m.Joined, m.Node = false, scale.NoN
 
 const noScaleUp = "MachineSet has the label scale-up-disabled"
 
-func paused(o *scale.Observed)       { o.Pauses = []string{scale.PausedBy("MachineSet")} }
+func paused(o *scale.Observed)       { o.Pauses = []string{phrase.PausedBy("MachineSet")} }
 func notToScaleUp(o *scale.Observed) { o.Stopped = []string{noScaleUp} }
 
 func notGranted(m *scale.Member) { m.MCM.Replace = false }

@@ -15,7 +15,7 @@ import (
 // reported is a set that is cared for, and whose status says all that there is to say.
 func reported(o scale.Observed) scale.Observed {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	o.Reported = scale.Look(o).Status
+	o.Reported = scale.Plan(o).Status
 	return o
 }
 
@@ -36,7 +36,7 @@ func pendingOf(edits ...func(*scale.Observed)) scale.Observed {
 }
 
 func TestPending(t *testing.T) {
-	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Look(o).Status; return o }
+	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Plan(o).Status; return o }
 	for _, row := range []struct {
 		name string
 		o    scale.Observed
@@ -61,7 +61,7 @@ func TestPending(t *testing.T) {
 		{"released, whatever else there is", pendingOf(goes, bare, unseen, busy, unwritten), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			plan := scale.Look(row.o)
+			plan := scale.Plan(row.o)
 			assert.Equal(
 				t,
 				attention.Decision{Need: row.need, Why: row.why},
@@ -88,9 +88,9 @@ func TestWhatASetSaysThatItWaitsFor(t *testing.T) {
 		{"machines are not ready for long enough", pendingOf(rechecked), "3 machines are not available yet: m-1, m-2, m-3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.says, scale.Look(row.o).Pending.Says())
-			row.o.Reported = scale.Look(row.o).Status
-			assert.Equal(t, row.says, scale.Look(row.o).Pending.Says(), "once that is written")
+			assert.Equal(t, row.says, scale.Plan(row.o).Pending.Says())
+			row.o.Reported = scale.Plan(row.o).Status
+			assert.Equal(t, row.says, scale.Plan(row.o).Pending.Says(), "once that is written")
 		})
 	}
 }
@@ -105,13 +105,13 @@ func TestOnlyASetThatIsAsItShouldBeIsCalm(t *testing.T) {
 			}
 		}
 		o := pendingOf(chosen...)
-		plan := scale.Look(o)
+		plan := scale.Plan(o)
 		gone := o.Deleting && !o.Finalizer
 		require.Equal(t, bits == 0 || gone, plan.Pending.Calm(), "%+v", o)
 		require.Equal(t, o.Deleting && o.Finalizer, plan.Pending.Need == attention.Deletion, "%+v", o)
 		require.NotEmpty(t, plan.Pending.Why, "%+v", o)
 		o.Reported, o.ObservedGeneration = plan.Status, o.Generation
-		require.Equal(t, scale.Look(o).Pending.Calm(), plan.Calm, "once the status is written: %+v", o)
+		require.Equal(t, scale.Plan(o).Pending.Calm(), plan.Calm, "once the status is written: %+v", o)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 	o := set(3, running(2)...)
 	o.LastFailure = scale.Failure{Message: strings.Repeat("é", 900)}
 	o = reported(o)
-	assert.False(t, scale.Look(o).Unreported)
+	assert.False(t, scale.Plan(o).Unreported)
 	for _, c := range o.Reported.Conditions {
 		assert.LessOrEqual(t, len(c.Message), 1003)
 	}
@@ -131,14 +131,14 @@ func TestReplicaFailureKeepsItsSentence(t *testing.T) {
 	o := set(1, running(1)...)
 	says := func(reason, message string) (text string, news bool) {
 		o.Members[0].MCM.Blocked = scale.Problem{Reason: reason, Message: message}
-		plan := scale.Look(o)
+		plan := scale.Plan(o)
 		news, o.Reported = plan.Unreported, plan.Status
 		for _, c := range plan.Status.Conditions {
 			if c.Type == "ReplicaFailure" {
 				text = c.Message
 			}
 		}
-		require.False(t, scale.Look(o).Unreported)
+		require.False(t, scale.Plan(o).Unreported)
 		return text, news
 	}
 	expect := func(text string, news bool) func(string, bool) {

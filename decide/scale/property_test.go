@@ -143,14 +143,14 @@ func TestAnyDecisionIsLawful(t *testing.T) {
 	for seed := range decidetest.Seeds(3000) {
 		throws := dice(seed)
 		o := anySet(&throws, pick(&throws, 8, 30, 130))
-		d, s := scale.Decide(o), scale.Look(o).Status
+		d, s := scale.Decide(o), scale.Plan(o).Status
 		before := slices.Clone(o.Members)
 		lawful(t, o, d)
 		require.Equal(t, d, scale.Decide(o), "same input, another answer")
 		require.Equal(t, before, o.Members, "the input was changed")
 		o.Members, o.Orphans = shuffle(&throws, o.Members), shuffle(&throws, o.Orphans)
 		require.Equal(t, d, scale.Decide(o), "the order matters")
-		require.Equal(t, s, scale.Look(o).Status, "the order matters")
+		require.Equal(t, s, scale.Plan(o).Status, "the order matters")
 		require.True(t, d.Recheck.IsZero() || d.Recheck.After(o.Now), "looks again at once")
 	}
 }
@@ -173,7 +173,7 @@ func TestDecisionsEnd(t *testing.T) {
 			made, live := w.made, w.alive()
 			w.carryOut(d)
 			require.LessOrEqual(t, live+w.made-made, max(w.Replicas, live), "more than wanted")
-			s := scale.Look(w.Observed).Status
+			s := scale.Plan(w.Observed).Status
 			w.Reported.Peak, w.Reported.Seen = s.Peak, s.Seen
 			if idle(d) && !w.moves() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break

@@ -14,14 +14,14 @@ import (
 // condition returns one condition of the report.
 func condition(t *testing.T, o scale.Observed, kind string) scale.Condition {
 	t.Helper()
-	all := scale.Look(o).Status.Conditions
+	all := scale.Plan(o).Status.Conditions
 	i := slices.IndexFunc(all, func(c scale.Condition) bool { return c.Type == kind })
 	require.GreaterOrEqual(t, i, 0, kind)
 	return all[i]
 }
 
 func has(o scale.Observed, kind string) bool {
-	return slices.ContainsFunc(scale.Look(o).Status.Conditions, func(c scale.Condition) bool { return c.Type == kind })
+	return slices.ContainsFunc(scale.Plan(o).Status.Conditions, func(c scale.Condition) bool { return c.Type == kind })
 }
 
 func TestCounts(t *testing.T) {
@@ -60,7 +60,7 @@ func TestCounts(t *testing.T) {
 		{"and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, &row.want, scale.Look(set(1, row.members...)).Status.Counts)
+			assert.Equal(t, &row.want, scale.Plan(set(1, row.members...)).Status.Counts)
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 				}
 			}
 			o.MinReady = row.least
-			assert.Equal(t, row.available, scale.Look(o).Status.Counts.Available)
+			assert.Equal(t, row.available, scale.Plan(o).Status.Counts.Available)
 			d := scale.Decide(o)
 			assert.True(t, idle(d))
 			assert.Equal(t, row.recheck, d.Recheck)
@@ -130,13 +130,13 @@ func TestOvershoot(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(row.wanted, row.members...)
 			o.Reported.Peak = row.peak
-			s := scale.Look(o).Status
+			s := scale.Plan(o).Status
 			assert.Equal(t, row.next, s.Peak)
 			assert.Equal(t, row.beyond, s.Overshoot)
 			assert.Equal(t, row.beyond > 0, has(o, "Overshoot"))
 			assert.False(t, has(o, "Frozen"))
 			o.Reported.Peak = s.Peak
-			assert.Equal(t, s, scale.Look(o).Status, "said once, it stays so")
+			assert.Equal(t, s, scale.Plan(o).Status, "said once, it stays so")
 		})
 	}
 	t.Run("it is told, and what is too much goes", func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestAlarms(t *testing.T) {
 		return func(m *scale.Member) { crashing(m); m.MCM.Blocked = scale.Problem{Reason: reason, Message: message} }
 	}
 	t.Run("none", func(t *testing.T) {
-		assert.Len(t, scale.Look(set(1, running(1)...)).Status.Conditions, 8)
+		assert.Len(t, scale.Plan(set(1, running(1)...)).Status.Conditions, 8)
 	})
 	t.Run("frozen", func(t *testing.T) {
 		o := set(1)

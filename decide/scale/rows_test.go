@@ -34,7 +34,7 @@ func run(t *testing.T, rows []transition) {
 			assert.Contains(t, d.Hold, row.hold)
 			w := newWorld(row.o)
 			w.act()
-			if counts := scale.Look(w.Observed).Status.Counts; counts != nil {
+			if counts := scale.Plan(w.Observed).Status.Counts; counts != nil {
 				counts.Labelled, counts.UpToDate = 0, 0
 				assert.Equal(t, row.counts, *counts)
 			}

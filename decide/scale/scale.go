@@ -61,8 +61,8 @@ func (d Decision) Acting() bool {
 	)+len(d.Create)+len(d.Sync) > 0
 }
 
-// Plan is the result of one evaluation of a set.
-type Plan struct {
+// Planned is the result of one evaluation of a set.
+type Planned struct {
 	Decision   Decision
 	Status     Status
 	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
@@ -73,17 +73,17 @@ type Plan struct {
 	Outdated   bool               // they stay until the rollout removes them
 }
 
-// Look plans one step towards the wanted number. The order is: release members that do not match, adopt machines that
+// Plan plans one step towards the wanted number. The order is: release members that do not match, adopt machines that
 // do, preserve failed machines, delete failed and unhealthy machines, begin updates in place, delete chosen machines,
 // delete or move surplus machines, create, copy the template. Machines that are
 // being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan
 // none. A paused set does nothing. The same facts in any order give the same plan.
-func Look(o Observed) Plan {
+func Plan(o Observed) Planned {
 	return open(o).plan()
 }
 
-func (o *planner) plan() Plan {
-	plan := Plan{Decision: decide(o)}
+func (o *planner) plan() Planned {
+	plan := Planned{Decision: decide(o)}
 	plan.Status = report(o, plan.Decision)
 	plan.Thaw = o.thaw()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.Reported.says(plan.Status)
@@ -106,7 +106,7 @@ func postponedTargets(o *planner) (members []Target) {
 	return members
 }
 
-// Decide returns the Decision of Look.
+// Decide returns the Decision of Plan.
 func Decide(o Observed) Decision { return decide(open(o)) }
 
 // pending returns the work that is pending.
@@ -200,9 +200,6 @@ func step(o *planner) Decision {
 }
 
 func held(why string) Decision { return Decision{Hold: why, Why: why} }
-
-// PausedBy says that an object with the annotation has paused a set, in the words of Cluster API.
-func PausedBy(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
 
 // letsGo says what a set waits for that is being deleted with --cascade=orphan.
 func (o *planner) letsGo() string {

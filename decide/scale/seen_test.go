@@ -58,13 +58,13 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 			if row.seen {
 				want = row.o.Replicas
 			}
-			plan := scale.Look(row.o)
+			plan := scale.Plan(row.o)
 			assert.Equal(t, want, plan.Status.Seen, plan.Decision.Why)
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
 	t.Run("no size is below zero", func(t *testing.T) {
-		assert.Zero(t, scale.Look(set(-1)).Status.Seen)
+		assert.Zero(t, scale.Plan(set(-1)).Status.Seen)
 	})
 }
 

@@ -29,12 +29,12 @@ func TestThaw(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := set(3, running(2)...)
 			o.MCM.Freeze = row.freeze
-			plan := scale.Look(o)
+			plan := scale.Plan(o)
 			assert.Equal(t, []bool{row.frozen, row.thaw}, []bool{len(plan.Decision.Create) == 0, plan.Thaw})
 			if row.thaw {
 				o.Replicas = 2
-				o.Reported, o.ObservedGeneration = scale.Look(o).Status, o.Generation
-				assert.Equal(t, attention.Scale, scale.Look(o).Pending.Need, "the label has to go")
+				o.Reported, o.ObservedGeneration = scale.Plan(o).Status, o.Generation
+				assert.Equal(t, attention.Scale, scale.Plan(o).Pending.Need, "the label has to go")
 			}
 		})
 	}

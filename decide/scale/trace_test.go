@@ -61,7 +61,7 @@ func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 	w.run(12)
 	golden(t, "generations", w)
 	assert.Equal(t, 2, w.alive())
-	assert.Equal(t, 0, scale.Look(w.Observed).Status.Overshoot)
+	assert.Equal(t, 0, scale.Plan(w.Observed).Status.Overshoot)
 }
 
 func TestTraceOfWhatBlocks(t *testing.T) {

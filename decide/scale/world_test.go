@@ -141,7 +141,7 @@ func (w *world) remove(target scale.Target) {
 
 // report writes the status, and tells of each condition that changed.
 func (w *world) report() {
-	s := scale.Look(w.Observed).Status
+	s := scale.Plan(w.Observed).Status
 	w.Reported.Peak, w.Reported.Seen = s.Peak, s.Seen
 	for _, c := range s.Conditions {
 		w.tell(c.Type, fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))

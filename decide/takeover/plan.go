@@ -18,7 +18,7 @@ type Step struct {
 
 // Plan returns the steps for a namespace, in their order, and those of the way back.
 func Plan(f Facts) (there, back []Step) {
-	findings := Check(f)
+	findings := Decide(f)
 	there = slices.Concat(f.prepare(findings), f.stop(), f.start(), f.becomes(findings), f.look(), f.answer())
 	return there, f.back()
 }

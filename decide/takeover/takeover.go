@@ -123,8 +123,8 @@ type Finding struct {
 // mostNames is how many objects one finding names. Source: a line of a terminal.
 const mostNames = 5
 
-// Check returns what was found, the heaviest first.
-func Check(f Facts) []Finding {
+// Decide returns what was found, the heaviest first.
+func Decide(f Facts) []Finding {
 	all := slices.Concat(
 		f.installation(),
 		f.others(),

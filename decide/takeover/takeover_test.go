@@ -24,7 +24,7 @@ func facts(change func(*takeover.Facts)) takeover.Facts {
 
 // found returns the findings that say something of an object, each as "weight object: says".
 func found(f takeover.Facts, object string) (lines []string) {
-	for _, x := range takeover.Check(f) {
+	for _, x := range takeover.Decide(f) {
 		if x.Object == object {
 			lines = append(lines, string(x.Weight)+" "+x.Says)
 		}
@@ -39,7 +39,7 @@ func TestTheAnnotationOfASecretIsWrittenOut(t *testing.T) {
 			l := takeover.Lender{Namespace: "credentials", Name: "account", Allowed: before}
 			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{l}}}
 		})
-		first := takeover.Check(f)[0]
+		first := takeover.Decide(f)[0]
 		assert.Equal(t, "machineclass/c", first.Object)
 		assert.Equal(
 			t,
@@ -162,7 +162,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestWhatHasToBeDoneFirstComesFirst(t *testing.T) {
-	findings := takeover.Check(facts(func(f *takeover.Facts) {
+	findings := takeover.Decide(facts(func(f *takeover.Facts) {
 		f.MissingKinds = []string{"rolloutpolicies"}
 		f.Classes = []takeover.Class{{Name: "a"}, {Name: "b", Exists: true}}
 		f.Machines = []takeover.Machine{{Name: "m"}}
@@ -174,7 +174,7 @@ func TestWhatHasToBeDoneFirstComesFirst(t *testing.T) {
 	}
 	assert.Equal(t, []takeover.Weight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK}, weights)
 	assert.Equal(t, 2, takeover.Blockers(findings))
-	assert.Zero(t, takeover.Blockers(takeover.Check(facts(func(*takeover.Facts) {}))), "an empty namespace")
+	assert.Zero(t, takeover.Blockers(takeover.Decide(facts(func(*takeover.Facts) {}))), "an empty namespace")
 }
 
 func TestPlan(t *testing.T) {

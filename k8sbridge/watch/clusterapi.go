@@ -252,7 +252,7 @@ func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) s
 		)
 	}
 	observed := b.api.Observed(set, around, now, 0)
-	plan := scale.Look(observed)
+	plan := scale.Plan(observed)
 	explained := capi.Explained(set, around, plan.Status.Conditions, now)
 	pending := capi.Pending(set, around, observed, plan, explained)
 	s := describe(capi.SetsResource, set, unlessSaid(pending, capi.Said(set, around, explained.Blocked(now))))

@@ -36,7 +36,7 @@ func capiSet(name string, change ...capitest.OnSet) *clusterv1.MachineSet {
 
 // capiReporting gives a set the status for what is around it.
 func capiReporting(s *clusterv1.MachineSet, around capi.Around) *clusterv1.MachineSet {
-	plan := scale.Look(capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, around, capitest.Noon, 0))
+	plan := scale.Plan(capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, around, capitest.Noon, 0))
 	capi.ApplyStatus(
 		s,
 		around,

@@ -168,7 +168,7 @@ func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineD
 		)
 	}
 	observed := deployment.Observed(tree, now)
-	plan := rollout.Look(observed)
+	plan := rollout.Plan(observed)
 	said := deployment.Said(tree, deployment.Explained(tree, plan, now).Blocked(now))
 	pending := unlessSaid(plan.Pending, said)
 	if pending.Calm() && deployment.Unprepared(tree, observed) {

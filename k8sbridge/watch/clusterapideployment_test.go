@@ -84,7 +84,7 @@ func capiFamily(
 // capiReported gives a deployment the status for its set and its machine.
 func capiReported(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
 	f := capiFamily(d, s, machines...)
-	plan := rollout.Look(deployment.Observed(f, capitest.Noon))
+	plan := rollout.Plan(deployment.Observed(f, capitest.Noon))
 	deployment.ApplyStatus(
 		f,
 		&d.Status,

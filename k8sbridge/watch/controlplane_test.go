@@ -41,7 +41,7 @@ func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 		w.took()
 		s, found := w.cluster.Set("ns/s")
 		require.True(t, found)
-		plan := scale.Look(set.Observed(s, set.Read(w.cluster, s), time.Now(), 0))
+		plan := scale.Plan(set.Observed(s, set.Read(w.cluster, s), time.Now(), 0))
 		require.False(t, plan.Decision.Acts(), "it makes none")
 		require.False(t, plan.Unreported, "and says why")
 

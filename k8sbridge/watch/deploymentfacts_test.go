@@ -194,7 +194,7 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		require.True(t, found)
 		tree := deployment.Read(w.cluster, d)
 		o := deployment.Observed(tree, born.Time)
-		plan := rollout.Look(o)
+		plan := rollout.Plan(o)
 		facts := deploymentFacts{
 			Deleting:           o.Deleting,
 			Orphaning:          o.Orphaning,

@@ -106,7 +106,7 @@ func reportingBelow(
 }
 
 func reportingOf(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Look(set.Observed(s, around, born.Time, 0)).Status, born)
+	set.ApplyStatus(&s.Status, scale.Plan(set.Observed(s, around, born.Time, 0)).Status, born)
 	return s
 }
 

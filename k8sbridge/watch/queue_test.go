@@ -35,7 +35,7 @@ func (w *world) workers(most int) (begun int) {
 			if c.verb == "start" || !found || m.Status.Deletion == nil || !m.Status.Deletion.Queued {
 				continue
 			}
-			if may, _ := drain.MayDrain(observedrain.Turns(w.cluster), string(m.UID), most); may {
+			if may, _ := drain.DecideTurn(observedrain.Turns(w.cluster), string(m.UID), most); may {
 				w.put(inDrain(m.Name, false))
 				w.flush()
 				begun++

@@ -229,7 +229,7 @@ func (w *world) report() {
 	d = d.DeepCopy()
 	now := metav1.Now().Rfc3339Copy()
 	tree := deployment.Read(w.cluster, d)
-	plan := rollout.Look(deployment.Observed(tree, now.Time))
+	plan := rollout.Plan(deployment.Observed(tree, now.Time))
 	deployment.ApplyStatus(&d.Status, plan.Status, now)
 	d.Status.ObservedGeneration = d.Generation
 	tree.Deployment = d

@@ -79,7 +79,7 @@ func readSet(w *world) any {
 	s, found := w.cluster.Set("ns/s")
 	require.True(w.t, found)
 	o := set.Observed(s, set.Read(w.cluster, s), time.Now(), 0)
-	plan := scale.Look(o)
+	plan := scale.Plan(o)
 	facts := setFacts{
 		Deleting:           o.Deleting,
 		Orphaning:          o.Orphaning,

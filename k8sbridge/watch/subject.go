@@ -89,7 +89,7 @@ func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
 func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 	around := set.Read(b.cluster, of)
 	now := time.Now()
-	plan := scale.Look(set.Observed(of, around, now, 0))
+	plan := scale.Plan(set.Observed(of, around, now, 0))
 	said := set.IsExplained(&of.Status, set.Explained(of, around, plan.Status.Conditions, now).Blocked(now))
 	s := describe(cache.Sets, of, unlessSaid(plan.Pending, said))
 	for _, m := range slices.Concat(around.Members, around.Orphans) {
@@ -116,7 +116,7 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	facts := class.Facts(c, neighbours)
 	served, asked := b.isServed(c.ProviderName())
 	facts.Asked, facts.Unserved = asked, !served
-	s := describe(cache.Classes, c, attention.Class(facts))
+	s := describe(cache.Classes, c, attention.DecideClass(facts))
 	for resource, version := range neighbours.Versions() {
 		s.versions.Raise(resource, version)
 	}
@@ -128,7 +128,7 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	tree := deployment.Read(b.cluster, d)
 	now := time.Now()
-	plan := rollout.Look(deployment.Observed(tree, now))
+	plan := rollout.Plan(deployment.Observed(tree, now))
 	// as long as there is one, the deployment is not calm
 	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld)
 	said := deployment.IsExplained(&d.Status, deployment.Explained(tree, plan, hold, now).Blocked(now))
@@ -154,7 +154,7 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 // machine returns the subject of a machine, with its node, class and parents.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	node, around := b.cluster.NodeOf(m), machine.Read(b.cluster, m)
-	s := describe(cache.Machines, m, attention.Machine(machine.Facts(m, around, time.Time{})).Decision)
+	s := describe(cache.Machines, m, attention.PlanMachine(machine.Facts(m, around, time.Time{})).Decision)
 	s.unsaid = !machine.IsExplained(m, machine.Explained(m, around.Class, time.Now()).WaitsFor())
 	if node != nil {
 		s.versions.Raise(cache.Nodes, node.ResourceVersion)

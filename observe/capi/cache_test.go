@@ -483,7 +483,7 @@ func TestUnremarked(t *testing.T) {
 			a := capitest.Around(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
 			a.Deployment = capitest.Deployment(none)
 			note(clusterv1.RevisionAnnotation, row.revision)(s)
-			machines, reason := capi.Unremarked(a, scale.Look(facts().Observed(s, a, capitest.Noon, 0)))
+			machines, reason := capi.Unremarked(a, scale.Plan(facts().Observed(s, a, capitest.Noon, 0)))
 			if row.want == nil {
 				assert.Empty(t, machines)
 				return

@@ -416,7 +416,7 @@ func TestAvailability(t *testing.T) {
 		1,
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
-	plan := scale.Look(facts().Observed(set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
+	plan := scale.Plan(facts().Observed(set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
 }

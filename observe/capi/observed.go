@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/decide/phrase"
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
 	observecache "millwright/observe/cache"
@@ -127,7 +128,7 @@ func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string
 		who = append(who, ClusterPaused)
 	}
 	if _, paused := set.Annotations[clusterv1.PausedAnnotation]; paused {
-		who = append(who, scale.PausedBy("MachineSet"))
+		who = append(who, phrase.PausedBy("MachineSet"))
 	}
 	return who
 }

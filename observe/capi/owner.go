@@ -68,7 +68,7 @@ func Unowned(around Around) (all []Foreign) {
 
 // Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet.
 // Why of each is what it should say.
-func Unremarked(around Around, plan scale.Plan) (machines []scale.Target, reason string) {
+func Unremarked(around Around, plan scale.Planned) (machines []scale.Target, reason string) {
 	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
 	}

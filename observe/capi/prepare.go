@@ -49,7 +49,7 @@ func HasErrands(s *clusterv1.MachineSet, observed scale.Observed) bool {
 }
 
 // Outstanding says which writes a set needs besides those of its plan; empty: none.
-func Outstanding(s *clusterv1.MachineSet, around Around, observed scale.Observed, plan scale.Plan) string {
+func Outstanding(s *clusterv1.MachineSet, around Around, observed scale.Observed, plan scale.Planned) string {
 	if Unprepared(s, around, observed) {
 		return "it is not prepared for its first machine"
 	}

@@ -16,7 +16,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Look, and Blocked. Others
+// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Plan, and Blocked. Others
 // stay as they are.
 var written = []string{
 	vocabulary.ConditionMachinesCreated,
@@ -31,7 +31,7 @@ var written = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reported returns the part of a set's status that scale.Look decides. Cluster API's status has no room for the largest
+// reported returns the part of a set's status that scale.Plan decides. Cluster API's status has no room for the largest
 // number that was ever wanted and for the last number that was acted on, so both count as reported, and no overshoot is
 // reported.
 func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
@@ -60,7 +60,7 @@ func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 	return s
 }
 
-// ApplyStatus writes the status that scale.Look decided, and what blocks the set. The transition time of a condition
+// ApplyStatus writes the status that scale.Plan decided, and what blocks the set. The transition time of a condition
 // changes only with its status; that of Blocked says since when the oldest of its causes blocks.
 func ApplyStatus(
 	set *clusterv1.MachineSet,

@@ -51,10 +51,10 @@ func look(
 	around capi.Around,
 	now time.Time,
 	failure scale.Failure,
-) (scale.Plan, explain.Summary) {
+) (scale.Planned, explain.Summary) {
 	o := c.Observed(s, around, now, 0)
 	o.LastFailure = failure
-	plan := scale.Look(o)
+	plan := scale.Plan(o)
 	return plan, capi.Explained(s, around, plan.Status.Conditions, now).Blocked(now)
 }
 

@@ -161,7 +161,7 @@ func Pending(
 	set *clusterv1.MachineSet,
 	around Around,
 	observed scale.Observed,
-	plan scale.Plan,
+	plan scale.Planned,
 	explained explain.Set,
 ) attention.Decision {
 	if !plan.Pending.Calm() {
@@ -174,7 +174,7 @@ func Pending(
 }
 
 // Recheck returns when a set must be looked at again although nothing changes; zero: never.
-func Recheck(plan scale.Plan, explained explain.Set) time.Time {
+func Recheck(plan scale.Planned, explained explain.Set) time.Time {
 	return explained.Turns(plan.Decision.Recheck)
 }
 

@@ -197,7 +197,7 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	assert.False(t, blocked.Blocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
 		o := facts().Observed(s, around, now, 0)
-		return capi.Pending(s, around, o, scale.Look(o), capi.Explained(s, around, plan.Status.Conditions, now))
+		return capi.Pending(s, around, o, scale.Plan(o), capi.Explained(s, around, plan.Status.Conditions, now))
 	}
 	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
 	explained := capi.Explained(s, around, plan.Status.Conditions, capitest.Noon)

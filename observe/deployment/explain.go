@@ -17,7 +17,7 @@ import (
 // Explained returns the facts from which it is explained what blocks a deployment, its sets and its machines. The plan
 // has the conditions that its status should have. Hold says why failed machines are not replaced now; empty: they are,
 // or there are none.
-func Explained(f Tree, plan rollout.Plan, hold string, now time.Time) explain.Deployment {
+func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
 		Namespace: d.Namespace, Name: d.Name, Hold: hold, Busy: plan.Decision.NoSet || !plan.Decision.Complete,

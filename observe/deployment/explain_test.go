@@ -38,7 +38,7 @@ func TestSinceWhenARolloutStandsStill(t *testing.T) {
 					LastUpdateTime:     metav1.NewTime(step),
 				},
 			}
-			var plan rollout.Plan
+			var plan rollout.Planned
 			plan.Status.Conditions = []rollout.Condition{
 				{
 					Type:    vocabulary.ConditionProgressing,

@@ -325,7 +325,7 @@ func Requests(d metav1.Object, revision int64) (held string, approved int) {
 	return held, approved
 }
 
-// reportedRollout returns the part of a deployment's status that rollout.Look decides.
+// reportedRollout returns the part of a deployment's status that rollout.Plan decides.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
 		Replicas:        int(s.Replicas),

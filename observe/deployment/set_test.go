@@ -254,7 +254,7 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 		observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineInPlaceUpdateSuccessful)), observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
 	} {
 		above := observedSet(observetest.Deployment("d"), s, m).Machines[0]
-		below := scale.Look(set.Observed(s, observetest.Members(m), observetest.Noon, 0)).Status.Counts
+		below := scale.Plan(set.Observed(s, observetest.Members(m), observetest.Noon, 0)).Status.Counts
 		assert.Equal(t, below.Available, map[bool]int{true: 1}[above.Available], m.Status.CurrentStatus.Phase)
 		assert.Equal(t, below.Ready, map[bool]int{true: 1}[above.Ready], m.Status.CurrentStatus.Phase)
 		assert.Equal(

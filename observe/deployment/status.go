@@ -18,13 +18,13 @@ func Named(d *v1alpha1.MachineDeployment) string {
 	return ""
 }
 
-// ofRollout are the conditions that rollout.Look decides. It returns the last two only while they are True.
+// ofRollout are the conditions that rollout.Plan decides. It returns the last two only while they are True.
 var ofRollout = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
 }
 
-// ApplyStatus writes the status that rollout.Look decided, except the failed machines, of which it knows only the
+// ApplyStatus writes the status that rollout.Plan decided, except the failed machines, of which it knows only the
 // names. Other conditions stay.
 func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
 	c := want.Counts

@@ -70,7 +70,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := row.tree.Deployment.DeepCopy()
-			is := rollout.Look(deployment.Observed(row.tree, observetest.Noon)).Pending
+			is := rollout.Plan(deployment.Observed(row.tree, observetest.Noon)).Pending
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.tree.Deployment, "what is looked at stays as it is")
 		})
@@ -120,7 +120,7 @@ func TestWhatADeploymentHasReported(t *testing.T) {
 		assert.Equal(
 			t,
 			row.same,
-			!rollout.Look(deployment.Observed(tree, observetest.Noon)).Unreported,
+			!rollout.Plan(deployment.Observed(tree, observetest.Noon)).Unreported,
 			"%s: %+v",
 			row.field,
 			tree.Deployment.Status,

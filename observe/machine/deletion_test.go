@@ -240,7 +240,7 @@ func TestWhatMakesANodeUnusable(t *testing.T) {
 			} else {
 				assert.True(t, l.UnusableSince.Equal(noon.Add(-time.Duration(row.minutes)*time.Minute)), "%s", l.UnusableSince)
 			}
-			assert.Equal(t, row.means, drain.Climb(l).Means)
+			assert.Equal(t, row.means, drain.DecideStep(l).Means)
 		})
 	}
 }

@@ -89,6 +89,13 @@ func DependsOnNode(m *v1alpha1.Machine) bool {
 	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
+// MayCall reports whether a machine may have to call the cloud now: it is being deleted, or has no initialised instance.
+func MayCall(m *v1alpha1.Machine) bool {
+	phase := m.Status.CurrentStatus.Phase
+	return m.DeletionTimestamp != nil || !cache.HasFinalizer(m.Finalizers) || m.Spec.ProviderID == "" || phase == "" ||
+		phase == v1alpha1.MachineCrashLoopBackOff
+}
+
 // Calling returns how many other machines of the same set call the cloud now for the same reason: to create their
 // instance, or to delete it if this machine is being deleted.
 func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {

@@ -165,7 +165,7 @@ func TestANodeHasItsOwnHealth(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"))
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: row.watched}
 			facts := machine.Facts(m, machine.Around{Node: observetest.Node(row.conditions...)}, time.Time{})
-			healthy, why := health.Decide(facts.Conditions, facts.Bad)
+			healthy, why := health.DecideNode(facts.Conditions, facts.Bad)
 			assert.Equal(t, row.healthy, healthy)
 			assert.Equal(t, row.why, why)
 		})
@@ -183,7 +183,7 @@ func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
 		{Type: "DiskPressure", Status: "True"},
 	}
 	facts := machine.Facts(m, machine.Around{Node: observetest.Node(observetest.Condition("Ready", "True"))}, time.Time{})
-	healthy, _ := health.Decide(facts.Conditions, facts.Bad)
+	healthy, _ := health.DecideNode(facts.Conditions, facts.Bad)
 	assert.True(t, healthy, "the node is asked, not the copy")
 }
 

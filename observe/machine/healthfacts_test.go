@@ -25,7 +25,7 @@ func joined(m *v1alpha1.Machine) {
 
 // plan decides on a machine at noon.
 func plan(m *v1alpha1.Machine, around machine.Around) attention.MachinePlan {
-	return attention.Machine(machine.Facts(m, around, observetest.Noon))
+	return attention.PlanMachine(machine.Facts(m, around, observetest.Noon))
 }
 
 // The reason names the state of the node, and not other writes that are pending too.
@@ -93,7 +93,7 @@ func TestCreateBy(t *testing.T) {
 		for days := range 30 {
 			at := observetest.Noon.AddDate(0, 0, days)
 			assert.Equal(t, at.Add(time.Minute), machine.CreateBy(m, nil, at))
-			assert.Nil(t, attention.Machine(machine.Facts(m, machine.Around{}, at)).Health.Change)
+			assert.Nil(t, attention.PlanMachine(machine.Facts(m, machine.Around{}, at)).Health.Change)
 		}
 	})
 }
@@ -153,10 +153,10 @@ func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.
 	f := machine.Facts(m, around, observetest.Noon)
 	f.Instance, f.Breaker = f.ProviderID != "", breaker
 	if f.NodeExists {
-		f.Healthy, _ = health.Decide(f.Conditions, f.Bad)
+		f.Healthy, _ = health.DecideNode(f.Conditions, f.Bad)
 		f.BadSince = health.BadSince(f.Conditions, f.Bad)
 	}
-	return health.Next(f.Facts)
+	return health.Decide(f.Facts)
 }
 
 // The bridge and the workflow go by what attention says, and the workflow writes what health says. Were they of two
@@ -164,7 +164,7 @@ func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.
 func TestAttentionAndHealthAgree(t *testing.T) {
 	each(func(m *v1alpha1.Machine, around machine.Around, breaker string) {
 		facts := machine.Facts(m, around, time.Time{})
-		d, v := attention.Machine(facts), verdict(m, around, breaker)
+		d, v := attention.PlanMachine(facts), verdict(m, around, breaker)
 		must := func(holds bool, otherwise string) {
 			if !holds {
 				require.Fail(t, otherwise, "%+v\n%+v\n%+v", facts, d, v)
@@ -197,7 +197,7 @@ func TestFailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
 	around.Node = inSync()
-	assert.True(t, attention.Machine(machine.Facts(m, around, time.Time{})).Calm())
+	assert.True(t, attention.PlanMachine(machine.Facts(m, around, time.Time{})).Calm())
 	assert.Equal(t, health.Verdict{}, verdict(m, around, ""))
 }
 

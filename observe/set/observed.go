@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
@@ -94,11 +95,11 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 func pauses(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []string) {
 	if d != nil {
 		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
-			who = append(who, scale.PausedBy("MachineDeployment"))
+			who = append(who, phrase.PausedBy("MachineDeployment"))
 		}
 	}
 	if _, paused := set.Annotations[v1alpha1.AnnotationPaused]; paused {
-		who = append(who, scale.PausedBy("MachineSet"))
+		who = append(who, phrase.PausedBy("MachineSet"))
 	}
 	return who
 }
@@ -273,7 +274,7 @@ func Blocked(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// reportedSet returns the part of a set's status that scale.Look decides.
+// reportedSet returns the part of a set's status that scale.Plan decides.
 func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	r := scale.Status{
 		Counts: &scale.Counts{
@@ -298,7 +299,7 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	return r
 }
 
-// ApplyStatus writes the status that scale.Look decided. The transition time of a condition changes only with its
+// ApplyStatus writes the status that scale.Plan decided. The transition time of a condition changes only with its
 // status.
 func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
 	if c := want.Counts; c != nil {

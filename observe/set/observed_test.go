@@ -43,7 +43,7 @@ func caredFor(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet 
 func reporting(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
 	set.ApplyStatus(
 		&s.Status,
-		scale.Look(set.Observed(s, around, observetest.Noon, 0)).Status,
+		scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Status,
 		metav1.NewTime(observetest.Noon),
 	)
 	return s
@@ -99,7 +99,7 @@ func TestWhatASetHasPending(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := row.set.DeepCopy()
-			is := scale.Look(set.Observed(row.set, row.around, row.now, 0)).Pending
+			is := scale.Plan(set.Observed(row.set, row.around, row.now, 0)).Pending
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.set, "what is looked at stays as it is")
 		})
@@ -109,10 +109,10 @@ func TestWhatASetHasPending(t *testing.T) {
 // The failure of the last batch is a fact too, so that it is reported only once.
 func TestARefusedBatchIsToldOnce(t *testing.T) {
 	s, around := caredFor(3), observetest.Members(running("a"), running("b"))
-	look := func(failure scale.Failure) scale.Plan {
+	look := func(failure scale.Failure) scale.Planned {
 		o := set.Observed(s, around, observetest.Noon, 0)
 		o.LastFailure = failure
-		return scale.Look(o)
+		return scale.Plan(o)
 	}
 	quota := scale.Failure{Message: "quota"}
 	plan := look(quota)
@@ -247,7 +247,7 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 func TestASetThatIsPausedAndGoesSaysBoth(t *testing.T) {
 	s := caredFor(1, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet)
 	around := observetest.Members(running("a"))
-	plan := scale.Look(set.Observed(s, around, observetest.Noon, 0))
+	plan := scale.Plan(set.Observed(s, around, observetest.Noon, 0))
 	blocked := set.Explained(s, around, plan.Status.Conditions, observetest.Noon).Blocked(observetest.Noon)
 	assert.Contains(t, blocked.Message, "set s is being deleted, and waits because it is paused: ")
 	assert.Equal(t, "Paused", blocked.Reason)

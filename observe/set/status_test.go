@@ -176,10 +176,10 @@ func TestWhatASetHasReported(t *testing.T) {
 		delete(missing, row.field)
 		t.Run(row.field, func(t *testing.T) {
 			s := reporting(caredFor(3), around)
-			require.False(t, scale.Look(set.Observed(s, around, observetest.Noon, 0)).Unreported)
+			require.False(t, scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Unreported)
 			row.change(&s.Status)
 			before := s.DeepCopy()
-			assert.Equal(t, row.same, !scale.Look(set.Observed(s, around, observetest.Noon, 0)).Unreported)
+			assert.Equal(t, row.same, !scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Unreported)
 			assert.Equal(t, before, s, "a look changes nothing")
 		})
 	}
@@ -218,7 +218,7 @@ func TestTheSizeThatASetHasSeen(t *testing.T) {
 	s := reporting(caredFor(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
 	look := func(around set.Around) (unreported bool, seen int32) {
-		unreported = scale.Look(set.Observed(s, around, observetest.Noon, 0)).Unreported
+		unreported = scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Unreported
 		return unreported, reporting(s, around).Status.ObservedReplicas
 	}
 
@@ -245,7 +245,7 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 		var status v1alpha1.MachineSetStatus
 		set.ApplyStatus(
 			&status,
-			scale.Look(set.Observed(s, around, observetest.Noon.Add(after), 0)).Status,
+			scale.Plan(set.Observed(s, around, observetest.Noon.Add(after), 0)).Status,
 			*observetest.Now(),
 		)
 		assert.Equal(t, []int32{1, want}, []int32{status.ReadyReplicas, status.AvailableReplicas}, after)

@@ -68,7 +68,7 @@ func (x *commands) check(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	findings := takeover.Check(facts)
+	findings := takeover.Decide(facts)
 	if err := writeFindings(out, x.output, findings); err != nil {
 		return err
 	}

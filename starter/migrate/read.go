@@ -331,7 +331,7 @@ func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
 		}
 	}
 	observed := deployment.Observed(tree, o.now)
-	plan := rollout.Look(observed)
+	plan := rollout.Plan(observed)
 	return takeover.Deployment{
 		Name:     d.Name,
 		Invalid:  observed.Invalid,
@@ -360,7 +360,7 @@ func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
 		around.Policy = cache.FirstPolicy(o.policies, s)
 	}
 	observed := set.Observed(s, around, o.now, 0)
-	d := scale.Look(observed).Decision
+	d := scale.Plan(observed).Decision
 	return takeover.Set{
 		Name:     s.Name,
 		Alone:    around.Deployment == nil,
@@ -381,7 +381,7 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	}
 	facts := machine.Facts(m, around, o.now)
 	facts.Wanted.MachineUID = "" // each node gets our mark: that says nothing about one of them
-	plan := attention.Machine(facts)
+	plan := attention.PlanMachine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
 		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,

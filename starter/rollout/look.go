@@ -179,7 +179,7 @@ func (l reader) find(ctx context.Context) (source, error) {
 // judge makes a snapshot with the decision of decide/rollout.
 func judge(from source, now time.Time) snapshot {
 	facts := from.observed(now)
-	plan := rollout.Look(facts)
+	plan := rollout.Plan(facts)
 	return snapshot{
 		source: from,
 		tree:   from.shown(now),

@@ -20,8 +20,8 @@ type machineClass struct {
 // a class needs. A class that is being deleted waits for its machines; then its Secrets lose the finalizer, then the
 // class itself. The run ends when the class is calm or gone.
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
-	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, in)}
-	c.Live, c.Rests = !in.Continued, true
+	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, class.ClassesResource, in)}
+	c.Live, c.IdleBeforeEnd = !in.Continued, true
 	return run.Loop(ctx, c)
 }
 
@@ -29,11 +29,11 @@ func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 // machine that is not in a cache yet must not lose its class, nor another class its Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
-	d, err := decideClass.Quick(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read(ctx))
+	d, err := decideClass.RunLocalFirst(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read(ctx))
 	if err != nil {
 		return d, err
 	}
-	c.Raise(d.Seen)
+	c.RaiseMinVersions(d.Seen)
 	c.Live = !live && (d.Release || len(d.Unguard) > 0)
 	if c.Live {
 		return c.Decide(ctx)
@@ -54,9 +54,9 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 		return nil, run.Write(ctx, c.Object, "finalizer: "+d.Why, finalizeClass, c.Read(ctx))
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
-		made, err := finalizeSecrets.Quick(ctx, c.Object, "finalizers of Secrets: "+d.Why, changes)
+		made, err := finalizeSecrets.RunLocalFirst(ctx, c.Object, "finalizers of Secrets: "+d.Why, changes)
 		c.Live = len(made) == 0 // no version: the Secrets are gone, which only a live read shows
-		c.Raise(made)
+		c.RaiseMinVersions(made)
 		return nil, err
 	case d.Serving != nil:
 		report := *d.Serving
@@ -65,7 +65,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	case d.Need == attention.Nothing:
 		return run.Calm(d.Why)
 	default:
-		return nil, c.Awaken(ctx)
+		return nil, c.AwaitChange(ctx)
 	}
 }
 

@@ -77,7 +77,7 @@ func (w *classWorld) decide(live bool) class.Decision {
 	if w.behind && !live {
 		f.Machines = 0
 	}
-	need := attention.Class(f)
+	need := attention.DecideClass(f)
 	d := class.Decision{
 		Need: need.Need, Why: need.Why,
 		Prepare: !f.Finalizer && !f.Deleting,

@@ -7,8 +7,8 @@ import (
 
 // The activities that may run as local ones; run.Local says why these.
 var (
-	decideClass     = run.Twice(new(class.Activities).DecideClass)
-	finalizeClass   = run.Twice(new(class.Activities).FinalizeClass)
-	reportServing   = run.Twice(new(class.Activities).ReportServing)
-	finalizeSecrets = run.Twice(new(class.Activities).FinalizeSecrets)
+	decideClass     = run.Repeatable(new(class.Activities).DecideClass)
+	finalizeClass   = run.Repeatable(new(class.Activities).FinalizeClass)
+	reportServing   = run.Repeatable(new(class.Activities).ReportServing)
+	finalizeSecrets = run.Repeatable(new(class.Activities).FinalizeSecrets)
 )

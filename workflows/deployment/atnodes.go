@@ -52,7 +52,7 @@ func (w *setWriter) awaitMarks(ctx workflow.Context) {
 	var versions kube.MinVersions
 	err := w.marking.Get(ctx, &versions)
 	w.marking = nil
-	w.Raise(versions)
+	w.RaiseMinVersions(versions)
 	switch {
 	case run.TimedOut(err), run.FailedWith(err, kube.TypeRefused):
 		w.marksAgain = workflow.Now(ctx).Add(run.RefusedAgain)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/workflow"
 
-	"millwright/activities/capi"
+	capi "millwright/activities/capi/deployment"
 	"millwright/activities/deployment"
 	"millwright/decide/attention"
 	"millwright/decide/request"

@@ -33,8 +33,8 @@ func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error
 }
 
 func keep(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
-	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, a.deployment, in), adapter: a}}
-	m.Live, m.Endless = !in.Continued, true
+	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, a.deployment, a.resource, in), adapter: a}}
+	m.Live, m.ContinuesAsNew = !in.Continued, true
 	return run.Loop(ctx, m)
 }
 
@@ -49,12 +49,12 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 		return nil, m.reportRefusal(ctx, d, err)
 	}
 	if waits := m.resting(ctx, d); len(waits) > 0 || d.Pending.Need != attention.Nothing || !m.acted {
-		return nil, m.Awaken(ctx, waits...)
+		return nil, m.AwaitChange(ctx, waits...)
 	}
 	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart it
 		m.Timer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledAfter))
 	}
-	if err := m.Awaken(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
+	if err := m.AwaitChange(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
 		return nil, err
 	}
 	return run.Calm(d.Pending.Why)
@@ -112,7 +112,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 		return err
 	}
 	for !child.IsReady() {
-		if err := m.Awaken(ctx, child); err != nil {
+		if err := m.AwaitChange(ctx, child); err != nil {
 			disconnected, done := workflow.NewDisconnectedContext(ctx)
 			defer done()
 			_ = child.Get(disconnected, nil) // it writes the hold and ends
@@ -127,7 +127,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	m.over = m.rolloutID(ctx, d.Rollout.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
-		return m.Awaken(
+		return m.AwaitChange(
 			ctx,
 			m.Timer(
 				ctx,
@@ -137,7 +137,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 			),
 		)
 	}
-	m.Raise(result.Versions)
+	m.RaiseMinVersions(result.Versions)
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 // rollout until that reports its end, and decides nothing meanwhile. Requests are not forwarded: they are written on
 // the deployment and arrive as a change. If the rollout has ended already, follow returns at once.
 func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment.Decision) error {
-	defer m.Disarm("follow")
+	defer m.CancelTimer("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
 	check := m.followCheck(ctx, d)
 	for {
@@ -24,7 +24,7 @@ func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment
 			m.over = id
 			return nil
 		}
-		if err := m.Awaken(ctx, check); err != nil {
+		if err := m.AwaitChange(ctx, check); err != nil {
 			m.cancelFollowed(ctx, id)
 			return err
 		}
@@ -66,11 +66,11 @@ func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
 		workflow.Now(ctx).Add(run.HoldWritten),
 	)
 	for m.Receive(); m.Ended != id && !late.IsReady(); m.Receive() {
-		if err := m.Awaken(ctx, late); err != nil {
+		if err := m.AwaitChange(ctx, late); err != nil {
 			return
 		}
 	}
-	m.Disarm("cancel")
+	m.CancelTimer("cancel")
 }
 
 // followCheck fires one minute after the next known deadline, or a minute after an hour if there is none. A parent

@@ -13,6 +13,7 @@ import (
 // run.Local may run as local activities: run.Local says why these.
 type adapter struct {
 	deployment, rollout run.Kind
+	resource            kube.Resource // of the deployments
 
 	decide   run.Local[deployment.Input, deployment.Decision]
 	report   run.Local[deployment.Report, string]
@@ -36,12 +37,13 @@ func ofMillwright() adapter {
 	return adapter{
 		deployment:     run.KindMachineDeployment,
 		rollout:        run.KindRollout,
-		decide:         run.Twice(a.DecideDeployment),
-		report:         run.Twice(a.ReportDeployment),
-		finalize:       run.Twice(a.FinalizeDeployment),
-		changeSets:     run.Twice(a.ChangeSets),
-		changeNodes:    run.Twice(a.ChangeNodes),
-		grant:          run.Twice(a.GrantReplacements),
+		resource:       kube.DeploymentsResource,
+		decide:         run.Repeatable(a.DecideDeployment),
+		report:         run.Repeatable(a.ReportDeployment),
+		finalize:       run.Repeatable(a.FinalizeDeployment),
+		changeSets:     run.Repeatable(a.ChangeSets),
+		changeNodes:    run.Repeatable(a.ChangeNodes),
+		grant:          run.Repeatable(a.GrantReplacements),
 		create:         a.CreateSet,
 		rollBack:       a.RollBackDeployment,
 		mark:           a.MarkMachines,
@@ -56,10 +58,11 @@ func ofClusterAPI() adapter {
 	return adapter{
 		deployment: run.KindClusterAPIDeployment,
 		rollout:    run.KindClusterAPIRollout,
-		decide:     run.Twice(a.DecideClusterAPIDeployment),
-		report:     run.Twice(a.ReportClusterAPIDeployment),
-		finalize:   run.Twice(a.FinalizeClusterAPIDeployment),
-		changeSets: run.Twice(a.ChangeClusterAPISets),
+		resource:   capi.DeploymentsResource,
+		decide:     run.Repeatable(a.DecideClusterAPIDeployment),
+		report:     run.Repeatable(a.ReportClusterAPIDeployment),
+		finalize:   run.Repeatable(a.FinalizeClusterAPIDeployment),
+		changeSets: run.Repeatable(a.ChangeClusterAPISets),
 		create:     a.CreateClusterAPISet,
 		rollBack:   a.RollBackClusterAPIDeployment,
 		ask:        a.AskExtension,

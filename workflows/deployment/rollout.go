@@ -75,7 +75,7 @@ func ClusterAPIRollout(ctx workflow.Context, in RolloutInput) (RolloutResult, er
 }
 
 func roll(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
-	w := setWriter{Object: run.NewObject(ctx, a.rollout, in.Input), adapter: a, each: run.ReportEach}
+	w := setWriter{Object: run.NewObject(ctx, a.rollout, a.resource, in.Input), adapter: a, each: run.ReportEach}
 	w.names = w.rolloutID(ctx, in.Revision)
 	r := &rolled{setWriter: w, revision: in.Revision, tally: in.Tally}
 	r.ID, r.Live, r.Tell = r.names, !in.Continued, in.Tell
@@ -164,7 +164,7 @@ func (r *rolled) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult
 	case d.Rollout.Complete && r.marking == nil:
 		return r.end(ctx, OutcomeCompleted, d), nil
 	default:
-		return nil, r.Awaken(ctx, r.resting(ctx, d)...)
+		return nil, r.AwaitChange(ctx, r.resting(ctx, d)...)
 	}
 }
 

@@ -37,9 +37,9 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 	if w.marking != nil && w.marking.IsReady() {
 		w.awaitMarks(ctx)
 	}
-	d, err = w.decide.Quick(ctx, w.Object, "what is next for the sets?", w.deploymentRead(ctx))
+	d, err = w.decide.RunLocalFirst(ctx, w.Object, "what is next for the sets?", w.deploymentRead(ctx))
 	w.Live = false
-	w.Raise(d.Seen)
+	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
 		w.noSet = ""
 	}
@@ -65,7 +65,7 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 		return true, w.rollBack(ctx, d)
 	}
 	if w.takesLong(d.Rollout) {
-		if err := w.Publish(ctx); err != nil {
+		if err := w.SetSearchAttributes(ctx); err != nil {
 			return true, err
 		}
 	}
@@ -74,11 +74,11 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 		return acted, err
 	}
 	if d.Replace {
-		granted, err := w.grant.Quick(ctx, w.Object, d.Pending.Why, w.Read(ctx))
+		granted, err := w.grant.RunLocalFirst(ctx, w.Object, d.Pending.Why, w.Read(ctx))
 		if err != nil {
 			return true, err
 		}
-		w.Raise(granted.Versions)
+		w.RaiseMinVersions(granted.Versions)
 		if granted.Wrote {
 			return true, nil
 		}
@@ -128,13 +128,13 @@ func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *
 
 // rollBack writes a former template into the deployment.
 func (w *setWriter) rollBack(ctx workflow.Context, d deployment.Decision) error {
-	if err := w.Publish(ctx); err != nil {
+	if err := w.SetSearchAttributes(ctx); err != nil {
 		return err
 	}
 	order := deployment.RollBack{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
 	var done kube.MinVersions
 	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBack, order).Get(ctx, &done)
-	w.Raise(done)
+	w.RaiseMinVersions(done)
 	return err
 }
 
@@ -208,7 +208,7 @@ func (w *setWriter) await(ctx workflow.Context, writes ...run.Writing) (first er
 		if err := get(ctx, &versions); err != nil && first == nil {
 			first = err
 		}
-		w.Raise(versions)
+		w.RaiseMinVersions(versions)
 	}
 	return first
 }
@@ -281,14 +281,14 @@ func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (future
 	if w.unreported(d) {
 		futures = append(futures, w.Timer(ctx, "report", "then the status is written", w.reportAt(d)))
 	} else {
-		w.Disarm("report")
+		w.CancelTimer("report")
 	}
 	for _, at := range []struct {
 		name string
 		time time.Time
 	}{{"hold", d.ReplaceHeldUntil}, {"recheck", d.Rollout.Recheck}} {
 		if at.time.IsZero() {
-			w.Disarm(at.name)
+			w.CancelTimer(at.name)
 			continue
 		}
 		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if that time has come

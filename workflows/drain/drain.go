@@ -51,7 +51,6 @@ type nodeDrain struct {
 	*run.Object
 	adapter
 	Input
-	kind  run.Kind
 	last  activities.Decision
 	seen  activities.Evicted // what the last eviction saw
 	until time.Time          // deadline that has passed: the next decision is made for that time at the earliest
@@ -71,15 +70,14 @@ func (d *nodeDrain) Next() any {
 // then without. The details, the search attributes, the machine's condition Drained and its events show the state of
 // the node. It is a child of the machine's workflow and ends with it.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
-	return empty(ctx, run.KindDrain, ofMillwright(), in)
+	return empty(ctx, ofMillwright(), in)
 }
 
-func empty(ctx workflow.Context, kind run.Kind, a adapter, in Input) (Result, error) {
+func empty(ctx workflow.Context, a adapter, in Input) (Result, error) {
 	d := &nodeDrain{
-		Object:  run.NewObject(ctx, kind, run.Input{Ref: in.Ref, Versions: in.Versions}),
+		Object:  run.NewObject(ctx, a.kind, a.resource, run.Input{Ref: in.Ref, Versions: in.Versions}),
 		adapter: a,
 		Input:   in,
-		kind:    kind,
 	}
 	if in.Seen != nil {
 		d.seen = *in.Seen
@@ -141,7 +139,7 @@ const QueryPods = "pods"
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
 	in := activities.Input{Read: d.Read(ctx), Purpose: d.Purpose, Grace: d.seen.Grace, Unasked: d.seen.Outcome == ""}
 	in.At = phrase.Later(in.At, d.until)
-	next, err = d.decide.Quick(ctx, d.Object, "by which means, and until when?", in)
+	next, err = d.decide.RunLocalFirst(ctx, d.Object, "by which means, and until when?", in)
 	d.Live = false
 	d.last = next
 	d.NodeName = cmp.Or(next.NodeName, d.NodeName)
@@ -190,7 +188,7 @@ func (d *nodeDrain) hold(ctx workflow.Context, next activities.Decision) (bool, 
 		}
 		d.Held = true
 	}
-	return true, d.Awaken(ctx)
+	return true, d.AwaitChange(ctx)
 }
 
 // holdReason returns the reason of an event about a hold.
@@ -436,7 +434,7 @@ func (d *nodeDrain) end(ctx workflow.Context, outcome, why string) (*Result, err
 		}
 	}
 	d.Show(ctx, run.Step{Name: last, Why: result.Why, Phase: d.phase(), Node: d.NodeName})
-	if err := d.Publish(ctx); err != nil {
+	if err := d.SetSearchAttributes(ctx); err != nil {
 		return result, err
 	}
 	report := d.report(ctx, outcome, result.Why)

@@ -15,7 +15,7 @@ import (
 // until Cluster API has come to the pre-drain hooks of the machine, and at the end removes Millwright's hook. The
 // bridge starts it, with the input of a run.
 func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
-	return empty(ctx, run.KindClusterAPIDrain, ofClusterAPI(), in)
+	return empty(ctx, ofClusterAPI(), in)
 }
 
 // await does what comes before the pods of a machine of Cluster API are removed: it waits for Cluster API, for the
@@ -32,7 +32,7 @@ func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over 
 		return &Result{Outcome: activities.Cancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
 	case drain.HookAwait:
 		d.Show(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.phase(), Node: d.NodeName})
-		return nil, true, d.Awaken(ctx)
+		return nil, true, d.AwaitChange(ctx)
 	case drain.HookPaused:
 		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedPaused)
 	case drain.HookUnknown:
@@ -71,7 +71,7 @@ func (d *nodeDrain) awaitSaid(
 			return err
 		}
 	}
-	return d.Awaken(ctx, futures...)
+	return d.AwaitChange(ctx, futures...)
 }
 
 // awaitTurn waits for the machine's turn to be drained. The bridge signals the machines that are next.
@@ -81,7 +81,7 @@ func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) er
 	if !again { // then decide again: a turn that became free before this record woke no run
 		return d.writeStatus(ctx, next.Queue, d.report(ctx, vocabulary.ReasonDraining, next.Queue))
 	}
-	return d.Awaken(ctx)
+	return d.AwaitChange(ctx)
 }
 
 // holdCancelled records on the machine that a person cancelled the drain in Temporal. For the drains of Millwright's
@@ -93,7 +93,7 @@ func (d *nodeDrain) holdCancelled(ctx workflow.Context) error {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	why := "the drain was cancelled in Temporal"
-	_, err := d.halt.Quick(ctx, d.Object, "holds the drain: "+why, activities.Holding{Read: d.Read(ctx), Why: why})
+	_, err := d.halt.RunLocalFirst(ctx, d.Object, "holds the drain: "+why, activities.Holding{Read: d.Read(ctx), Why: why})
 	if run.FailedWith(err, kube.TypeObjectGone) {
 		return nil
 	}

@@ -11,6 +11,9 @@ import (
 // adapter has the activities on the machines of one API. Those of type run.Local may run as local activities: see
 // run.Local.
 type adapter struct {
+	kind     run.Kind
+	resource kube.Resource // of the machines
+
 	decide run.Local[drain.Input, drain.Decision]
 	report run.Local[machine.Report, kube.Reported]
 	evict  any
@@ -25,8 +28,9 @@ type adapter struct {
 func ofMillwright() adapter {
 	a := new(drain.Activities)
 	return adapter{
-		decide: run.Twice(a.DecideDrain),
-		report: run.Twice(new(machine.Activities).ReportMachine),
+		kind: run.KindDrain, resource: kube.MachinesResource,
+		decide: run.Repeatable(a.DecideDrain),
+		report: run.Repeatable(new(machine.Activities).ReportMachine),
 		evict:  a.EvictPods,
 	}
 }
@@ -35,11 +39,12 @@ func ofMillwright() adapter {
 func ofClusterAPI() adapter {
 	a := new(capi.Activities)
 	return adapter{
-		decide:  run.Twice(a.DecideClusterAPIDrain),
-		report:  run.Twice(a.ReportClusterAPIDrain),
+		kind: run.KindClusterAPIDrain, resource: capi.MachinesResource,
+		decide:  run.Repeatable(a.DecideClusterAPIDrain),
+		report:  run.Repeatable(a.ReportClusterAPIDrain),
 		evict:   a.EvictClusterAPIPods,
-		cordon:  run.Twice(a.CordonClusterAPINode),
-		release: run.Twice(a.ReleaseClusterAPIHook),
-		halt:    run.Twice(a.HoldClusterAPIDrain),
+		cordon:  run.Repeatable(a.CordonClusterAPINode),
+		release: run.Repeatable(a.ReleaseClusterAPIHook),
+		halt:    run.Repeatable(a.HoldClusterAPIDrain),
 	}
 }

@@ -116,7 +116,7 @@ func (m *machine) interruptible(
 		return answer, end, err
 	}
 	for {
-		if err := m.Awaken(ctx, futures...); err != nil {
+		if err := m.AwaitChange(ctx, futures...); err != nil {
 			return answer, end, err
 		}
 		changed := m.Receive()
@@ -231,7 +231,7 @@ func (m *machine) callEnded(ctx workflow.Context) error {
 		m.inquiry.end()
 		m.inquiry.end = nil
 	}
-	if err := m.Publish(ctx); err != nil { // the call may take long to learn that it was given up
+	if err := m.SetSearchAttributes(ctx); err != nil { // the call may take long to learn that it was given up
 		return err
 	}
 	m.GivenUp(m.calling, m.running.Get(ctx, nil))
@@ -243,13 +243,13 @@ func (m *machine) callEnded(ctx workflow.Context) error {
 // visible in the timeline, which shows neither current details nor results of local activities; when it fires, the
 // machine is decided again. The clock of a creation stands still meanwhile.
 func (m *machine) awaitRepair(ctx workflow.Context, d activities.Decision, p kube.Problem) error {
-	m.Disarm("creation")
+	m.CancelTimer("creation")
 	if err := m.showProblem(ctx, d, p, "", true); err != nil {
 		return err
 	}
 	wait := m.Timer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(run.RecheckStuck))
-	defer m.Disarm("repair")
-	return m.Awaken(ctx, wait)
+	defer m.CancelTimer("repair")
+	return m.AwaitChange(ctx, wait)
 }
 
 // showProblem shows a problem in details, search attributes, status, condition and event. The report also keeps the

@@ -85,7 +85,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why},
 	}
 	begin.WithoutToken = call.Token == kube.TokenRef{}
-	begun, err := recordCreateIntent.Quick(ctx, m.Object, "puts on record that a creation begins", begin)
+	begun, err := recordCreateIntent.RunLocalFirst(ctx, m.Object, "puts on record that a creation begins", begin)
 	if err != nil {
 		return call, false, err
 	}
@@ -165,7 +165,7 @@ func (m *machine) record(
 // empty: it does not.
 func (m *machine) recordNames(ctx workflow.Context, in activities.Recorded) (stale string, err error) {
 	in.Read = m.Read(ctx)
-	record, err := recordInstance.Quick(ctx, m.Object, "records instance "+in.ProviderID, in)
+	record, err := recordInstance.RunLocalFirst(ctx, m.Object, "records instance "+in.ProviderID, in)
 	if err == nil {
 		m.Wrote(record.Version)
 	}
@@ -224,7 +224,7 @@ func (m *machine) made(
 		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
 	}
 	if d.Target { // with a target, the event Joined follows; until then the condition says that the instance exists
-		next, err := decideAfterCreate.Quick(ctx, m.Object, "has its node joined already?", report)
+		next, err := decideAfterCreate.RunLocalFirst(ctx, m.Object, "has its node joined already?", report)
 		if err != nil {
 			return err
 		}

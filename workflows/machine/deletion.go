@@ -67,7 +67,7 @@ func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s dele
 func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	switch {
 	case len(s.BlockedBy) > 0:
-		return m.Awaken(ctx)
+		return m.AwaitChange(ctx)
 	case s.Stage == deletion.Detach:
 		return m.detach(ctx, d)
 	case s.Stage == deletion.Instance:
@@ -93,7 +93,7 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 		announceTermination,
 		m.Read(ctx),
 	)
-	m.Raise(made)
+	m.RaiseMinVersions(made)
 	if len(made) > 0 { // if no node could be written, the next decision tries again
 		m.announced = d.NodeName
 	}

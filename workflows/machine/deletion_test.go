@@ -33,8 +33,10 @@ func newGoing(t *testing.T) *world {
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"},
 		},
-		Class:      "small",
-		Provider:   "virtual",
+		Calling: machine.Calling{
+			Class:    "small",
+			Provider: "virtual",
+		},
 		ProviderID: "virtual:///i-1",
 		NodeName:   "m-1",
 		Phase:      "Running",

@@ -29,7 +29,7 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 	if err != nil || went == waits {
 		return err
 	}
-	m.Raise(load.Versions)
+	m.RaiseMinVersions(load.Versions)
 	if load.Pods == 0 && load.Attached == 0 {
 		m.done, m.undrained = deletion.Detach, went == passedOver
 		return nil
@@ -70,7 +70,7 @@ func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string)
 			),
 		)
 	}
-	return m.Awaken(ctx)
+	return m.AwaitChange(ctx)
 }
 
 // drainPreserved drains the node of a machine that is Failed and preserved.
@@ -89,7 +89,7 @@ func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (b
 	if err != nil || !done {
 		return false, err
 	}
-	m.Raise(made)
+	m.RaiseMinVersions(made)
 	return m.runDrain(ctx, d, vocabulary.DrainForUpdate)
 }
 
@@ -97,7 +97,7 @@ func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (b
 // says what to do.
 func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose string) (over bool, err error) {
 	stopped, result, err := m.awaitDrain(ctx, d, purpose)
-	m.Raise(result.Versions)
+	m.RaiseMinVersions(result.Versions)
 	m.Live = len(result.Versions) == 0 // then it is not known what the drain wrote
 	switch {
 	case ctx.Err() != nil:
@@ -117,7 +117,7 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 }
 
 func (m *machine) handover(ctx workflow.Context, why string) error {
-	return m.Awaken(ctx, m.Timer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
+	return m.AwaitChange(ctx, m.Timer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
 }
 
 // holdDrain records on the object that a person stopped the drain. The node of a machine that is being deleted stays
@@ -129,7 +129,7 @@ func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose
 		return err
 	}
 	made, _, err := uncordonNode.UnlessChanged(ctx, m.Object, "uncordons node "+d.NodeName, m.Read(ctx))
-	m.Raise(made)
+	m.RaiseMinVersions(made)
 	return err
 }
 

@@ -99,7 +99,7 @@ func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error
 	if err := m.writeStatus(ctx, m.Shown.Why, report); err != nil {
 		return err
 	}
-	return m.Awaken(ctx)
+	return m.AwaitChange(ctx)
 }
 
 // askWhose asks the provider once for the name of the node of a machine that stays, if that can settle whose the node
@@ -118,7 +118,7 @@ func (m *machine) askWhose(ctx workflow.Context, d activities.Decision) (settled
 			"asks provider "+d.Provider+" whether node "+d.NodeName+" is of its instance",
 		),
 	)
-	if err := m.Publish(ctx); err != nil {
+	if err := m.SetSearchAttributes(ctx); err != nil {
 		return false, err
 	}
 	var answer cloud.InstanceAnswer

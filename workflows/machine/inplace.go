@@ -45,11 +45,11 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	default: // only the condition must be written
 	}
 	mark := activities.InPlaceMark{Read: m.Read(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
-	made, err := markInPlace.Quick(ctx, m.Object, "the node says "+mark.Reason, mark)
+	made, err := markInPlace.RunLocalFirst(ctx, m.Object, "the node says "+mark.Reason, mark)
 	if err != nil {
 		return err
 	}
-	m.Raise(made)
+	m.RaiseMinVersions(made)
 	if again := m.marked == d.InPlace.Why; again || len(made) == 0 { // the other party acts next
 		m.marked = ""
 		return m.awaitMachine(ctx, d)

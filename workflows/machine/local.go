@@ -10,27 +10,27 @@ import (
 // The activities that may run as local ones; run.Local says why these.
 var (
 	// Decisions: they write nothing.
-	decideMachine     = run.Twice(new(activities.Activities).DecideMachine)
-	decideAfterCreate = run.Twice(new(activities.Activities).DecideAfterCreate)
+	decideMachine     = run.Repeatable(new(activities.Activities).DecideMachine)
+	decideAfterCreate = run.Repeatable(new(activities.Activities).DecideAfterCreate)
 
 	// Writes of the object itself: the second one finds what the first one wrote.
-	reportMachine       = run.Twice(new(activities.Activities).ReportMachine)
-	addFinalizer        = run.Twice(new(activities.Activities).AddFinalizer)
-	recordCreateIntent  = run.Twice(new(activities.Activities).RecordCreateIntent)
-	recordInstance      = run.Twice(new(activities.Activities).RecordInstance)
-	holdDrain           = run.Twice(new(drain.Activities).HoldDrain)
-	withdrawReplacement = run.Twice(new(deployment.Activities).WithdrawReplacement)
+	reportMachine       = run.Repeatable(new(activities.Activities).ReportMachine)
+	addFinalizer        = run.Repeatable(new(activities.Activities).AddFinalizer)
+	recordCreateIntent  = run.Repeatable(new(activities.Activities).RecordCreateIntent)
+	recordInstance      = run.Repeatable(new(activities.Activities).RecordInstance)
+	holdDrain           = run.Repeatable(new(drain.Activities).HoldDrain)
+	withdrawReplacement = run.Repeatable(new(deployment.Activities).WithdrawReplacement)
 
 	// Writes in the target cluster: what they write follows from the machine alone.
-	announceTermination = run.Twice(new(activities.Activities).AnnounceTermination)
-	cordonAndCountPods  = run.Twice(new(drain.Activities).CordonAndCountPods)
-	cordonNode          = run.Twice(new(activities.Activities).CordonNode)
-	uncordonNode        = run.Twice(new(activities.Activities).UncordonNode)
-	syncNode            = run.Twice(new(activities.Activities).SyncNode)
-	preserveMachine     = run.Twice(new(activities.Activities).PreserveMachine)
-	markInPlace         = run.Twice(new(activities.Activities).MarkInPlace)
-	issueToken          = run.Twice(new(activities.Activities).IssueToken)
-	finishJoin          = run.Twice(new(activities.Activities).FinishJoin)
+	announceTermination = run.Repeatable(new(activities.Activities).AnnounceTermination)
+	cordonAndCountPods  = run.Repeatable(new(drain.Activities).CordonAndCountPods)
+	cordonNode          = run.Repeatable(new(activities.Activities).CordonNode)
+	uncordonNode        = run.Repeatable(new(activities.Activities).UncordonNode)
+	syncNode            = run.Repeatable(new(activities.Activities).SyncNode)
+	preserveMachine     = run.Repeatable(new(activities.Activities).PreserveMachine)
+	markInPlace         = run.Repeatable(new(activities.Activities).MarkInPlace)
+	issueToken          = run.Repeatable(new(activities.Activities).IssueToken)
+	finishJoin          = run.Repeatable(new(activities.Activities).FinishJoin)
 	deleteNode          = run.Local[activities.NodeRemoval, any]{Activity: new(activities.Activities).DeleteNode}
-	releaseMachine      = run.Twice(new(activities.Activities).ReleaseMachine)
+	releaseMachine      = run.Repeatable(new(activities.Activities).ReleaseMachine)
 )

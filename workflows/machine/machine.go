@@ -48,7 +48,7 @@ type machine struct {
 // when the machine is calm or gone. A deletion can interrupt every step, and a run may be terminated at any moment: the
 // next run finds its place from the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return run.Loop(ctx, &machine{Object: run.NewObject(ctx, run.KindMachine, in)})
+	return run.Loop(ctx, &machine{Object: run.NewObject(ctx, run.KindMachine, kube.MachinesResource, in)})
 }
 
 // Settle waits for the end of a call that was given up before the run continues as new: the next run would not know of
@@ -63,7 +63,7 @@ func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
 	in := m.Read(ctx)
 	in.Done = m.done
 	m.Live = false
-	d, err := decideMachine.Quick(ctx, m.Object, "what does it need next?", in)
+	d, err := decideMachine.RunLocalFirst(ctx, m.Object, "what does it need next?", in)
 	if err == nil {
 		m.blocked, m.unsaid = d.Blocked, d.Unsaid
 	}
@@ -106,7 +106,7 @@ func (m *machine) step(ctx workflow.Context, d activities.Decision) (*run.Result
 		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.Read(ctx)})
 	}
 	if m.running != nil && !m.running.IsReady() { // the next run would not know of a call that was given up
-		return nil, m.Awaken(ctx, m.running)
+		return nil, m.AwaitChange(ctx, m.running)
 	}
 	return run.Calm(d.Why)
 }
@@ -197,7 +197,7 @@ func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) er
 	if m.Shown.Name != "" {
 		report.Step = m.Operation()
 	}
-	reported, err := reportMachine.Quick(ctx, m.Object, d.Why, report)
+	reported, err := reportMachine.RunLocalFirst(ctx, m.Object, d.Why, report)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (m *machine) awaitHealth(
 	futures ...workflow.Future,
 ) error {
 	if v.Deadline.IsZero() {
-		m.Disarm("health")
+		m.CancelTimer("health")
 		return m.awaitDeadline(ctx, d, futures...)
 	}
 	return m.awaitDeadline(
@@ -298,7 +298,7 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 	if d.PreserveUntil.After(workflow.Now(ctx)) { // an end that has passed already is written without a timer
 		deadlines = append(deadlines, m.Timer(ctx, "preservation", "preserved until then", d.PreserveUntil))
 	}
-	if err := m.Awaken(ctx, deadlines...); err != nil {
+	if err := m.AwaitChange(ctx, deadlines...); err != nil {
 		return err
 	}
 	for _, deadline := range deadlines {
@@ -349,7 +349,7 @@ func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s r
 		}
 	}
 	recheck := m.Timer(ctx, "repair", s.Why, workflow.Now(ctx).Add(again))
-	defer m.Disarm("repair")
+	defer m.CancelTimer("repair")
 	return m.awaitDeadline(ctx, d, recheck)
 }
 
@@ -360,14 +360,14 @@ func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
 	m.Show(ctx, s)
-	made, err := syncNode.Quick(ctx, m.Object, d.Why, m.Read(ctx))
+	made, err := syncNode.RunLocalFirst(ctx, m.Object, d.Why, m.Read(ctx))
 	m.refusal = run.Refused(err)
 	switch {
 	case err != nil && m.refusal == "":
 		return err
 	case len(made) > 0:
 		m.readAgain, m.refusals = false, 0
-		m.Raise(made)
+		m.RaiseMinVersions(made)
 		return nil
 	case m.refusal == "" && !m.readAgain:
 		m.readAgain, m.Live = true, true
@@ -384,8 +384,8 @@ func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 		return err
 	}
 	m.Show(ctx, shown(d, vocabulary.StepPreserve, d.Why))
-	made, err := preserveMachine.Quick(ctx, m.Object, d.Why, m.Read(ctx))
-	m.Raise(made)
+	made, err := preserveMachine.RunLocalFirst(ctx, m.Object, d.Why, m.Read(ctx))
+	m.RaiseMinVersions(made)
 	if refusal := run.Refused(err); refusal != "" {
 		s := shown(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+refusal)
 		return m.awaitWritable(ctx, d, s, refusal)

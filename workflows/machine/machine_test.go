@@ -86,7 +86,7 @@ func (w *world) decide(at time.Time, done deletion.Stage) machine.Decision {
 	if d.Need == attention.Deletion {
 		facts := w.going
 		facts.Done, facts.NodeName = done, d.NodeName
-		step := deletion.Next(facts)
+		step := deletion.Decide(facts)
 		d.Deletion = &step
 	}
 	if (d.Need == attention.Kept || d.Need == attention.Drain) && !w.overAt.IsZero() && !at.Before(w.overAt) {
@@ -113,11 +113,13 @@ func newWorld(t *testing.T) *world {
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Instance, Why: "new"},
 		},
-		Class:      "small",
-		Provider:   "virtual",
+		Calling: machine.Calling{
+			Class:    "small",
+			Provider: "virtual",
+			Token:    true,
+		},
 		NeverTried: true,
 		Target:     true,
-		Token:      true,
 		CreateBy:   env.Now().Add(20 * time.Minute),
 	}}
 	any1 := []any{mock.Anything, mock.Anything}

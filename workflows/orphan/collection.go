@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"millwright/activities/class"
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	activities "millwright/activities/orphan"
@@ -65,7 +66,7 @@ type collection struct {
 // that had no Machine in two sweeps, and reports the outcome. New sightings are in its result. A sweep that fails has
 // deleted nothing by mistake and has no result: the next sweep gets the result of the one before.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
-	c := &collection{Object: run.NewObject(ctx, run.KindOrphanCollection, run.Input{Ref: in.Class}), in: in}
+	c := &collection{Object: run.NewObject(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}), in: in}
 	c.Show(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
 	d, err := c.find(ctx)
 	if err != nil {
@@ -75,7 +76,7 @@ func Collection(ctx workflow.Context, in Input) (Result, error) {
 	if d.Gone {
 		c.result.Outcome, c.result.Why = run.OutcomeGone, "the class is gone"
 		c.Show(ctx, run.Step{Why: c.result.Why})
-		return c.result, c.Publish(ctx)
+		return c.result, c.SetSearchAttributes(ctx)
 	}
 	c.result = Result{
 		Outcome: OutcomeSwept, Instances: d.Instances, Machines: d.Machines, Orphans: d.Orphans,
@@ -100,7 +101,7 @@ func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err err
 	search := cloud.OrphanSearch{
 		Class: c.in.Class, At: workflow.Now(ctx), Sightings: before.Sightings, Settings: c.in.Settings,
 	}
-	if err := c.Publish(ctx); err != nil {
+	if err := c.SetSearchAttributes(ctx); err != nil {
 		return d, err
 	}
 	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
@@ -121,7 +122,7 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 			Why:  fmt.Sprintf("instances of %d machines that do not exist are deleted", len(targets)),
 		},
 	)
-	if err := c.Publish(ctx); err != nil {
+	if err := c.SetSearchAttributes(ctx); err != nil {
 		return err
 	}
 	n := 0
@@ -210,7 +211,7 @@ func (c *collection) end(ctx workflow.Context, d cloud.OrphanDecision) (Result, 
 	}
 	c.report(ctx, activities.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
 	c.Show(ctx, s)
-	return *r, c.Publish(ctx)
+	return *r, c.SetSearchAttributes(ctx)
 }
 
 // report counts the sweep and reports it by events of the class. A sweep whose report fails is complete nevertheless.

@@ -43,7 +43,7 @@ func (o *Object) UntilChanged(
 	options, cancel := workflow.WithCancel(cluster(ctx, QueueMachines, summary))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, input)
-	if err := o.Awaken(ctx, append(futures, future)...); err != nil || !future.IsReady() {
+	if err := o.AwaitChange(ctx, append(futures, future)...); err != nil || !future.IsReady() {
 		o.Live = true // the next decision must see the change that ended the wait
 		return false, err
 	}
@@ -62,7 +62,7 @@ func (o *Object) WhileWanted(
 	future := workflow.ExecuteActivity(options, activity, input)
 	for !future.IsReady() {
 		keep := true
-		if err = o.Awaken(ctx, future); err == nil && o.Receive() && !future.IsReady() {
+		if err = o.AwaitChange(ctx, future); err == nil && o.Receive() && !future.IsReady() {
 			keep, err = wanted()
 		}
 		if err != nil || !keep {

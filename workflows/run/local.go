@@ -16,15 +16,15 @@ import (
 // others are regular activities, which start after the decision that they carry out is in the history. ADR 0020.
 type Local[In, Out any] struct{ Activity any }
 
-// Twice marks an activity whose second run does no harm whatever it sees.
-func Twice[In, Out any](activity func(context.Context, In) (Out, error)) Local[In, Out] {
+// Repeatable marks an activity whose second run does no harm whatever it sees.
+func Repeatable[In, Out any](activity func(context.Context, In) (Out, error)) Local[In, Out] {
 	return Local[In, Out]{activity}
 }
 
 // The activities that write a request on an object, of Millwright and of Cluster API.
 var (
-	applyRequest           = Twice(new(request.Activities).ApplyRequest)
-	applyClusterAPIRequest = Twice(new(capi.Activities).ApplyClusterAPIRequest)
+	applyRequest           = Repeatable(new(request.Activities).ApplyRequest)
+	applyClusterAPIRequest = Repeatable(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
 // Start starts n writes, or one decision with n = 1. Up to FewWrites run as a local activity. More, or a local attempt
@@ -38,7 +38,7 @@ func (a Local[In, Out]) Start(ctx, options workflow.Context, o *Object, summary 
 		if err := first.Get(ctx, result); settled(ctx, err) {
 			return err
 		}
-		if err := o.Publish(ctx); err != nil { // the regular activity may take longer than a second
+		if err := o.SetSearchAttributes(ctx); err != nil { // the regular activity may take longer than a second
 			return err
 		}
 		return workflow.ExecuteActivity(options, a.Activity, in).Get(ctx, result)
@@ -50,17 +50,17 @@ func settled(ctx workflow.Context, err error) bool {
 	return err == nil || final(err) || ctx.Err() != nil
 }
 
-// Quick runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows the
+// RunLocalFirst runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows the
 // summary.
-func (a Local[In, Out]) Quick(ctx workflow.Context, o *Object, summary string, in In) (out Out, err error) {
+func (a Local[In, Out]) RunLocalFirst(ctx workflow.Context, o *Object, summary string, in In) (out Out, err error) {
 	err = a.Start(ctx, cluster(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
-// Write is Quick for an activity that changes the object: later decisions wait until the caches have the written
+// Write is RunLocalFirst for an activity that changes the object: later decisions wait until the caches have the written
 // version.
 func Write[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, string], in In) error {
-	version, err := activity.Quick(ctx, o, summary, in)
+	version, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
 		o.Wrote(version)
 	}
@@ -70,7 +70,7 @@ func Write[In any](ctx workflow.Context, o *Object, summary string, activity Loc
 // Report is Write for an activity that writes the status of a Machine. Afterwards the page of the workflow shows what
 // the status says.
 func Report[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, kube.Reported], in In) error {
-	reported, err := activity.Quick(ctx, o, summary, in)
+	reported, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
 		o.Wrote(reported.Version)
 		o.Explain(ctx, reported)
@@ -78,13 +78,13 @@ func Report[In any](ctx workflow.Context, o *Object, summary string, activity Lo
 	return err
 }
 
-// Attempt is the local half of Quick; it takes at most two seconds. over is false if a longer attempt may succeed.
+// Attempt is the local half of RunLocalFirst; it takes at most two seconds. over is false if a longer attempt may succeed.
 func (a Local[In, Out]) Attempt(ctx workflow.Context, summary string, in In) (out Out, over bool, err error) {
 	err = workflow.ExecuteLocalActivity(quickly(ctx, summary), a.Activity, in).Get(ctx, &out)
 	return out, settled(ctx, err), err
 }
 
-// UnlessChanged is Quick for an activity that may take long because another cluster does not answer. It gives up when a
+// UnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. It gives up when a
 // signal arrives or one of the futures is ready, and reports whether the activity succeeded.
 func (a Local[In, Out]) UnlessChanged(
 	ctx workflow.Context, o *Object, summary string, in In, futures ...workflow.Future,

@@ -40,7 +40,7 @@ func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, er
 	for {
 		over, err := steps(ctx, p)
 		calm := over != nil && (*over).Calm()
-		again := err == nil && (over == nil || (calm && o.Endless))
+		again := err == nil && (over == nil || (calm && o.ContinuesAsNew))
 		p.Settle(ctx, again)
 		waited, failed := o.awaitRequests(always)
 		switch {
@@ -63,12 +63,12 @@ func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, er
 // arrived meanwhile, and local activities that are not recorded all run again. A machine's run does not rest: one timer
 // and one task for each machine cost more than the few repetitions (ADR 0089).
 func (o *Object) rest(ctx workflow.Context) {
-	if !o.Rests {
+	if !o.IdleBeforeEnd {
 		return
 	}
 	timer := o.Timer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
-	_ = o.Awaken(ctx, timer) // a run that is cancelled while it is calm ends as calm
-	o.Disarm("calm")
+	_ = o.AwaitChange(ctx, timer) // a run that is cancelled while it is calm ends as calm
+	o.CancelTimer("calm")
 }
 
 // awaitRequests waits until all requests that have arrived are carried out, and reports whether it had to wait.
@@ -101,8 +101,8 @@ func (o *Object) awaitAcceptance(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
 	o.refusals++
 	o.Live = true
-	defer o.Disarm("refused")
-	err = o.Awaken(
+	defer o.CancelTimer("refused")
+	err = o.AwaitChange(
 		ctx,
 		o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(Again(o.refusals))),
 	)

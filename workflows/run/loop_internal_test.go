@@ -80,8 +80,8 @@ func newCourse(t *testing.T, first func() (*Result, error)) *courseWorld {
 }
 
 func (w *courseWorld) run(ctx workflow.Context, in Input) (Result, error) {
-	w.course = &course{Object: NewObject(ctx, KindMachine, in), first: w.first}
-	w.course.Endless, w.course.Rests = w.endless, w.rests
+	w.course = &course{Object: NewObject(ctx, KindMachine, kube.MachinesResource, in), first: w.first}
+	w.course.ContinuesAsNew, w.course.IdleBeforeEnd = w.endless, w.rests
 	return Loop(ctx, w.course)
 }
 

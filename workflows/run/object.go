@@ -10,8 +10,6 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"millwright/activities/capi"
-	"millwright/activities/class"
 	"millwright/activities/kube"
 )
 
@@ -46,24 +44,25 @@ func Gone(why string) (*Result, error) { return &Result{OutcomeGone, why}, nil }
 
 // Object is the state that the workflows of all objects share: minimum versions, timers, and the step that it shows.
 type Object struct {
-	ID        string
-	kind      Kind
-	Ref       kube.Ref
-	Versions  kube.MinVersions
-	Live      bool // the next decision reads from the API server
-	Endless   bool // a calm run continues as new instead of ending
-	Rests     bool // a calm run that has done something waits calmAfter for more work before it ends
-	Changed   workflow.ReceiveChannel
-	orders    workflow.ReceiveChannel // requests by signal; nil for kinds without requests
-	writing   bool                    // a request that came by signal is being written
-	Tell      string                  // of a rollout: ID of the workflow to signal at its end; empty: none
-	Ended     string                  // of a deployment: ID of the rollout that last reported its end; empty: none
-	Timers    map[string]*timer
-	spent     map[string]int // by name of an activity: how many of its IDs this run cannot use again
-	refusals  int            // writes in a row that the API server refused
-	refusedAt time.Time      // when it refused the first of them; zero: none
-	Shown     Step
-	search    Step // the step that the search attributes show
+	ID             string
+	kind           Kind
+	resource       kube.Resource // the cache that holds the objects of the kind
+	Ref            kube.Ref
+	Versions       kube.MinVersions
+	Live           bool // the next decision reads from the API server
+	ContinuesAsNew bool // a calm run continues as new instead of ending
+	IdleBeforeEnd  bool // a calm run that has done something waits calmAfter for more work before it ends
+	Changed        workflow.ReceiveChannel
+	orders         workflow.ReceiveChannel // requests by signal; nil for kinds without requests
+	writing        bool                    // a request that came by signal is being written
+	Tell           string                  // of a rollout: ID of the workflow to signal at its end; empty: none
+	Ended          string                  // of a deployment: ID of the rollout that last reported its end; empty: none
+	Timers         map[string]*timer
+	spent          map[string]int // by name of an activity: how many of its IDs this run cannot use again
+	refusals       int            // writes in a row that the API server refused
+	refusedAt      time.Time      // when it refused the first of them; zero: none
+	Shown          Step
+	search         Step // the step that the search attributes show
 }
 
 // timer is a durable timer that is started once and checked often.
@@ -73,11 +72,13 @@ type timer struct {
 	cancel workflow.CancelFunc
 }
 
-// NewObject returns the state of an object's workflow at the start of a run.
-func NewObject(ctx workflow.Context, kind Kind, in Input) *Object {
+// NewObject returns the state of an object's workflow at the start of a run. The resource is the cache that holds the
+// objects of the kind.
+func NewObject(ctx workflow.Context, kind Kind, resource kube.Resource, in Input) *Object {
 	o := &Object{
 		ID:       InstallationOf(ctx).ID(kind, in.Ref),
 		kind:     kind,
+		resource: resource,
 		Ref:      in.Ref,
 		Versions: kube.MinVersions{},
 		Changed: workflow.GetSignalChannelWithOptions(ctx, SignalChanged, workflow.SignalChannelOptions{
@@ -86,7 +87,7 @@ func NewObject(ctx workflow.Context, kind Kind, in Input) *Object {
 		Timers: map[string]*timer{},
 		spent:  map[string]int{},
 	}
-	o.Raise(in.Versions)
+	o.RaiseMinVersions(in.Versions)
 	return o
 }
 
@@ -108,22 +109,11 @@ func (o *Object) Read(ctx workflow.Context) kube.Read {
 
 // Wrote makes later decisions wait until the cache has the version that this run wrote to the object.
 func (o *Object) Wrote(version string) {
-	o.Raise(kube.MinVersions{resourceOf(o.kind): version})
+	o.RaiseMinVersions(kube.MinVersions{o.resource: version})
 }
 
-// resourceOf names the cache that holds the objects of a kind.
-func resourceOf(kind Kind) kube.Resource {
-	return map[Kind]kube.Resource{
-		KindMachine: kube.MachinesResource, KindDrain: kube.MachinesResource,
-		KindClusterAPISet: capi.SetsResource, KindClusterAPIDrain: capi.MachinesResource,
-		KindClusterAPIDeployment: capi.DeploymentsResource, KindClusterAPIRollout: capi.DeploymentsResource,
-		KindMachineSet: kube.SetsResource, KindMachineClass: class.ClassesResource,
-		KindMachineDeployment: kube.DeploymentsResource, KindRollout: kube.DeploymentsResource,
-	}[kind]
-}
-
-// Raise makes later decisions wait until the caches have these versions.
-func (o *Object) Raise(versions kube.MinVersions) {
+// RaiseMinVersions makes later decisions wait until the caches have these versions.
+func (o *Object) RaiseMinVersions(versions kube.MinVersions) {
 	for _, resource := range workflow.DeterministicKeys(versions) {
 		o.Versions.Raise(resource, versions[resource])
 	}
@@ -133,7 +123,7 @@ func (o *Object) Raise(versions kube.MinVersions) {
 func (o *Object) Receive() (received bool) {
 	var c Changed
 	for o.Changed.ReceiveAsync(&c) {
-		o.Raise(c.Versions)
+		o.RaiseMinVersions(c.Versions)
 		o.Live = o.Live || c.unread // it may have had versions to wait for
 		o.Tell, o.Ended = cmp.Or(c.Tell, o.Tell), cmp.Or(c.Ended, o.Ended)
 		received = true
@@ -141,11 +131,11 @@ func (o *Object) Receive() (received bool) {
 	return received
 }
 
-// Awaken waits until a signal has arrived or one of the futures is ready.
-func (o *Object) Awaken(ctx workflow.Context, futures ...workflow.Future) error {
+// AwaitChange waits until a signal has arrived or one of the futures is ready.
+func (o *Object) AwaitChange(ctx workflow.Context, futures ...workflow.Future) error {
 	over := func() bool { return o.Changed.Len() > 0 || slices.ContainsFunc(futures, workflow.Future.IsReady) }
 	if !over() {
-		if err := o.Publish(ctx); err != nil {
+		if err := o.SetSearchAttributes(ctx); err != nil {
 			return err
 		}
 	}
@@ -172,8 +162,8 @@ func (o *Object) Timer(ctx workflow.Context, name, summary string, at time.Time)
 	return t.Future
 }
 
-// Disarm cancels and forgets a timer. It does nothing if there is none of that name.
-func (o *Object) Disarm(name string) {
+// CancelTimer cancels and forgets a timer. It does nothing if there is none of that name.
+func (o *Object) CancelTimer(name string) {
 	if t := o.Timers[name]; t != nil {
 		t.cancel()
 		delete(o.Timers, name)

@@ -135,7 +135,7 @@ func (o *Object) Apply(ctx workflow.Context, order request.Order, noReply bool) 
 	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {
 		apply = applyClusterAPIRequest
 	}
-	answer, err = apply.Quick(ctx, o, order.Summary(), in)
+	answer, err = apply.RunLocalFirst(ctx, o, order.Summary(), in)
 	if err == nil {
 		o.Wrote(answer.Version)
 	}

@@ -75,7 +75,7 @@ func Reasons(reason string) []string {
 	return []string{reason}
 }
 
-// Show sets the current details in Temporal's UI. Publish sets the search attributes, before the workflow waits. A step
+// Show sets the current details in Temporal's UI. SetSearchAttributes sets the search attributes, before the workflow waits. A step
 // that is shown again keeps what the status says about it. A step may have any number of blockers: the first five are
 // shown, here, in the status and as a search attribute.
 func (o *Object) Show(ctx workflow.Context, s Step) {
@@ -107,9 +107,9 @@ func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
-// Publish sets the search attributes that differ from those set last. Call it before work that may take longer than a
+// SetSearchAttributes sets the search attributes that differ from those set last. Call it before work that may take longer than a
 // second: each call that changes something costs the server as much as a signal.
-func (o *Object) Publish(ctx workflow.Context) error {
+func (o *Object) SetSearchAttributes(ctx workflow.Context) error {
 	updates := o.Shown.updates(o.search)
 	o.search = o.Shown
 	if len(updates) == 0 {
@@ -124,7 +124,7 @@ func (o *Object) close(ctx workflow.Context, err error) error {
 	if workflow.IsContinueAsNewError(err) {
 		o.Shown = Step{}
 	}
-	if failed := o.Publish(ctx); err == nil {
+	if failed := o.SetSearchAttributes(ctx); err == nil {
 		return failed
 	}
 	return err

@@ -10,6 +10,9 @@ import (
 // adapter has the activities on the sets and machines of one API. Those of type run.Local may run as local activities:
 // see run.Local.
 type adapter struct {
+	kind     run.Kind
+	resource kube.Resource // of the sets
+
 	decide   run.Local[set.Input, set.Decision]
 	report   run.Local[set.Report, string]
 	finalize run.Local[kube.Read, string]
@@ -22,7 +25,8 @@ type adapter struct {
 func ofMillwright() adapter {
 	a := new(set.Activities)
 	return adapter{
-		decide: run.Twice(a.DecideScale), report: run.Twice(a.ReportSet), finalize: run.Twice(a.FinalizeSet),
+		kind: run.KindMachineSet, resource: kube.SetsResource,
+		decide: run.Repeatable(a.DecideSet), report: run.Repeatable(a.ReportSet), finalize: run.Repeatable(a.FinalizeSet),
 		release: a.ReleaseMachines, adopt: a.AdoptMachines, keep: a.RequestPreservation, unmark: a.UnmarkMachines,
 		sync: a.SyncMachines, create: a.CreateMachines, remove: a.DeleteMachines,
 	}
@@ -32,9 +36,11 @@ func ofMillwright() adapter {
 func ofClusterAPI() adapter {
 	a := new(capi.Activities)
 	return adapter{
-		decide:   run.Twice(a.DecideClusterAPISet),
-		report:   run.Twice(a.ReportClusterAPISet),
-		finalize: run.Twice(a.FinalizeClusterAPISet),
+		kind:     run.KindClusterAPISet,
+		resource: capi.SetsResource,
+		decide:   run.Repeatable(a.DecideClusterAPISet),
+		report:   run.Repeatable(a.ReportClusterAPISet),
+		finalize: run.Repeatable(a.FinalizeClusterAPISet),
 		release:  a.ReleaseClusterAPIMachines,
 		adopt:    a.AdoptClusterAPIMachines,
 		unmark:   a.UnmarkClusterAPIMachines,

@@ -24,26 +24,26 @@ type machineSet struct {
 // batches, brings them to the template, and writes the set's status. Each machine's own workflow does the rest. The run
 // ends when the set is calm or gone.
 func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return keep(ctx, run.KindMachineSet, ofMillwright(), in)
+	return keep(ctx, ofMillwright(), in)
 }
 
 // ClusterAPISet is MachineSet for a set of Cluster API, each of whose machines has clones of the set's templates.
 // Cluster API's own controllers do the rest for each machine. The run also ends when the set has lost the label that
 // makes it Millwright's.
 func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return keep(ctx, run.KindClusterAPISet, ofClusterAPI(), in)
+	return keep(ctx, ofClusterAPI(), in)
 }
 
-func keep(ctx workflow.Context, kind run.Kind, a adapter, in run.Input) (run.Result, error) {
-	s := &machineSet{Object: run.NewObject(ctx, kind, in), adapter: a}
-	s.Live, s.Rests = !in.Continued, true
+func keep(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
+	s := &machineSet{Object: run.NewObject(ctx, a.kind, a.resource, in), adapter: a}
+	s.Live, s.IdleBeforeEnd = !in.Continued, true
 	return run.Loop(ctx, s)
 }
 
 func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
-	d, err := s.decide.Quick(ctx, s.Object, "which machines to create or delete next?", s.setRead(ctx))
+	d, err := s.decide.RunLocalFirst(ctx, s.Object, "which machines to create or delete next?", s.setRead(ctx))
 	s.Live = false
-	s.Raise(d.Seen)
+	s.RaiseMinVersions(d.Seen)
 	return d, err
 }
 
@@ -64,10 +64,10 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 	case d.Pending.Need == attention.Nothing:
 		return run.Calm(d.Pending.Why)
 	case d.Scale.Recheck.IsZero():
-		s.Disarm("recheck")
-		return nil, s.Awaken(ctx)
+		s.CancelTimer("recheck")
+		return nil, s.AwaitChange(ctx)
 	default:
-		return nil, s.Awaken(ctx, s.Timer(ctx, "recheck", "then it looks again: "+d.Pending.Why, d.Scale.Recheck))
+		return nil, s.AwaitChange(ctx, s.Timer(ctx, "recheck", "then it looks again: "+d.Pending.Why, d.Scale.Recheck))
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 		acted = true
 	}
 	if acted && failed.Message != "" { // an immediate retry would be refused, too
-		return true, s.Awaken(
+		return true, s.AwaitChange(
 			ctx,
 			s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
 		)
@@ -116,7 +116,7 @@ func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) 
 		run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true},
 	)
 	s.Live = true
-	return s.Awaken(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
+	return s.AwaitChange(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
 }
 
 func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {
@@ -151,7 +151,7 @@ func (s *machineSet) runErrands(ctx workflow.Context, d set.Decision) error {
 			Get(ctx, &versions); err != nil {
 			return err
 		}
-		s.Raise(versions)
+		s.RaiseMinVersions(versions)
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (s *machineSet) runErrands(ctx workflow.Context, d set.Decision) error {
 // carryOut does the first kind of work that a decision lists. failed is the API server's refusal of a write.
 func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scale.Failure, acted bool, err error) {
 	if d.Scale.Acting() {
-		if err := s.Publish(ctx); err != nil {
+		if err := s.SetSearchAttributes(ctx); err != nil {
 			return scale.Failure{}, false, err
 		}
 	}
@@ -178,7 +178,7 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 		if len(list.machines) > 0 {
 			var versions kube.MinVersions
 			err := s.batch(ctx, d, list.activity, set.Batch{Set: s.Ref, Machines: list.machines}, len(list.machines), &versions)
-			s.Raise(versions)
+			s.RaiseMinVersions(versions)
 			if refused := run.Refused(err); refused != "" {
 				return scale.Failure{Message: refused}, true, nil
 			}
@@ -189,13 +189,13 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 	if len(d.Scale.Create) > 0 {
 		creation := set.Creation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
 		err := s.batch(ctx, d, s.create, creation, len(d.Scale.Create), &done)
-		s.Raise(done.Versions)
+		s.RaiseMinVersions(done.Versions)
 		s.Live = s.Live || done.Unseen
 		return done.Failure, true, err
 	}
 	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
 		err := s.batch(ctx, d, s.remove, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
-		s.Raise(done.Versions)
+		s.RaiseMinVersions(done.Versions)
 		s.Live = err != nil || done.Unseen // a decision from older facts would choose other victims
 		return done.Failure, true, err
 	}

@@ -48,7 +48,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 		defer e.Lock()()
 		l := e.Ladder
 		l.Now, l.Grace, l.Unasked = in.At, in.Grace, in.Unasked
-		step := drain.Climb(l)
+		step := drain.DecideStep(l)
 		d := activitiesdrain.Decision{
 			Hold:     e.Hold,
 			Retry:    e.Retry,

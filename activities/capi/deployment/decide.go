@@ -17,6 +17,9 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
+// DeploymentsResource is the resource whose versions writes of deployments return.
+const DeploymentsResource = capi.DeploymentsResource
+
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct {
 	Kube *kube.Kube
@@ -43,7 +46,7 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	}
 	now := in.Time()
 	observed := deployment.Observed(tree, now)
-	plan := rollout.Look(observed)
+	plan := rollout.Plan(observed)
 	result := activities.Planned(d, observed, plan)
 	result.Operation, result.Seen = deployment.Named(d), tree.Versions()
 	result.Prepare = deployment.Unprepared(tree, observed)

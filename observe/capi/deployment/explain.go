@@ -17,7 +17,7 @@ import (
 
 // Explained returns the facts from which it is explained what blocks a deployment and its sets. The plan has the
 // conditions that its status should have.
-func Explained(f Tree, plan rollout.Plan, now time.Time) explain.Deployment {
+func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
 		Namespace: d.Namespace, Name: d.Name, ClusterAPI: true, Resume: f.resume(),

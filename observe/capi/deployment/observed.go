@@ -16,6 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
+	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
@@ -257,7 +258,7 @@ func (f Tree) pauses() (who []string) {
 		who = append(who, capi.ClusterPaused)
 	}
 	if _, paused := f.Deployment.Annotations[clusterv1.PausedAnnotation]; paused {
-		who = append(who, scale.PausedBy("MachineDeployment"))
+		who = append(who, phrase.PausedBy("MachineDeployment"))
 	}
 	return who
 }

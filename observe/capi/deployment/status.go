@@ -33,7 +33,7 @@ var written = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reported returns the part of a deployment's status that rollout.Look decides. The transition time of Progressing is
+// reported returns the part of a deployment's status that rollout.Plan decides. The transition time of Progressing is
 // that of the last progress.
 func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
@@ -50,7 +50,7 @@ func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// ApplyStatus writes the status that rollout.Look decided, and what blocks the deployment. The transition time of
+// ApplyStatus writes the status that rollout.Plan decided, and what blocks the deployment. The transition time of
 // Progressing is that of the last progress, and that of Blocked says since when the oldest of its causes blocks; of all
 // other conditions it changes only with their status.
 func ApplyStatus(

@@ -23,7 +23,7 @@ import (
 
 // reported returns the status that is written for a tree, and what blocks it.
 func reported(f deployment.Tree, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
-	plan := rollout.Look(deployment.Observed(f, now))
+	plan := rollout.Plan(deployment.Observed(f, now))
 	blocked := deployment.Explained(f, plan, now).Blocked(now)
 	s := *f.Deployment.Status.DeepCopy()
 	deployment.ApplyStatus(f, &s, plan.Status, blocked, metav1.NewTime(now))
@@ -195,11 +195,11 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		f.Deployment.Status = s
 		for _, later := range []time.Duration{0, time.Second} {
 			now := capitest.Noon.Add(later)
-			plan := rollout.Look(deployment.Observed(f, now))
+			plan := rollout.Plan(deployment.Observed(f, now))
 			again, blockedAgain := reported(f, now)
 			// One more report may follow: Progressing says first how the set became the current one.
 			f.Deployment.Status = again
-			require.False(t, rollout.Look(deployment.Observed(f, now)).Unreported && !plan.Unreported, "seed %d", seed)
+			require.False(t, rollout.Plan(deployment.Observed(f, now)).Unreported && !plan.Unreported, "seed %d", seed)
 			third, _ := reported(f, now)
 			require.Equal(t, deployment.Timeless(again), deployment.Timeless(third), "seed %d", seed)
 			require.True(t, deployment.Said(f, blockedAgain), "seed %d", seed)

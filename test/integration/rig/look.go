@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/activities/capi"
+	"millwright/observe/capi"
 	"millwright/activities/kube"
 	"millwright/workflows/run"
 )
