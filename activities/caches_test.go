@@ -180,7 +180,7 @@ func inputs() map[string][]any {
 		"ReleaseMachines":     {batch},
 		"UnmarkMachines":      {batch},
 		"SyncMachines":        {batch},
-		"DecideScale":         {activitiestest.SetRead(s)},
+		"DecideSet":         {activitiestest.SetRead(s)},
 		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.Read(m), Reason: "Some", Message: "x"}},
 		"RecordInstance": {
 			machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///new", NodeName: "new"},

@@ -96,7 +96,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		}
 		plan := scale.Plan(o)
 		require.True(t, plan.Decision.Acts(), name)
-		payloads["DecideScale, "+name] = set.Decision{
+		payloads["DecideSet, "+name] = set.Decision{
 			Pending: plan.Pending,
 			Scale:   plan.Decision,
 			Seen:    readAt(now).Versions,

@@ -47,9 +47,9 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	}
 	v, now := capi.AsMachine(m), in.Time()
 	d := drain.Decision{
-		Version:  m.ResourceVersion,
-		Phase:    string(v.Status.CurrentStatus.Phase),
-		NodeName: cache.NodeNameOf(v),
+		Version:    m.ResourceVersion,
+		Phase:      string(v.Status.CurrentStatus.Phase),
+		ClusterAPI: drain.Hook{NodeName: cache.NodeNameOf(v)},
 	}
 	hook, err := a.API.Hook(ctx, m, v)
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		}
 		step, why = hook.Next()
 	}
-	d.Hook, d.Why = step, why
+	d.ClusterAPI.Step, d.Why = step, why
 	switch step {
 	default: // the workflow waits, or removes the hook
 	case decidedrain.HookNothing:
@@ -88,9 +88,9 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 			_, ladder.Breaker, _ = replace.Breaker(a.API.JoinedNodes(m.Namespace, m.Spec.ClusterName), now)
 		}
 		d.Climb(ctx, v, cluster, ladder)
-		d.Cordon = !node.Spec.Unschedulable
+		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.Forced() == "" {
-			_, d.Queue = decidedrain.DecideTurn(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
+			_, d.ClusterAPI.Queue = decidedrain.DecideTurn(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
 		}
 	}
 	return d, nil

@@ -96,41 +96,41 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		want     drain.Decision // of these fields: Hook, Result, Why, Cordon, Hold
 	}{
 		"the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
-			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Cordon: true,
+			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
 		"the node is cordoned": {machine(), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
-			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
 		"a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
-			Hook: decidedrain.HookDrain, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
 		}},
-		"the node is gone": {machine(), nil, drain.Decision{Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
+		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
 		"the node belongs to another instance": {machine(), []runtime.Object{nodeOf("m", another)}, drain.Decision{
-			Hook: decidedrain.HookOver, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
 		}},
 		"a person skips it": {machine(annotated(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
-			Hook: decidedrain.HookOver, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
 		}},
 		"a person excludes it": {machine(annotated(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
-			Hook: decidedrain.HookOver, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
 		}},
 		"a person holds it": {machine(annotated(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
-			Hook: decidedrain.HookDrain, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
 		}},
 		"it has ended": {machine(recorded(v1alpha1.MachineDrain{Result: vocabulary.DrainForced})), nil, drain.Decision{
-			Hook: decidedrain.HookOver, Result: vocabulary.DrainForced, Why: "the drain has already ended",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainForced, Why: "the drain has already ended",
 		}},
 		"Cluster API has not come to it": {capitest.Machine("m", set, capitest.Hooked, capitest.Going), nil, drain.Decision{
-			Hook: decidedrain.HookAwait, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
+			ClusterAPI: drain.Hook{Step: decidedrain.HookAwait}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
 		}},
-		"not deleted": {capitest.Machine("m", set, capitest.Hooked), nil, drain.Decision{Hook: decidedrain.HookNothing, Result: drain.Cancelled, Why: "the machine is not being deleted"}},
-		"no hook":     {capitest.Machine("m", set, capitest.Going), nil, drain.Decision{Hook: decidedrain.HookNothing, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
+		"not deleted": {capitest.Machine("m", set, capitest.Hooked), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine is not being deleted"}},
+		"no hook":     {capitest.Machine("m", set, capitest.Going), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := drained(t, row.machine, row.workload...)
 			d := decideDrain(t, w, a, row.machine)
-			assert.Equal(t, row.want, drain.Decision{Hook: d.Hook, Result: d.Result, Why: d.Why, Cordon: d.Cordon, Hold: d.Hold})
-			assert.Equal(t, "node-m", d.NodeName)
+			assert.Equal(t, row.want, drain.Decision{ClusterAPI: drain.Hook{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon}, Result: d.Result, Why: d.Why, Hold: d.Hold})
+			assert.Equal(t, "node-m", d.ClusterAPI.NodeName)
 		})
 	}
 	t.Run("it is gone", func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 			w.Secrets.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
 		)
 		d := decideDrain(t, w, a, m)
-		assert.Equal(t, decidedrain.HookUnknown, d.Hook)
+		assert.Equal(t, decidedrain.HookUnknown, d.ClusterAPI.Step)
 		assert.Equal(
 			t,
 			"the nodes of Cluster c cannot be read: no kubeconfig can be used: Secret shop/c-kubeconfig does not exist",
@@ -161,7 +161,7 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 			return true, nil, errors.New("connection refused")
 		})
 		d := decideDrain(t, w, a, m)
-		assert.Equal(t, decidedrain.HookUnknown, d.Hook)
+		assert.Equal(t, decidedrain.HookUnknown, d.ClusterAPI.Step)
 		assert.Equal(t, "Cluster c does not answer: get node node-m: connection refused", d.Why)
 	})
 }
@@ -181,8 +181,8 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	for _, o := range []runtime.Object{nodeOf("m"), nodeOf("next")} {
 		require.NoError(t, w.Target.Tracker().Add(o))
 	}
-	assert.Empty(t, decideDrain(t, w, a, first).Queue)
-	assert.Equal(t, "queued: place 1 of 1; 1 node is drained at a time", decideDrain(t, w, a, second).Queue)
+	assert.Empty(t, decideDrain(t, w, a, first).ClusterAPI.Queue)
+	assert.Equal(t, "queued: place 1 of 1; 1 node is drained at a time", decideDrain(t, w, a, second).ClusterAPI.Queue)
 }
 
 // Pods on silent nodes are killed, but not while most nodes of the Cluster are silent at once.

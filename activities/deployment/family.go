@@ -58,13 +58,16 @@ type Family[D, S object] struct {
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
 
 	Revision, History string // keys of the annotations with the revision of a set, and with its former revisions
+	Rollbacks[D, S]
+}
 
-	// RollBackAsked reports whether a person asks for a rollback; ForgetRollBack removes that request.
-	RollBackAsked  func(D) bool
-	ForgetRollBack func(D)
-	Former         func(ctx context.Context, ref kube.Ref) (S, error) // the set to return to; one that cannot be returned to is a Conflict
-	SameTemplate   func(D, S) bool
-	ReturnTo       func(d D, set S, automatic bool, now time.Time)
+// Rollbacks is how a family returns to the template of a former set.
+type Rollbacks[D, S object] struct {
+	Asked        func(D) bool                                       // a person asks for a rollback
+	Forget       func(D)                                            // removes that request
+	Former       func(ctx context.Context, ref kube.Ref) (S, error) // the set to return to; it is a Conflict if that is not possible
+	SameTemplate func(D, S) bool
+	ReturnTo     func(d D, set S, automatic bool, now time.Time)
 }
 
 // At reads a deployment that must still be Millwright's and have the version that the decision saw, or any version if
@@ -372,7 +375,7 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 			return nil, err
 		}
 	}
-	done := !f.RollBackAsked(d) && (set == none && !in.Rollback.Automatic || set != none && f.SameTemplate(d, set))
+	done := !f.Asked(d) && (set == none && !in.Rollback.Automatic || set != none && f.SameTemplate(d, set))
 	switch {
 	case done:
 		return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
@@ -382,7 +385,7 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	if set != none {
 		f.ReturnTo(d, set, in.Rollback.Automatic, kube.ServerClock(ctx).Now())
 	}
-	f.ForgetRollBack(d)
+	f.Forget(d)
 	if d, err = f.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return nil, kube.WriteError(ctx, in.Deployment, err)
 	}

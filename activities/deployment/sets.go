@@ -140,12 +140,6 @@ type SetChanges struct {
 	rollout.SetChanges
 }
 
-// Questions asks about sets of a deployment of Cluster API whether an extension can update their machines in place.
-type Questions struct {
-	Deployment kube.Ref
-	Sets       []rollout.Target
-}
-
 // ChangeSets changes and deletes sets: see Family.Change.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	return a.table().Change(ctx, in)
@@ -189,15 +183,16 @@ func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.Machi
 			return deployment.FollowDeployment(set, d), true, nil
 		},
 		Revision: v1alpha1.AnnotationRevision, History: v1alpha1.AnnotationRevisionHistory,
-
-		RollBackAsked:  func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
-		ForgetRollBack: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
-		Former:         a.setThatStays,
-		SameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
-			return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
-		},
-		ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool, _ time.Time) {
-			deployment.ReturnTo(d, set, automatic)
+		Rollbacks: Rollbacks[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
+			Asked:  func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
+			Forget: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
+			Former: a.setThatStays,
+			SameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+				return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+			},
+			ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool, _ time.Time) {
+				deployment.ReturnTo(d, set, automatic)
+			},
 		},
 	}
 }

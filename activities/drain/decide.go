@@ -50,11 +50,15 @@ type Decision struct {
 	Phase    string    // of the machine
 	Purpose  attention.DrainPurpose
 
-	// Of a machine of Cluster API alone:
-	NodeName string         `json:",omitempty"`
-	Hook     drain.HookStep `json:",omitempty"` // what follows for its hook
-	Cordon   bool           `json:",omitempty"` // the node takes new pods
-	Queue    string         `json:",omitempty"` // its place in the queue of drains; empty: it is its turn
+	ClusterAPI Hook `json:",omitzero"` // zero for a machine of MCM's kinds
+}
+
+// Hook is what the drain of a machine of Cluster API does besides: it is no child of a machine's workflow.
+type Hook struct {
+	NodeName string
+	Step     drain.HookStep // what follows for the machine's hook
+	Cordon   bool           // the node takes new pods
+	Queue    string         // its place in the queue of drains; empty: it is its turn
 }
 
 // Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and

@@ -17,7 +17,7 @@ import (
 )
 
 // A set creates no machine of a class that does not exist. A class that is not in the caches yet is read live.
-func TestDecideScaleWithoutAClass(t *testing.T) {
+func TestDecideSetWithoutAClass(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s)
@@ -44,7 +44,7 @@ func TestDecideScaleWithoutAClass(t *testing.T) {
 }
 
 // The node of a failed machine may ask for its preservation, so a later decision must see the same version.
-func TestDecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
+func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	all := append(
@@ -61,7 +61,7 @@ func TestDecideScaleAsksTheNodeOfAFailedMachine(t *testing.T) {
 }
 
 // A rejected write is reported once in the status, and does not cause further writes.
-func TestDecideScaleOfARefusedBatch(t *testing.T) {
+func TestDecideSetOfARefusedBatch(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s, activitiestest.Class())

@@ -48,7 +48,7 @@ func decideScale(w *activitiestest.World, in kube.Read) set.Decision {
 	return activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: in})
 }
 
-func TestDecideScale(t *testing.T) {
+func TestDecideSet(t *testing.T) {
 	t.Parallel()
 	t.Run("creates what is missing", func(t *testing.T) {
 		s := activitiestest.Set("s", 3)
@@ -114,7 +114,7 @@ func TestDecideScale(t *testing.T) {
 	})
 }
 
-func TestDecideScaleWithACacheThatIsBehind(t *testing.T) {
+func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 3)
 	w := activitiestest.NewWorld(t, s)

@@ -40,7 +40,7 @@ func TestReport(t *testing.T) {
 				"worker": 90,
 				"bridge": 120.4,
 			},
-			Payloads: map[string]int{"ActivityTaskCompleted DecideScale": 9000},
+			Payloads: map[string]int{"ActivityTaskCompleted DecideSet": 9000},
 			Hops: []bench.Hop{
 				bench.HopOf("made -> Running", []time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second}, 2*time.Second),
 			},
@@ -84,7 +84,7 @@ func TestReport(t *testing.T) {
 	assert.Contains(
 		t,
 		words(before.Table()),
-		"memory of bridge 120 MiB memory of worker 90 MiB largest payload of ActivityTaskCompleted DecideScale 9000 bytes",
+		"memory of bridge 120 MiB memory of worker 90 MiB largest payload of ActivityTaskCompleted DecideSet 9000 bytes",
 	)
 
 	now := bench.Report{

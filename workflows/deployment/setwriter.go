@@ -6,6 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	capi "millwright/activities/capi/deployment"
 	"millwright/activities/deployment"
 	"millwright/activities/kube"
 	"millwright/api/vocabulary"
@@ -164,7 +165,7 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 	}
 	started, atNodes := []run.Writing{}, w.atNodes(ctx, d.Rollout)
 	if len(d.Rollout.Ask) > 0 {
-		questions := deployment.Questions{Deployment: w.Ref, Sets: d.Rollout.Ask}
+		questions := capi.Questions{Deployment: w.Ref, Sets: d.Rollout.Ask}
 		started = append(started, workflow.ExecuteActivity(run.Question(ctx, why), w.ask, questions).Get)
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {

@@ -142,7 +142,7 @@ func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err 
 	next, err = d.decide.RunLocalFirst(ctx, d.Object, "by which means, and until when?", in)
 	d.Live = false
 	d.last = next
-	d.NodeName = cmp.Or(next.NodeName, d.NodeName)
+	d.NodeName = cmp.Or(next.ClusterAPI.NodeName, d.NodeName)
 	return next, err
 }
 

@@ -22,10 +22,10 @@ func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
 // cluster of the node, for the machine's turn, and cordons the node. It reports whether there was anything to do. A
 // result ends the run.
 func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over *Result, done bool, err error) {
-	if d.mute++; next.Hook != drain.HookUnknown {
+	if d.mute++; next.ClusterAPI.Step != drain.HookUnknown {
 		d.mute = 0
 	}
-	switch next.Hook {
+	switch next.ClusterAPI.Step {
 	default: // nothing comes before
 	case drain.HookReturn:
 		d.Show(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.phase(), Node: d.NodeName})
@@ -43,10 +43,10 @@ func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over 
 			d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.Again(d.mute))),
 		)
 	case drain.HookDrain:
-		if next.Queue != "" && next.Hold == "" {
+		if next.ClusterAPI.Queue != "" && next.Hold == "" {
 			return nil, true, d.awaitTurn(ctx, next)
 		}
-		if next.Cordon {
+		if next.ClusterAPI.Cordon {
 			_, _, err := d.cordon.UnlessChanged(ctx, d.Object, "cordons node "+d.NodeName, d.Read(ctx))
 			return nil, true, err
 		}
@@ -77,9 +77,9 @@ func (d *nodeDrain) awaitSaid(
 // awaitTurn waits for the machine's turn to be drained. The bridge signals the machines that are next.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
 	again := d.Shown.Name == vocabulary.StepQueued
-	d.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: next.Queue, Phase: d.phase(), Node: d.NodeName})
+	d.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.phase(), Node: d.NodeName})
 	if !again { // then decide again: a turn that became free before this record woke no run
-		return d.writeStatus(ctx, next.Queue, d.report(ctx, vocabulary.ReasonDraining, next.Queue))
+		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.report(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
 	}
 	return d.AwaitChange(ctx)
 }

@@ -17,7 +17,7 @@ import (
 
 func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{Hook: drain.HookDrain, Cordon: true}
+	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain, Cordon: true}}
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	e.Answer(
 		activities.Evicted{
@@ -48,7 +48,7 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 
 func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{Hook: drain.HookReturn, Why: "the machine has no node"}
+	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookReturn}, Why: "the machine has no node"}
 	require.Equal(t, workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"}, e.RunClusterAPI(t))
 	require.Empty(t, e.Asked)
 	require.Empty(t, e.Reports)
@@ -58,7 +58,7 @@ func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 
 func TestASkippedDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{Hook: drain.HookOver, Why: "ann: test"}, vocabulary.DrainSkipped
+	e.Hook, e.Result = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookOver}, Why: "ann: test"}, vocabulary.DrainSkipped
 	require.Equal(t, vocabulary.DrainSkipped, e.RunClusterAPI(t).Outcome)
 	conditions, events := e.Reported()
 	require.Equal(t, []string{"Skipped"}, conditions)
@@ -68,7 +68,7 @@ func TestASkippedDrainForClusterAPI(t *testing.T) {
 
 func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{Hook: drain.HookNothing}, activities.Cancelled
+	e.Hook, e.Result = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookNothing}}, activities.Cancelled
 	require.Equal(t, activities.Cancelled, e.RunClusterAPI(t).Outcome)
 	require.Empty(t, e.Released)
 }
@@ -81,10 +81,10 @@ func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
 		steps   []string
 		blocked []string
 	}{
-		"Cluster API":          {activities.Decision{Hook: drain.HookAwait, Why: "not yet"}, true, nil, nil},
-		"its turn":             {activities.Decision{Hook: drain.HookDrain, Queue: "queued: place 1 of 1"}, true, []string{vocabulary.StepQueued}, nil},
-		"the end of a pause":   {activities.Decision{Hook: drain.HookPaused, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
-		"the cluster of nodes": {activities.Decision{Hook: drain.HookUnknown, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
+		"Cluster API":          {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookAwait}, Why: "not yet"}, true, nil, nil},
+		"its turn":             {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, true, []string{vocabulary.StepQueued}, nil},
+		"the end of a pause":   {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookPaused}, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
+		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := workflowstest.NewDrainWorld(t)
@@ -94,7 +94,7 @@ func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
 				unlock := e.Lock()
 				require.Empty(t, e.Asked, "no pod is touched")
 				require.Zero(t, e.Cordons)
-				e.Hook = activities.Decision{Hook: drain.HookDrain}
+				e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}}
 				unlock()
 				if row.signal {
 					workflowstest.Changed(e.Env)
@@ -116,7 +116,7 @@ func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
 // A cluster that does not answer is asked less and less often; one that has answered meanwhile, as often as at first.
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{Hook: drain.HookUnknown, Why: "no answer"}
+	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"}
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	next := func(after time.Duration, hook activities.Decision) {
 		e.Env.RegisterDelayedCallback(func() {
@@ -126,9 +126,9 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 			workflowstest.Changed(e.Env)
 		}, after)
 	}
-	next(20*time.Minute, activities.Decision{Hook: drain.HookPaused, Why: "Cluster c is paused"})
-	next(21*time.Minute, activities.Decision{Hook: drain.HookUnknown, Why: "no answer"})
-	next(22*time.Minute, activities.Decision{Hook: drain.HookDrain})
+	next(20*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookPaused}, Why: "Cluster c is paused"})
+	next(21*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"})
+	next(22*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}})
 	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
 	var after []time.Duration
 	for _, at := range e.Looks {
@@ -161,11 +161,11 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 // A drain that is held does not begin, and does not take a turn.
 func TestAHeldDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Hold = activities.Decision{Hook: drain.HookDrain, Queue: "queued: place 1 of 1"}, "ann: lunch"
+	e.Hook, e.Hold = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, "ann: lunch"
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
-		e.Hold, e.Hook.Queue = "", ""
+		e.Hold, e.Hook.ClusterAPI.Queue = "", ""
 		unlock()
 		workflowstest.Changed(e.Env)
 	}, time.Hour)
@@ -177,7 +177,7 @@ func TestAHeldDrainForClusterAPI(t *testing.T) {
 // Nobody starts a cancelled drain again before somebody resumes it.
 func TestADrainForClusterAPIThatIsCancelledInTemporalIsHeld(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{Hook: drain.HookDrain}
+	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}}
 	e.Busy()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
 	e.Env.ExecuteWorkflow(workflows.ClusterAPIDrain, workflows.Input{Ref: workflowstest.Ref})

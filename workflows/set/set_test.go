@@ -43,7 +43,7 @@ type setWorld struct {
 
 func newSetWorld(t *testing.T) *setWorld {
 	w := &setWorld{env: workflowstest.NewEnvironment(t)}
-	w.env.OnActivity("DecideScale", mock.Anything, mock.Anything).
+	w.env.OnActivity("DecideSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Input) (set.Decision, error) {
 			w.reads = append(w.reads, in.Read)
 			return w.decide(), nil
@@ -238,7 +238,7 @@ func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 func TestDecisionThatFailsLocallyIsMadeAgainWithRetries(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	attempts := 0
-	env.OnActivity("DecideScale", mock.Anything, mock.Anything).
+	env.OnActivity("DecideSet", mock.Anything, mock.Anything).
 		Return(func(context.Context, set.Input) (set.Decision, error) {
 			if attempts++; attempts < 4 {
 				return set.Decision{}, errors.New("the API server is away")

@@ -113,7 +113,7 @@ func (e *drainWorld) decideHook(
 		d, err := decide(ctx, in)
 		defer e.Lock()()
 		e.Looks = append(e.Looks, e.Env.Now())
-		d.NodeName, d.Hook, d.Cordon, d.Queue = "n", e.Hook.Hook, e.Hook.Cordon, e.Hook.Queue
+		d.ClusterAPI.NodeName, d.ClusterAPI.Step, d.ClusterAPI.Cordon, d.ClusterAPI.Queue = "n", e.Hook.ClusterAPI.Step, e.Hook.ClusterAPI.Cordon, e.Hook.ClusterAPI.Queue
 		d.Why = cmp.Or(e.Hook.Why, d.Why)
 		return d, err
 	}
@@ -122,7 +122,7 @@ func (e *drainWorld) decideHook(
 func (e *drainWorld) cordon(context.Context, kube.Read) (kube.MinVersions, error) {
 	defer e.Lock()()
 	e.Cordons++
-	e.Hook.Cordon = false
+	e.Hook.ClusterAPI.Cordon = false
 	return nil, nil
 }
 

@@ -12,7 +12,6 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	"millwright/activities/capi/extension"
-	activities "millwright/activities/deployment"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
@@ -21,11 +20,17 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
+// Questions asks about sets of a deployment whether an extension can update their machines in place.
+type Questions struct {
+	Deployment kube.Ref
+	Sets       []rollout.Target
+}
+
 // AskExtension asks a runtime extension about former sets that still are as the decision saw them: whether it can bring
 // their machines in place to the template of the current set. It writes each answer on its set, also that there was
 // none. If there is no current set any more, it is a Conflict. Running it twice asks twice. It returns the versions to
 // wait for.
-func (a *Activities) AskExtension(ctx context.Context, in activities.Questions) (kube.MinVersions, error) {
+func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVersions, error) {
 	d, err := a.table().At(ctx, in.Deployment, "")
 	if err != nil {
 		return nil, err

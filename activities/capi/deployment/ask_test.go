@@ -19,6 +19,7 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
 	"millwright/activities/activitiestest"
+	ofclusterapi "millwright/activities/capi/deployment"
 	activities "millwright/activities/deployment"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
@@ -107,7 +108,7 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 			all[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = test.template
 			w, a := world(t, append(all, test.objects...)...)
 			former := w.ClusterAPISet("d-1")
-			in := activities.Questions{
+			in := ofclusterapi.Questions{
 				Deployment: activitiestest.Ref(d),
 				Sets:       []rollout.Target{{Name: "d-1", UID: string(former.UID), Version: former.ResourceVersion}},
 			}
@@ -141,7 +142,7 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	_, err := activitiestest.Run[kube.MinVersions](
 		w,
 		a.AskExtension,
-		activities.Questions{
+		ofclusterapi.Questions{
 			Deployment: activitiestest.Ref(d),
 			Sets:       []rollout.Target{{Name: "d-1", UID: "uid-d-1", Version: "900"}},
 		},

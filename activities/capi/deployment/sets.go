@@ -175,17 +175,18 @@ func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *cl
 		Seen:     deployment.Seen,
 		Follow:   a.follow,
 		Revision: clusterv1.RevisionAnnotation, History: deployment.AnnotationRevisionHistory,
-
-		RollBackAsked: func(d *clusterv1.MachineDeployment) bool {
-			_, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
-			return asked
+		Rollbacks: activities.Rollbacks[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
+			Asked: func(d *clusterv1.MachineDeployment) bool {
+				_, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
+				return asked
+			},
+			Forget: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
+			Former: a.former,
+			SameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
+				return deployment.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+			},
+			ReturnTo: deployment.ReturnTo,
 		},
-		ForgetRollBack: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
-		Former:         a.former,
-		SameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
-			return deployment.SameTemplate(&set.Spec.Template, &d.Spec.Template)
-		},
-		ReturnTo: deployment.ReturnTo,
 	}
 }
 

@@ -1,0 +1,102 @@
+package docs_test
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The rows of the table of rooms: the room, its question, and the rooms that it imports.
+var (
+	roomRow = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
+	roomIn  = regexp.MustCompile("`([a-z0-9]+)`")
+)
+
+// The table of rooms says which rooms each room imports, neither more nor fewer. Rooms whose code tests the others may
+// import all.
+func TestTheTableOfRoomsIsTrue(t *testing.T) {
+	page, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "| room |")
+	require.True(t, found)
+	imports := importsOfRooms(t)
+	told := map[string]bool{}
+	for _, row := range roomRow.FindAllStringSubmatch(table, -1) {
+		room := row[1]
+		told[room] = true
+		if strings.TrimSpace(row[2]) == "all" {
+			continue
+		}
+		var named []string
+		for _, name := range roomIn.FindAllStringSubmatch(row[2], -1) {
+			named = append(named, name[1])
+		}
+		slices.Sort(named)
+		assert.Equal(t, named, imports[room], "rooms that %s/ imports", room)
+	}
+	for room := range imports {
+		assert.True(t, told[room], "room %s/ has no row", room)
+	}
+}
+
+// importsOfRooms returns the rooms that each room imports, sorted, without tests and what serves tests alone.
+func importsOfRooms(t *testing.T) map[string][]string {
+	imports := map[string][]string{}
+	for name, text := range sources(t) {
+		room, _, inRoom := strings.Cut(name, "/")
+		if !inRoom || !isProduction(name, room) || strings.Contains(name, "/testdata/") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, i := range file.Imports {
+			from, err := strconv.Unquote(i.Path.Value)
+			require.NoError(t, err)
+			inside, ours := strings.CutPrefix(from, "millwright/")
+			other, _, _ := strings.Cut(inside, "/")
+			if ours && other != room && !slices.Contains(imports[room], other) && !strings.Contains(from, "test/") &&
+				!strings.HasSuffix(from, "test") {
+				imports[room] = append(imports[room], other)
+			}
+		}
+		if imports[room] == nil {
+			imports[room] = []string(nil)
+		}
+		slices.Sort(imports[room])
+	}
+	return imports
+}
+
+// stepOfWalk is a file and a function in the picture of a walk.
+var stepOfWalk = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
+
+// longestWalk is how many lines the page of a walk may have: a screen and a half.
+const longestWalk = 60
+
+// Each step of a walk names a function that its file has.
+func TestTheWalksAreTrue(t *testing.T) {
+	pages, err := filepath.Glob("walks/*.md")
+	require.NoError(t, err)
+	require.Len(t, pages, 4)
+	code := sources(t)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, strings.Count(string(text), "\n"), longestWalk, page)
+		steps := stepOfWalk.FindAllStringSubmatch(string(text), -1)
+		assert.Greater(t, len(steps), 10, page)
+		for _, step := range steps {
+			defines := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + step[2] + `[\[(]`)
+			assert.True(t, defines.MatchString(code[step[1]]), "%s: %s has no function %s", page, step[1], step[2])
+		}
+	}
+}
