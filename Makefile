@@ -16,7 +16,7 @@ TIER = go run -tags integration ./test/tiers --only '$(ONLY)' --stress $(or $(ST
 ROOMS := ./observe/... ./activities/... ./workflows/...
 CHANGED = $(filter-out %.md,$(shell git diff --name-only HEAD 2>/dev/null; git ls-files --others --exclude-standard 2>/dev/null))
 QUICK = ./decide/... $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS),./workflows),$(ROOMS))
-BINARIES := ./worker ./k8sbridge ./starter ./devstack ./devstack/virtualcloud
+BINARIES := ./worker ./k8sbridge ./starter/millwright ./devstack ./devstack/virtualcloud
 
 .PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack release module-path
 
@@ -25,6 +25,7 @@ help: ## this list
 
 build: ## our binaries, into bin/
 	go build -trimpath -o bin/ $(BINARIES)
+	@ln -sf millwright bin/starter # its former name, for one version
 
 fmt: ## format the code of all modules: gofumpt, imports, 120 columns
 	$(TOOL) golangci-lint fmt ./...
@@ -53,13 +54,13 @@ down: ## stop the local stack; leaves no process
 	@if [ -x bin/devstack ]; then bin/devstack down; else echo "nothing to stop: bin/devstack was never built"; fi
 
 demo: up ## three machines on the local stack, then 3 -> 5 -> 2; leaves it running
-	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)"
+	@bin/millwright demo --kubeconfig "$$(bin/devstack kubeconfig)"
 	@echo; bin/devstack up
 
 demo-real: stack lab ## the same with real kubelets and real pods; as root, on Linux with Debian's packages
 	bin/lab up --nodes=incus
 	bin/lab machine-class | bin/devstack kubectl -- apply --server-side -f -
-	@bin/starter demo --kubeconfig "$$(bin/devstack kubeconfig)" --file examples/real/real.yaml
+	@bin/millwright demo --kubeconfig "$$(bin/devstack kubeconfig)" --file examples/real/real.yaml
 	bin/devstack kubectl -- rollout status deployment/web
 	bin/devstack kubectl -- get nodes -o wide --selector pool=real
 	bin/devstack kubectl -- get pods -o wide --selector app=web

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// renewEach is the time between two renewals. Sources: with the Lease of the bridge, 8 requests a minute; starter
+	// renewEach is the time between two renewals. Sources: with the Lease of the bridge, 8 requests a minute; millwright
 	// reports an absence after three missed renewals.
 	renewEach = 15 * time.Second
 	// absentAfter is the shortest absence that counts. Source: four missed renewals, and far below the shortest timeout

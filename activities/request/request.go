@@ -57,7 +57,7 @@ func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, erro
 // Foreign refuses a request for an object of a namespace that is not Millwright's.
 func Foreign(namespace string) Answer {
 	return Answer{Message: "Millwright does not act on namespace " + namespace +
-		`: its flags leave it out, or another controller is at work there; "starter doctor" says which`}
+		`: its flags leave it out, or another controller is at work there; "millwright doctor" says which`}
 }
 
 // write writes what decide returns for the object of a request. It returns the version of the object.

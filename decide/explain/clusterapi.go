@@ -249,7 +249,7 @@ func (m UpstreamMachine) command() string {
 	case m.Stage == StageHooks:
 		return fmt.Sprintf("kubectl annotate %s -n %s %s %s-", machines, m.Namespace, m.Name, m.Hooks[0])
 	case m.Stage == StageOwnDrain:
-		return fmt.Sprintf("starter drain explain %s/%s", m.Namespace, m.Name)
+		return fmt.Sprintf("millwright drain explain %s/%s", m.Namespace, m.Name)
 	case m.Stage == StagePaused:
 		return fmt.Sprintf("kubectl annotate %s -n %s %s %s-", machines, m.Namespace, m.Name, vocabulary.AnnotationPaused)
 	default:

@@ -72,7 +72,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 			upstream(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
 			"the hooks a/one, a/two keep it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
-		{upstream(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `starter drain explain shop/m-1`"},
+		{upstream(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
 		{
 			upstream(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
 				m.Drain = waiting("evict-pods", "a budget", blocked("PodDisruptionBudget shop/web"), evicting)

@@ -111,5 +111,5 @@ func (d Deployment) resource() string {
 }
 
 func (d Deployment) starter(command string) string {
-	return fmt.Sprintf("starter rollout %s %s/%s", command, d.Namespace, d.Name)
+	return fmt.Sprintf("millwright rollout %s %s/%s", command, d.Namespace, d.Name)
 }

@@ -1,5 +1,5 @@
 // Package explain says what an object waits for: why, since when, what happens by itself and when, and which command
-// changes it. The status of the object, its printer columns, the page of its workflow and the command starter explain
+// changes it. The status of the object, its printer columns, the page of its workflow and the command millwright explain
 // show the same sentence.
 package explain
 

@@ -115,7 +115,7 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"5: no quota": {
 			waiting(vocabulary.StepCreateInstance, "create instance of machine m-1: no room", blocked("ResourceExhausted"), until("09:20:00")), true,
-			"no room (since 09:00:00 UTC); it is tried again; it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
+			"no room (since 09:00:00 UTC); it is tried again; it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"6: wrong credentials": {
 			waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated"), stoppedAt("09:00:05")), true,
@@ -147,11 +147,11 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"9: it is held": {
 			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold")), true,
-			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
+			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"9: a drain is held, and has a deadline": {
 			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold"), until("11:00:00")), true,
-			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `starter drain resume shop/m-1`",
+			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"a hook": {
 			waiting(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", leaving, blocked("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
@@ -159,15 +159,15 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"11: no worker serves its provider": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
-			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter provider list -n shop`",
+			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright provider list -n shop`",
 		},
 		"11: no worker serves its provider, and it is to leave": {
 			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
-			"no worker serves provider aws (since 09:00:00 UTC); `starter provider list -n shop`",
+			"no worker serves provider aws (since 09:00:00 UTC); `millwright provider list -n shop`",
 		},
 		"12: the provider hangs": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:02:00") }), true,
-			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `starter explain machine/m-1 -n shop`",
+			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
 			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:01:59") }), false,
@@ -175,7 +175,7 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"12: it does not delete": {
 			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, blocked("ProviderCall"), func(m *explain.Machine) { m.Now = at("09:05:00") }), true,
-			"the provider has not deleted the instance yet (since 09:00:00 UTC); the call is repeated; `starter explain machine/m-1 -n shop`",
+			"the provider has not deleted the instance yet (since 09:00:00 UTC); the call is repeated; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: an instance that shuts down takes its time": {
 			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, func(m *explain.Machine) { m.Now = at("09:04:59") }), false,
@@ -191,7 +191,7 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"the provider does not delete it": {
 			waiting(vocabulary.StepDeleteInstance, "the cloud is down", leaving, blocked("Unavailable")), true,
-			"the cloud is down (since 09:00:00 UTC); the call is repeated; `starter provider check -n shop small`",
+			"the cloud is down (since 09:00:00 UTC); the call is repeated; `millwright provider check -n shop small`",
 		},
 		"evictions without an end": {
 			waiting(vocabulary.StepEvictPods, "a budget", leaving, blocked("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
@@ -199,7 +199,7 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"the target cluster does not answer": {
 			waiting(vocabulary.StepDrain, "the target cluster does not answer", leaving, blocked("TargetUnavailable")), true,
-			"the target cluster does not answer (since 09:00:00 UTC); `starter drain skip shop/m-1 --reason …`",
+			"the target cluster does not answer (since 09:00:00 UTC); `millwright drain skip shop/m-1 --reason …`",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -361,17 +361,17 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		reason     string
 		says       string
 	}{
-		"9: it is paused":          {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused by ann (lunch): 1 of 4 up to date")}, "Paused", "paused by ann (lunch): 1 of 4 up to date (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
+		"9: it is paused":          {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused by ann (lunch): 1 of 4 up to date")}, "Paused", "paused by ann (lunch): 1 of 4 up to date (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
-		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
-		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `starter rollout approve shop/d --reason …`"},
-		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `starter rollout approve shop/d --reason …`"},
+		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
+		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `millwright rollout approve shop/d --reason …`"},
+		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
 		"an extension": {
 			explain.Deployment{ClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
 			"ExtensionFailed",
 			"no extension says it (since 09:00:00 UTC); it is asked again every 30s; `kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml`",
 		},
-		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `starter rollout status shop/d`"},
+		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
 		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
 		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
 		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},

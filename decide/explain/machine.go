@@ -54,7 +54,7 @@ func (m Machine) WaitsFor() Wait {
 	if m.Unserved != "" && m.calls() {
 		w.Blockers = []string{vocabulary.BlockedNoWorker}
 		w.Cause = m.Unserved
-		w.Command = "starter provider list -n " + m.Namespace
+		w.Command = "millwright provider list -n " + m.Namespace
 		return w
 	}
 	switch {
@@ -270,13 +270,13 @@ func (m Machine) command(w Wait) string {
 	case m.Hook != "":
 		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
 	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall: // it shows the open call, or when the next one is
-		return fmt.Sprintf("starter explain machine/%s -n %s", m.Name, m.Namespace)
+		return fmt.Sprintf("millwright explain machine/%s -n %s", m.Name, m.Namespace)
 	case kind == vocabulary.ConditionReplacementHeld: // the machines are hardly the cause
 		return "kubectl get nodes"
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
 	case m.calls():
-		return fmt.Sprintf("starter provider check -n %s %s", m.Namespace, m.Class)
+		return fmt.Sprintf("millwright provider check -n %s %s", m.Namespace, m.Class)
 	default:
 		return ""
 	}
@@ -353,7 +353,7 @@ func (m Machine) allow() string {
 const giveReason = " --reason …"
 
 func (m Machine) starter(command string) string {
-	return fmt.Sprintf("starter drain %s %s/%s", command, m.Namespace, m.Name)
+	return fmt.Sprintf("millwright drain %s %s/%s", command, m.Namespace, m.Name)
 }
 
 // in returns the arguments that name an object of a namespace.

@@ -7,13 +7,13 @@ import (
 	"millwright/decide/phrase"
 )
 
-// ClusterAPIMember is what only the machines of Cluster API have. Only this file and clusterapi_deployment.go read it.
+// ClusterAPIMember is what only the machines of Cluster API have. Only the files clusterapi*.go read it.
 type ClusterAPIMember struct {
 	UpdateDue bool   // it was handed over to be updated in place, and the set has to begin that now
 	MarkedWhy string // what the health check's mark says about the replacement; empty: nothing
 }
 
-// ClusterAPISet is what only the sets of Cluster API have. Only this file reads it.
+// ClusterAPISet is what only the sets of Cluster API have. Only the files clusterapi*.go read it.
 type ClusterAPISet struct {
 	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is
 	// deleted.

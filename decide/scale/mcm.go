@@ -10,7 +10,7 @@ import (
 	"millwright/decide/list"
 )
 
-// MCMMember is what only the machines of MCM's kinds have. Only this file reads it.
+// MCMMember is what only the machines of MCM's kinds have. Only the files mcm*.go read it.
 type MCMMember struct {
 	Labelled bool // it has all labels of the template
 	Failed   bool // in phase Failed
@@ -28,7 +28,7 @@ type MCMMember struct {
 	Chosen         time.Time // when the autoscaler chose it; zero: it did not
 }
 
-// MCMSet is what only the sets of MCM's kinds have. Only this file reads it.
+// MCMSet is what only the sets of MCM's kinds have. Only the files mcm*.go read it.
 type MCMSet struct {
 	Keep   int // most failed members that the set preserves
 	Freeze Freeze

@@ -70,7 +70,7 @@ func (f Facts) stop() []Step {
 		Says:  says,
 		Commands: []string{
 			fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=0", strings.Join(controllers, " "), f.Namespace),
-			"starter migrate check --namespace " + f.Namespace + phrase.If(
+			"millwright migrate check --namespace " + f.Namespace + phrase.If(
 				f.AsMCM,
 				" --as-mcm",
 			) + "   # until its exit code is 0",
@@ -106,7 +106,7 @@ func (f Facts) start() []Step {
 			Says:  says,
 			Commands: []string{
 				"helm upgrade millwright deploy/chart --namespace millwright --values VALUES --set crds.install=false",
-				"starter doctor --cluster-name NAME",
+				"millwright doctor --cluster-name NAME",
 			},
 		},
 	}
@@ -169,7 +169,7 @@ func (f Facts) back() []Step {
 			Title: "Start machine-controller-manager",
 			Says: []string{
 				"Leave Millwright's CRDs: its own would drop fields of the status.",
-				"It does not read RolloutPolicies, nor requests of starter: a rollout that waits for approval goes on, and a held deletion too.",
+				"It does not read RolloutPolicies, nor requests of millwright: a rollout that waits for approval goes on, and a held deletion too.",
 				"It deletes instances whose name no Machine has.",
 			},
 			Commands: []string{

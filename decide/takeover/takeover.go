@@ -311,7 +311,7 @@ func (f Facts) deployments() (all []Finding) {
 
 // pause says how to keep a rollout from replacing machines.
 func pause(name, namespace string) string {
-	return fmt.Sprintf("to replace no machine now: starter rollout pause %s/%s", namespace, name)
+	return fmt.Sprintf("to replace no machine now: millwright rollout pause %s/%s", namespace, name)
 }
 
 // behaviour says where Millwright without --as-mcm treats an object otherwise than MCM.
@@ -396,7 +396,7 @@ func (f Facts) ties() (all []Finding) {
 				First,
 				"machine/" + m.Name,
 				fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, mostNames, ", "), what, tie),
-				"find out whose it is; to remove the object of the other machine and nothing else: starter drain abandon-instance",
+				"find out whose it is; to remove the object of the other machine and nothing else: millwright drain abandon-instance",
 			})
 		}
 	}
@@ -489,7 +489,7 @@ func (f Facts) machines() (all []Finding) {
 	}
 	add(
 		key{fails: true},
-		group{"failed: each is replaced when its budget allows that", "to keep one for inspection: starter preserve"},
+		group{"failed: each is replaced when its budget allows that", "to keep one for inspection: millwright preserve"},
 	)
 	for _, need := range []attention.Need{
 		attention.Instance, attention.Name, attention.Node, attention.Recovery, attention.Sync, attention.Preserve, attention.InPlace,

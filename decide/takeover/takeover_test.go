@@ -208,7 +208,7 @@ func TestPlan(t *testing.T) {
 	assert.Contains(t, there[1].Says[0], "machineclass/c: it has no provider")
 	assert.Equal(t, []string{
 		"kubectl scale deployment machine-controller-manager --namespace shop --replicas=0",
-		"starter migrate check --namespace shop --as-mcm   # until its exit code is 0",
+		"millwright migrate check --namespace shop --as-mcm   # until its exit code is 0",
 	}, there[2].Commands)
 	assert.Contains(t, strings.Join(there[2].Says, " "), "It was creating m-1.")
 	assert.Contains(t, there[3].Says, "Workers are needed for provider aws.")

@@ -30,7 +30,7 @@ type image struct {
 
 func images() []image {
 	return []image{
-		{name: "millwright", packages: []string{"./" + worker, "./" + bridge, "./" + starter, "./deploy/image/probe"}},
+		{name: "millwright", packages: []string{"./" + worker, "./" + bridge, "./starter/" + starter, "./deploy/image/probe"}},
 		{name: "millwright-provider-incus", module: "provider/incus", packages: []string{"./worker"}, program: "provider"},
 		{name: "millwright-provider-libvirt", module: "examples/provider-libvirt", packages: []string{"./worker"}, program: "provider"},
 	}

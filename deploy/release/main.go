@@ -27,7 +27,7 @@ const help = `Make a release from the last commit of this clone, without a regis
 
 writes into bin/release/v0.1.0
 
-  worker, k8sbridge, starter   as .tar.gz for linux on amd64 and arm64; starter for darwin, too
+  worker, k8sbridge, millwright   as .tar.gz for linux on amd64 and arm64; millwright for darwin, too
   *.cdx.json                   the modules in each program, with their licenses (CycloneDX)
   *.oci.tar                    the images for linux on amd64 and arm64, as OCI archives
   millwright-0.1.0.tgz         the Helm chart

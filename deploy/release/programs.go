@@ -19,7 +19,7 @@ import (
 const (
 	worker  = "worker"
 	bridge  = "k8sbridge"
-	starter = "starter"
+	starter = "millwright"
 )
 
 // file is a file of an archive: text, or the content of a file.
@@ -41,13 +41,13 @@ func (r *release) folderOf(i image, p platform) string {
 	return filepath.Join(r.bin, p.system+"_"+p.architecture, i.name)
 }
 
-// buildPrograms builds the programs of all images for linux, and starter for all platforms.
+// buildPrograms builds the programs of all images for linux, and millwright for all platforms.
 func (r *release) buildPrograms(ctx context.Context) error {
 	for _, p := range r.platforms {
 		for _, i := range images() {
 			packages := i.packages
 			if p.system != "linux" {
-				packages = slices.DeleteFunc(slices.Clone(packages), func(of string) bool { return of != "./"+starter })
+				packages = slices.DeleteFunc(slices.Clone(packages), func(of string) bool { return of != "./starter/"+starter })
 			}
 			if len(packages) == 0 {
 				continue
@@ -98,7 +98,7 @@ func (r *release) license() []file {
 	return files
 }
 
-// packPrograms packs worker, k8sbridge and starter.
+// packPrograms packs worker, k8sbridge and millwright.
 func (r *release) packPrograms(context.Context) error {
 	return r.built(func(_ image, program, path, name string) error {
 		if !slices.Contains([]string{worker, bridge, starter}, program) {

@@ -239,7 +239,7 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 		t,
 		"millwright",
 		guard.GetLabels()["app.kubernetes.io/part-of"],
-		"starter migrate check tells it from that of machine-controller-manager",
+		"millwright migrate check tells it from that of machine-controller-manager",
 	)
 	subjects := text(t, full["RoleBinding.rbac.authorization.k8s.io millwright/millwright-heartbeats"])
 	assert.Contains(t, subjects, "namespace: shop")

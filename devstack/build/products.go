@@ -16,7 +16,7 @@ import (
 const (
 	Worker       = "worker"
 	Bridge       = "k8sbridge"
-	Starter      = "starter"
+	Starter      = "starter/millwright"
 	Devstack     = "devstack"
 	VirtualCloud = "devstack/virtualcloud"
 )

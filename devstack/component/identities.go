@@ -20,7 +20,7 @@ import (
 const (
 	Admin            = "admin" // people and kubectl
 	Test             = "test"  // integration tests
-	StarterUser      = "starter"
+	StarterUser      = "millwright"
 	WorkerIdentity   = "millwright-worker"
 	BridgeIdentity   = "millwright-bridge"
 	ProviderIdentity = "millwright-provider"

@@ -48,7 +48,7 @@ func (p Plan) virtualCloudFlags() []string {
 	}
 }
 
-// bootstrapFlags are those of the starter, which prepares Temporal; bootstrap.go prepares the API server.
+// bootstrapFlags are those of the millwright, which prepares Temporal; bootstrap.go prepares the API server.
 func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }

@@ -90,7 +90,7 @@ func sources(chosen []string, extras []component.Extra) (heavy, folders map[stri
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the starter
+		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the millwright
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
 		case c.Folder != "":

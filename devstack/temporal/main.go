@@ -1,6 +1,6 @@
 // Package main is the Temporal half of the local stack: Temporal's server and UI in one process on SQLite, for the
 // demo, the tests and the benchmarks. The devstack command starts it. It creates no namespace and no search attribute:
-// that is what `starter bootstrap` does, here as on any other Temporal. It is not for production: one process, no
+// that is what `millwright bootstrap` does, here as on any other Temporal. It is not for production: one process, no
 // authentication.
 package main
 

@@ -13,7 +13,7 @@ import (
 
 func TestWrongCallsAreNamed(t *testing.T) {
 	root := func() *cobra.Command {
-		root := &cobra.Command{Use: "starter"}
+		root := &cobra.Command{Use: "millwright"}
 		group := &cobra.Command{Use: "rollout"}
 		status := &cobra.Command{
 			Use:  "status DEPLOYMENT",
@@ -32,15 +32,15 @@ func TestWrongCallsAreNamed(t *testing.T) {
 		says string
 		code int
 	}{
-		"a command that is nearly right": {[]string{"rollout", "statu", "s5"}, "\"starter rollout\" has no command \"statu\"; did you mean status?\nusage: starter rollout COMMAND; see --help", 2},
-		"a command with swapped letters": {[]string{"rollout", "sttaus"}, "\"starter rollout\" has no command \"sttaus\"; did you mean status?\nusage: starter rollout COMMAND; see --help", 2},
-		"a command that does not exist":  {[]string{"nosuch"}, "\"starter\" has no command \"nosuch\"\nusage: starter COMMAND; see --help", 2},
-		"an argument is missing":         {[]string{"rollout", "status"}, "accepts 1 arg(s), received 0\nusage: starter rollout status DEPLOYMENT [flags]", 2},
-		"a flag that does not exist":     {[]string{"rollout", "status", "a", "--nosuch"}, "unknown flag: --nosuch\nusage: starter rollout status DEPLOYMENT [flags]", 2},
-		"a flag that is nearly right":    {[]string{"rollout", "status", "a", "--cluster-nam=x"}, "unknown flag: --cluster-nam; did you mean --cluster-name?\nusage: starter rollout status DEPLOYMENT [flags]", 2},
-		"a flag that begins several":     {[]string{"rollout", "status", "a", "--cluster"}, "unknown flag: --cluster; did you mean --cluster-name or --cluster-size?\nusage: starter rollout status DEPLOYMENT [flags]", 2},
-		"a flag with one dash":           {[]string{"rollout", "status", "a", "-cluster-name=x"}, "unknown shorthand flag: 'c' in -cluster-name=x; did you mean --cluster-name?\nusage: starter rollout status DEPLOYMENT [flags]", 2},
-		"a bad value":                    {[]string{"rollout", "status", "a", "--cluster-size=x"}, "invalid argument \"x\" for \"--cluster-size\" flag: strconv.ParseInt: parsing \"x\": invalid syntax\nusage: starter rollout status DEPLOYMENT [flags]", 2},
+		"a command that is nearly right": {[]string{"rollout", "statu", "s5"}, "\"millwright rollout\" has no command \"statu\"; did you mean status?\nusage: millwright rollout COMMAND; see --help", 2},
+		"a command with swapped letters": {[]string{"rollout", "sttaus"}, "\"millwright rollout\" has no command \"sttaus\"; did you mean status?\nusage: millwright rollout COMMAND; see --help", 2},
+		"a command that does not exist":  {[]string{"nosuch"}, "\"millwright\" has no command \"nosuch\"\nusage: millwright COMMAND; see --help", 2},
+		"an argument is missing":         {[]string{"rollout", "status"}, "accepts 1 arg(s), received 0\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"a flag that does not exist":     {[]string{"rollout", "status", "a", "--nosuch"}, "unknown flag: --nosuch\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"a flag that is nearly right":    {[]string{"rollout", "status", "a", "--cluster-nam=x"}, "unknown flag: --cluster-nam; did you mean --cluster-name?\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"a flag that begins several":     {[]string{"rollout", "status", "a", "--cluster"}, "unknown flag: --cluster; did you mean --cluster-name or --cluster-size?\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"a flag with one dash":           {[]string{"rollout", "status", "a", "-cluster-name=x"}, "unknown shorthand flag: 'c' in -cluster-name=x; did you mean --cluster-name?\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"a bad value":                    {[]string{"rollout", "status", "a", "--cluster-size=x"}, "invalid argument \"x\" for \"--cluster-size\" flag: strconv.ParseInt: parsing \"x\": invalid syntax\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"a failure":                      {[]string{"rollout", "status", "a"}, "no answer", 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package connection says how to reach Temporal: address, namespace, TLS, API key, and the keys that encrypt payloads.
 // A flag beats the environment variable that Temporal's own tools read, and that beats their configuration file. Every
-// process and the starter use it. It connects nothing itself: Options returns the options of a client.
+// process and the millwright use it. It connects nothing itself: Options returns the options of a client.
 package connection
 
 import (

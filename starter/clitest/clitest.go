@@ -1,4 +1,4 @@
-// Package clitest has the fakes with which tests of the starter's commands replace a cluster and Temporal.
+// Package clitest has the fakes with which tests of the millwright's commands replace a cluster and Temporal.
 package clitest
 
 import (

@@ -53,7 +53,7 @@ polls the queues. What others need comes first: without Temporal, for example, n
 
 The exit code is 1 if a check has failed. A warning does not change it: a heartbeat is overdue, and it is not sure yet that its process is
 down.`,
-		Example: `  starter doctor`,
+		Example: `  millwright doctor`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
 	}
@@ -295,7 +295,7 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 		findings,
 		finding{what: fmt.Sprintf("user %s may change %s", self.User, cmp.Or(strings.Join(may, ", "), "nothing"))},
 	)
-	clock := finding{what: "clock of this machine", do: "set it by NTP: starter prints times and ages by this clock"}
+	clock := finding{what: "clock of this machine", do: "set it by NTP: millwright prints times and ages by this clock"}
 	if skew := x.Now().Sub(self.At); skew.Abs() > mostSkew {
 		clock.bad = fmt.Sprintf("%s from that of the API server", phrase.Span(skew.Abs()))
 	}
@@ -326,7 +326,7 @@ func (x *command) remedy(err error) string {
 	switch serviceerror.ToStatus(err).Code() {
 	case codes.NotFound:
 		return fmt.Sprintf(
-			"check --temporal-namespace (%s), or make the namespace: starter bootstrap",
+			"check --temporal-namespace (%s), or make the namespace: millwright bootstrap",
 			x.temporalAt.Namespace,
 		)
 	case codes.PermissionDenied, codes.Unauthenticated:
@@ -368,7 +368,7 @@ func (x *command) queues(
 
 // attributes checks the search attributes.
 func (x *command) attributes(ctx context.Context, temporal client.Client) finding {
-	f := finding{what: "search attributes", do: "starter bootstrap"}
+	f := finding{what: "search attributes", do: "millwright bootstrap"}
 	have, err := temporal.OperatorService().
 		ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: x.temporalAt.Namespace})
 	if err != nil {

@@ -75,7 +75,7 @@ func TestDoctor(t *testing.T) {
 			kinds: all, args: []string{"--cluster-name", "garden"}, temporal: func(f *clitest.FakeTemporal) {
 				f.Unpolled, f.Unregistered = []string{"garden/provider-aws"}, []string{"Stuck"}
 			},
-			says: "ok      API server and CRDs\nok      Temporal and its namespace\nFAILED  search attributes: no Stuck\n        starter bootstrap\n" +
+			says: "ok      API server and CRDs\nok      Temporal and its namespace\nFAILED  search attributes: no Stuck\n        millwright bootstrap\n" +
 				"ok      queue garden/machines: 1 worker\nok      queue garden/kubernetes: 1 worker\nok      queue garden/drains: 1 worker\n" +
 				"FAILED  queue garden/provider-aws: no worker polls it\n        start a worker with --queues=provider-aws\n",
 			fails: "2 checks failed",
@@ -89,7 +89,7 @@ func TestDoctor(t *testing.T) {
 		"Temporal has no such namespace": {
 			kinds: all, args: []string{"--temporal-namespace", "prod"}, temporal: func(f *clitest.FakeTemporal) { f.Err = serviceerror.NewNamespaceNotFound("prod") },
 			says: "ok      API server and CRDs\nFAILED  Temporal and its namespace: Namespace prod is not found.\n" +
-				"        check --temporal-namespace (prod), or make the namespace: starter bootstrap\n",
+				"        check --temporal-namespace (prod), or make the namespace: millwright bootstrap\n",
 			fails: "1 check failed",
 		},
 		"Temporal refuses the credentials": {
@@ -333,7 +333,7 @@ func TestDoctorWithoutATemporalServer(t *testing.T) {
 		"FAILED  Temporal and its namespace: .*connection refused.*\n        does a Temporal server run at "+address+"\\?",
 		out,
 	)
-	assert.NotContains(t, out, "starter bootstrap")
+	assert.NotContains(t, out, "millwright bootstrap")
 }
 
 func TestDoctorChecksTheUser(t *testing.T) {
@@ -346,7 +346,7 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		"one who only reads":       {known(-4 * time.Second), "ok      user ann may change nothing\nok      clock of this machine\n", false},
 		"a clock that is behind": {
 			known(time.Minute), "ok      user ann may change nothing\nFAILED  clock of this machine: 60s from that of the API server\n" +
-				"        set it by NTP: starter prints times and ages by this clock\n", true,
+				"        set it by NTP: millwright prints times and ages by this clock\n", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

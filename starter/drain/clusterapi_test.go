@@ -94,7 +94,7 @@ func TestDrainsOfClusterAPIAreListedAndExplained(t *testing.T) {
 	require.NoError(t, err)
 	for _, part := range []string{
 		"machine shop/m-1: web/all allows none", "node node-m-1   stage Drain", "means Evict", "web/all allows none of its pods to go; since", "pods are evicted",
-		"`kubectl describe pdb -n web all`", "`starter drain force shop/m-1 --reason …`",
+		"`kubectl describe pdb -n web all`", "`millwright drain force shop/m-1 --reason …`",
 	} {
 		assert.Contains(t, out, part)
 	}
@@ -138,7 +138,7 @@ func TestADrainOfClusterAPIWhoseClusterDoesNotAnswer(t *testing.T) {
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "it waits: Cluster c does not answer; it continues when that cluster answers")
-	assert.Contains(t, out, "to change that: `starter drain skip shop/m-1 --reason …`.")
+	assert.Contains(t, out, "to change that: `millwright drain skip shop/m-1 --reason …`.")
 	assert.NotContains(t, out, "abandon-instance")
 }
 

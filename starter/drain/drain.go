@@ -28,9 +28,9 @@ The Machines of Cluster API whose nodes Millwright drains are shown, too, as far
 kinds with one name, Millwright's is meant.
 
 A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
-		Example: `  starter drain list --all-namespaces --stuck
-  starter drain explain shop/m-1
-  starter drain extend shop/m-1 --for 1h --reason "the backup needs longer"`,
+		Example: `  millwright drain list --all-namespaces --stuck
+  millwright drain explain shop/m-1
+  millwright drain extend shop/m-1 --for 1h --reason "the backup needs longer"`,
 	}
 	f.Register(c)
 	f.temporalAt.Register(c)

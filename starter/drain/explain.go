@@ -25,13 +25,13 @@ func (f *drains) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
-		Long: `explain begins with the sentence of starter explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
+		Long: `explain begins with the sentence of millwright explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
 ends with the details of the step and all commands that change it. It also explains the stages without pods (hooks, volumes, the
 provider).
 
 The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
-		Example: `  starter drain explain m-1 -n shop
-  starter drain explain shop/m-1`,
+		Example: `  millwright drain explain m-1 -n shop
+  millwright drain explain shop/m-1`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

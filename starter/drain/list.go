@@ -31,8 +31,8 @@ It reads only Machines, and so does not need Temporal.
 
 --stuck shows only machines that may need a person: a budget, a pod, a hook, a hold or the provider blocks them, or a deadline
 has passed without effect.`,
-		Example: `  starter drain list -n shop
-  starter drain list -A --stuck`,
+		Example: `  millwright drain list -n shop
+  millwright drain list -A --stuck`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if all {

@@ -73,7 +73,7 @@ shop/db-0    Terminating   20s     1          -            -
 3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay; seen 2s ago
 
 shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;
-to change that: `+"`kubectl edit pdb -n shop web`, `starter drain extend shop/m-1 --for 1h --reason …` or `starter drain force shop/m-1 --reason …`"+`.
+to change that: `+"`kubectl edit pdb -n shop web`, `millwright drain extend shop/m-1 --for 1h --reason …` or `millwright drain force shop/m-1 --reason …`"+`.
 `, "\n"), out)
 	assert.True(t, w.Temporal.Closed)
 }
@@ -88,7 +88,7 @@ func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 	assert.Contains(t, out, "`kubectl edit pdb -n shop web`")
 }
 
-// The first line is that of starter explain.
+// The first line is that of millwright explain.
 func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 	w := newWorld(
 		going(

@@ -25,8 +25,8 @@ keeps the machine's set from preserving it by itself.
 
 It writes an annotation on the Machine, and an event with actor and reason, which the annotation cannot hold. A machine is given as
 NAMESPACE/NAME, or as NAME with --namespace.`,
-		Example: `  starter preserve shop/m-1 --reason "what is in its memory?"
-  starter preserve shop/m-1 --stop`,
+		Example: `  millwright preserve shop/m-1 --reason "what is in its memory?"
+  millwright preserve shop/m-1 --stop`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -67,7 +67,7 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 		{
 			"now", going(running), "shop/m-1 --reason looking", "now",
 			`ann requested preserve: looking; wrote node.machine.sapcloud.io/preserve: "now"`,
-			[]string{`machine shop/m-1: wrote node.machine.sapcloud.io/preserve: "now"`, "Next: the machine is preserved for 96h", "To take it back: starter preserve shop/m-1 --stop\n"},
+			[]string{`machine shop/m-1: wrote node.machine.sapcloud.io/preserve: "now"`, "Next: the machine is preserved for 96h", "To take it back: millwright preserve shop/m-1 --stop\n"},
 		},
 		{
 			"not only when it fails", going(running, wished(v1alpha1.AnnotationPreserve, "when-failed")), "m-1 -n shop --as-user bob", "now",
@@ -81,7 +81,7 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 		{
 			"no longer", going(running, wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
 			`ann requested unpreserve: done; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
-			[]string{"Next: the machine is kept no longer", "To take it back: starter preserve shop/m-1\n"},
+			[]string{"Next: the machine is kept no longer", "To take it back: millwright preserve shop/m-1\n"},
 		},
 		{
 			"never", going(running), "shop/m-1 --stop", "false", `ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"`,
@@ -105,7 +105,7 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 			for _, says := range c.says {
 				assert.Contains(t, out, says)
 			}
-			assert.NotContains(t, out, "starter drain watch")
+			assert.NotContains(t, out, "millwright drain watch")
 		})
 	}
 }

@@ -30,42 +30,42 @@ func drainCommands() []kubecli.CommandHelp {
 			Short: "Evict for longer, before pods are deleted whatever blocks them",
 			Long: `extend gives a drain more time than drainTimeout does. --for counts from the present deadline, or from now where there is
 none; --until is a time. It never shortens, and it comes too late once pods are deleted.`,
-			Example: `  starter drain extend shop/m-1 --for 1h --reason "the backup needs longer"
-  starter drain extend shop/m-1 --until 2026-11-21T18:00:00Z`,
+			Example: `  millwright drain extend shop/m-1 --for 1h --reason "the backup needs longer"
+  millwright drain extend shop/m-1 --until 2026-11-21T18:00:00Z`,
 		},
 		{
 			Name:  request.Retry,
 			Short: "Try to remove every pod again at once",
 			Long: `retry ends all pauses between attempts: the drain tries to remove each pod again now. In later stages the machine checks again
 what it waits for.`,
-			Example: `  starter drain retry shop/m-1`,
+			Example: `  millwright drain retry shop/m-1`,
 		},
 		{
 			Name:  request.Hold,
 			Short: "Stop a deletion in the stage in which it is",
 			Long: `hold keeps a deletion in its stage: the drain evicts no more pods, and the node stays cordoned. Pods that were evicted before
 still end. The hold lasts until resume.`,
-			Example: `  starter drain hold shop/m-1 --reason "looking at the node"`,
+			Example: `  millwright drain hold shop/m-1 --reason "looking at the node"`,
 		},
 		{
 			Name:    request.Resume,
 			Short:   "End a hold",
 			Long:    `resume ends a hold, whoever set it: the deletion continues where it stopped.`,
-			Example: `  starter drain resume shop/m-1`,
+			Example: `  millwright drain resume shop/m-1`,
 		},
 		{
 			Name:  request.Force,
 			Short: "Delete all pods of the node without a grace period, now",
 			Long: `force deletes the pods of the node at once, without asking disruption budgets and without their grace periods. Work that
 pods have not saved is lost.`,
-			Example: `  starter drain force shop/m-1 --reason "the node burns"`,
+			Example: `  millwright drain force shop/m-1 --reason "the node burns"`,
 		},
 		{
 			Name:  request.Skip,
 			Short: "Do not drain the node, or not any more",
 			Long: `skip continues without a drain: no pod is evicted, and the remaining pods end with the instance. A running drain stops. The
 deletion does not wait for a cluster that does not answer.`,
-			Example: `  starter drain skip shop/m-1 --reason "test cluster, nothing to save"`,
+			Example: `  millwright drain skip shop/m-1 --reason "test cluster, nothing to save"`,
 		},
 		{
 			Name:  request.AbandonInstance,
@@ -74,7 +74,7 @@ deletion does not wait for a cluster that does not answer.`,
 the node's cluster. An existing instance keeps running, and what cannot be removed in that cluster stays. Only a sweep for
 orphans of its MachineClass deletes the instance later; without the class, nothing deletes it: delete it yourself first. The
 command asks before it writes, unless --yes is given.`,
-			Example: `  starter drain abandon-instance shop/m-1 --reason "the account is closed, instances are gone"`,
+			Example: `  millwright drain abandon-instance shop/m-1 --reason "the account is closed, instances are gone"`,
 		},
 	}
 }
@@ -94,7 +94,7 @@ func whatNext(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.D
 		return "nothing, until the machine is deleted; then " + text
 	}
 	if held(m) && r.Command != request.Resume && r.Command != request.Hold {
-		return "nothing, while the " + whole(m) + " is held (starter drain resume " + kubecli.KeyOf(m) + "); then " + text
+		return "nothing, while the " + whole(m) + " is held (millwright drain resume " + kubecli.KeyOf(m) + "); then " + text
 	}
 	return text
 }
@@ -229,13 +229,13 @@ func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
 	)
 	switch r.Command {
 	case request.Hold:
-		return "starter drain resume " + kubecli.KeyOf(m)
+		return "millwright drain resume " + kubecli.KeyOf(m)
 	case request.Extend, request.AbandonInstance:
 		return off
 	case request.Preserve:
-		return "starter preserve " + kubecli.KeyOf(m) + " --stop"
+		return "millwright preserve " + kubecli.KeyOf(m) + " --stop"
 	case request.Unpreserve:
-		return "starter preserve " + kubecli.KeyOf(m)
+		return "millwright preserve " + kubecli.KeyOf(m)
 	case request.Skip, request.Force:
 		if m.DeletionTimestamp == nil || held(m) { // otherwise it takes effect at once, and has no use later
 			return off
@@ -269,7 +269,7 @@ func machineSubject(
 	}
 	s.Outlook = func(d request.Decision) (next, back, follow string) {
 		if m.DeletionTimestamp != nil || staying(m) {
-			follow = "starter drain watch " + kubecli.KeyOf(m)
+			follow = "millwright drain watch " + kubecli.KeyOf(m)
 		}
 		return whatNext(r, m, now, d), takeBack(r, m), follow
 	}

@@ -46,7 +46,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"force", going(by("Evict")),
 			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
-			[]string{"machine shop/m-1: wrote drain.machine.sapcloud.io/force: \"ann: it burns\"\n", "Next: all pods of node n-1 are deleted without a grace period", "To follow it: starter drain watch shop/m-1\n"},
+			[]string{"machine shop/m-1: wrote drain.machine.sapcloud.io/force: \"ann: it burns\"\n", "Next: all pods of node n-1 are deleted without a grace period", "To follow it: millwright drain watch shop/m-1\n"},
 		},
 		{
 			"a reason becomes one line", going(by("Evict")), []string{"force", "--yes", "--reason", " it\n burns ", "--as-user", "bob"}, v1alpha1.AnnotationForce, "bob: it burns", nil,
@@ -61,7 +61,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"hold", going(by("Evict")),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
-			[]string{"no more pods of node n-1 are evicted, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods", "To take it back: starter drain resume shop/m-1\n"},
+			[]string{"no more pods of node n-1 are evicted, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods", "To take it back: millwright drain resume shop/m-1\n"},
 		},
 		{
 			"hold before the drain", going(at(v1alpha1.MachineDeletionPreDrainHooks)),
@@ -91,7 +91,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"force of what is held", going(by("Evict"), wished(v1alpha1.AnnotationHold, "bob")),
 			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
-			[]string{"Next: nothing, while the deletion is held (starter drain resume shop/m-1); then all pods"},
+			[]string{"Next: nothing, while the deletion is held (millwright drain resume shop/m-1); then all pods"},
 		},
 		{
 			"retry", going(by("Evict")), []string{"retry"}, v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann", []string{"every pod of node n-1 that is not terminating is evicted again at once"},
@@ -154,7 +154,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"force of a node that is emptied", going(emptied(v1alpha1.DrainForUpdate)),
 			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
-			[]string{"regardless of disruption budgets; the request stays on the machine, for its later drains and its deletion, until somebody removes it.\n", "To take it back: kubectl annotate", "To follow it: starter drain watch shop/m-1\n"},
+			[]string{"regardless of disruption budgets; the request stays on the machine, for its later drains and its deletion, until somebody removes it.\n", "To take it back: kubectl annotate", "To follow it: millwright drain watch shop/m-1\n"},
 		},
 		{
 			"skip of a node that is emptied", going(emptied(v1alpha1.DrainForPreservation)),
@@ -172,7 +172,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			"retry of such a drain, while it is held", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "bob")),
 			[]string{"retry"},
 			v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann",
-			[]string{"Next: nothing, while the drain is held (starter drain resume shop/m-1); then every pod"},
+			[]string{"Next: nothing, while the drain is held (millwright drain resume shop/m-1); then every pod"},
 		},
 		{
 			"extend such a drain", going(emptied(v1alpha1.DrainForUpdate)),

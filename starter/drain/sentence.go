@@ -139,7 +139,7 @@ func (s snapshot) node() string { return cmp.Or(cache.NodeNameOf(s.machine), "-"
 
 // command is the command line of a request.
 func (s snapshot) command(name request.Command, flags ...string) string {
-	return strings.Join(slices.Concat([]string{"starter drain", string(name), kubecli.KeyOf(s.machine)}, flags), " ")
+	return strings.Join(slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOf(s.machine)}, flags), " ")
 }
 
 func (s snapshot) checkIfLate() string {

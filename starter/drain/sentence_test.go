@@ -75,7 +75,7 @@ func TestSentence(t *testing.T) {
 		{
 			"queued", going(at(v1alpha1.MachineDeletionDrain), doing("queued"), place),
 			"since 13:51:07 UTC (15m) it waits for its turn to be drained (queued: place 12 of 80; 100 nodes are drained at a time); its drainTimeout of 2h begins then;",
-			[]string{"starter drain force shop/m-1 --reason …", "starter drain skip shop/m-1 --reason …"},
+			[]string{"millwright drain force shop/m-1 --reason …", "millwright drain skip shop/m-1 --reason …"},
 		},
 		{
 			"about to be drained", going(at(v1alpha1.MachineDeletionDrain), doing("drain")),
@@ -84,37 +84,37 @@ func TestSentence(t *testing.T) {
 		{
 			"evicting, from the machine alone", going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"), blocked("2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2")),
 			"2 pods left: PodDisruptionBudget shop/web needs 2 healthy pods and has 2; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
-			[]string{"kubectl describe pdb -n shop web", "starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
+			[]string{"kubectl describe pdb -n shop web", "millwright drain extend shop/m-1 --for 1h --reason …", "millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"evicting, and the status has an older deadline", going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 18:00:00 UTC (in 3h53m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
-			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
+			[]string{"millwright drain extend shop/m-1 --for 1h --reason …", "millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"evicting from a node that is not ready", going(by("Evict"), unready),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 14:10:07 UTC (in 4m) the remaining pods are deleted without a grace period, because their node is not well, whatever blocks them;",
-			[]string{"starter drain force shop/m-1 --reason …"},
+			[]string{"millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"evicting, and nobody looked at the deadline", going(by("Evict"), func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.StartedAt = metav1.NewTime(now.Add(-3 * time.Hour)) }),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and the next step was due at 13:06:07 UTC (1h ago) but did not follow: check that bridge and workers run;",
-			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
+			[]string{"millwright drain extend shop/m-1 --for 1h --reason …", "millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"deleting in order, and the status has an older deadline", going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Minute), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann: more")),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are deleted in order, because the cluster cannot evict, and at 18:00:00 UTC (in 3h53m) the remaining pods are deleted all at once, whatever blocks them;",
-			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
+			[]string{"millwright drain extend shop/m-1 --for 1h --reason …", "millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"held while deleting in order", going(by("DeleteInOrder"), doing("held", "Hold"), wished(v1alpha1.AnnotationHold, "ann: looking")),
 			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
-			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
+			[]string{"millwright drain resume shop/m-1", "millwright drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{
 			"deleting", going(by("Delete"), doing("delete"), until(time.Minute), saying(v1alpha1.MachineDrained, v1alpha1.ReasonForcing, "1 pod left: 1 is terminating")),
 			"1 pod left: 1 is terminating; since 13:51:07 UTC (15m) pods are deleted with their own grace periods, whatever blocks them, and at 14:07:07 UTC (in 60s) they are deleted without;",
-			[]string{"starter drain force shop/m-1 --reason …"},
+			[]string{"millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"killing", going(by("Kill"), doing("kill"), until(20*time.Second)),
@@ -127,17 +127,17 @@ func TestSentence(t *testing.T) {
 		{
 			"held while evicting", going(by("Evict"), doing("held", "Hold"), wished(v1alpha1.AnnotationHold, "ann: looking")),
 			"it is held (ann: looking) in stage Drain, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
-			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
+			[]string{"millwright drain resume shop/m-1", "millwright drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{
 			"held in another stage", going(at(v1alpha1.MachineDeletionInstance), wished(v1alpha1.AnnotationHold, "")),
 			"it is held (by an unknown person) in stage Instance, which began at 13:51:07 UTC (15m): nothing more happens in it until the hold ends; this step has no deadline;",
-			[]string{"starter drain resume shop/m-1"},
+			[]string{"millwright drain resume shop/m-1"},
 		},
 		{
 			"held before it began", going(wished(v1alpha1.AnnotationHold, "ann")),
 			"it is held (ann) before its first stage: nothing happens until the hold ends;",
-			[]string{"starter drain resume shop/m-1"},
+			[]string{"millwright drain resume shop/m-1"},
 		},
 		{
 			"detaching", going(ended(v1alpha1.MachineDeletionDetach, "Drained")),
@@ -157,33 +157,33 @@ func TestSentence(t *testing.T) {
 			"the provider refuses", going(at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "PermissionDenied"), failed("PermissionDenied", "Cloud provider message - may not delete."),
 				saying(v1alpha1.MachineInstanceReady, "PermissionDenied", "may not delete.")),
 			"since 13:51:07 UTC (15m) the deletion of instance virtual:///i-1 at the provider is blocked by PermissionDenied: may not delete; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running;",
-			[]string{"starter drain retry shop/m-1", "starter drain abandon-instance shop/m-1 --reason …"},
+			[]string{"millwright drain retry shop/m-1", "millwright drain abandon-instance shop/m-1 --reason …"},
 		},
 		{
 			"the class is gone", going(at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "ClassNotFound"), saying(v1alpha1.MachineClassReady, "ClassNotFound", "MachineClass shop/small does not exist"),
 				func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 			"since 13:51:07 UTC (15m) the deletion of its instance (if any) at the provider is blocked by ClassNotFound: MachineClass shop/small does not exist; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running;",
-			[]string{"starter drain retry shop/m-1", "starter drain abandon-instance shop/m-1 --reason …"},
+			[]string{"millwright drain retry shop/m-1", "millwright drain abandon-instance shop/m-1 --reason …"},
 		},
 		{
 			"only the last operation tells", going(at(v1alpha1.MachineDeletionInstance), failed("Internal", "Cloud provider message - boom")),
 			"since 13:51:07 UTC (15m) the deletion of instance virtual:///i-1 at the provider is blocked by Internal: boom; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running;",
-			[]string{"starter drain retry shop/m-1", "starter drain abandon-instance shop/m-1 --reason …"},
+			[]string{"millwright drain retry shop/m-1", "millwright drain abandon-instance shop/m-1 --reason …"},
 		},
 		{
 			"the target is away before anything is recorded", going(doing("announce", "TargetUnavailable"), targetUnavailable),
 			"since 14:04:07 UTC (2m) it waits: the target cluster does not answer: cordons node n-1; it continues when that cluster answers; this step has no deadline; skip continues without the drain; abandon-instance, the last resort, also leaves the instance running;",
-			[]string{"starter drain skip shop/m-1 --reason …", "starter drain abandon-instance shop/m-1 --reason …"},
+			[]string{"millwright drain skip shop/m-1 --reason …", "millwright drain abandon-instance shop/m-1 --reason …"},
 		},
 		{
 			"the target is away when the instance is gone", going(ended(v1alpha1.MachineDeletionNode, "Drained"), doing("delete-node", "TargetUnavailable")),
 			"since 13:51:07 UTC (15m) it waits: the target cluster does not answer; it continues when that cluster answers; this step has no deadline; abandon-instance removes the object and leaves the remains of node n-1;",
-			[]string{"starter drain abandon-instance shop/m-1 --reason …"},
+			[]string{"millwright drain abandon-instance shop/m-1 --reason …"},
 		},
 		{
 			"emptied for its update", going(emptied(v1alpha1.DrainForUpdate)),
 			"node n-1 is being emptied; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;",
-			[]string{"starter drain extend shop/m-1 --for 1h --reason …", "starter drain force shop/m-1 --reason …"},
+			[]string{"millwright drain extend shop/m-1 --for 1h --reason …", "millwright drain force shop/m-1 --reason …"},
 		},
 		{
 			"killed for its preservation", going(emptied(v1alpha1.DrainForPreservation), until(20*time.Second), func(m *v1alpha1.Machine) { m.Status.Drain.Means = "Kill" }),
@@ -192,7 +192,7 @@ func TestSentence(t *testing.T) {
 		{
 			"held while it is emptied for its update", going(emptied(v1alpha1.DrainForUpdate), wished(v1alpha1.AnnotationHold, "ann: looking")),
 			"it is held (ann: looking) while node n-1 is emptied for its in-place update, which began at 13:51:07 UTC (15m): no pod is evicted until the hold ends; its deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods;",
-			[]string{"starter drain resume shop/m-1", "starter drain extend shop/m-1 --for 1h --reason …"},
+			[]string{"millwright drain resume shop/m-1", "millwright drain extend shop/m-1 --for 1h --reason …"},
 		},
 		{
 			"node", going(at(v1alpha1.MachineDeletionNode)),

@@ -23,8 +23,8 @@ func (f *drains) watchCommand() *cobra.Command {
 		Short: "Follow a machine until it is gone, or a drain until it has ended",
 		Long: `watch shows what explain shows, again and again, until the machine is gone. For a machine that is not being deleted, it ends
 with the drain. If the output is not a terminal, it prints a line for each change. Ctrl-C ends it without an error.`,
-		Example: `  starter drain watch shop/m-1
-  starter drain watch m-1 -n shop --interval 10s`,
+		Example: `  millwright drain watch shop/m-1
+  millwright drain watch m-1 -n shop --interval 10s`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

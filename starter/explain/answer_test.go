@@ -36,7 +36,7 @@ func full() *v1alpha1.Machine {
 		BlockedBy:  []string{"ResourceExhausted"},
 		Since:      metav1.NewTime(clitest.Begun),
 		Deadline:   new(metav1.NewTime(clitest.Now.Add(time.Hour))),
-		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again; it fails and is replaced at 15:06:07 UTC; `starter explain machine/web-a -n shop`",
+		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again; it fails and is replaced at 15:06:07 UTC; `millwright explain machine/web-a -n shop`",
 	}
 	return m
 }
@@ -74,10 +74,10 @@ func TestAMachineIsExplainedAsFields(t *testing.T) {
 		"blockedBy:\n- ResourceExhausted\n"+
 		"calls:\n- attempt: 1\n  name: create-instance\n  open: true\n  since: \"2026-11-21T13:51:07Z\"\n"+
 		"- attempt: 3\n  failure: no room\n  name: report\n  next: \"2026-11-21T14:07:07Z\"\n  open: false\n"+
-		"command: starter explain machine/web-a -n shop\ncommands:\n- starter explain machine/web-a -n shop\n"+
+		"command: millwright explain machine/web-a -n shop\ncommands:\n- millwright explain machine/web-a -n shop\n"+
 		"deadline: \"2026-11-21T15:06:07Z\"\nkind: machine\nname: web-a\nnamespace: shop\nnext: it is tried again; it fails and is replaced\n"+
 		"notes:\n- 'No worker polls queue garden/machines: nothing moves until a worker runs.'\n"+
-		"sentence: no room (since 13:51:07 UTC); it is tried again; it fails and is replaced\n  at 15:06:07 UTC; `starter explain machine/web-a -n shop`\n"+
+		"sentence: no room (since 13:51:07 UTC); it is tried again; it fails and is replaced\n  at 15:06:07 UTC; `millwright explain machine/web-a -n shop`\n"+
 		"since: \"2026-11-21T13:51:07Z\"\nstep: create-instance\nunseen: false\nwaits: true\nwhat: waits for its instance\nwhy: no room\n"+
 		"workflow: garden/machine/shop/web-a/uid-m\n", out)
 }
@@ -105,7 +105,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 			Since:     clitest.Begun,
 			Next:      "it is tried again; it fails and is replaced",
 			Deadline:  clitest.Now.Add(time.Hour),
-			Command:   "starter explain machine/web-a -n shop",
+			Command:   "millwright explain machine/web-a -n shop",
 		},
 	}, a.Machines[0])
 }
@@ -142,7 +142,7 @@ func TestCommandsOfASentence(t *testing.T) {
 		Next:    explain.Words{One: "its pods are deleted"},
 		At:      clitest.Now,
 	}
-	second := explain.Wait{Cause: "nobody approves", Command: "starter rollout approve shop/web --reason …"}
+	second := explain.Wait{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}
 	sentence := first.Sentence(clitest.Now) + ". " + second.Sentence(clitest.Now) + ". " +
 		explain.Wait{Cause: "it takes time"}.Sentence(clitest.Now)
 	assert.Equal(t, []string{first.Command, second.Command}, commandsIn(sentence))

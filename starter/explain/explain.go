@@ -51,11 +51,11 @@ YAML have the same as fields, with all machines that wait.
 KIND is machinedeployment (mcd), machineset (mcs), machine (mc), machineclass (mcc) or node. Without it, the first object of that name
 counts, in this order. Of Cluster API, explain knows the deployments and sets that Millwright reconciles, and their machines. If both API groups have an
 object of a name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
-		Example: `  starter explain mcd/web -n shop
-  starter explain machine/shop/web-7f9c4-x2b8q
-  starter explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
-  starter explain node/ip-10-0-0-7
-  starter explain mcd/web -n shop -o json`,
+		Example: `  millwright explain mcd/web -n shop
+  millwright explain machine/shop/web-7f9c4-x2b8q
+  millwright explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
+  millwright explain node/ip-10-0-0-7
+  millwright explain mcd/web -n shop -o json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE:              func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
@@ -392,7 +392,7 @@ func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *su
 }
 
 // whatToDo follows the lines about what is down.
-const whatToDo = "Start what is missing, or look at its log; `starter doctor` checks the whole installation."
+const whatToDo = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
 
 // sentence is what the status says.
 func (s *subject) sentence() string {

@@ -85,7 +85,7 @@ func stack() []runtime.Object {
 }
 
 func TestExplain(t *testing.T) {
-	const toDo = "Start what is missing, or look at its log; `starter doctor` checks the whole installation.\n"
+	const toDo = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation.\n"
 	const table = "\nMACHINE   STATUS   STEP              SINCE   DEADLINE   WAITS FOR\n" +
 		"web-b     new      create-instance   15m     -          no room (since the sale)\n" +
 		"web-a     new      create-instance   15m     -          the provider has not answered the call create-instance\n"
@@ -200,7 +200,7 @@ func TestWhatIsDownComesFirst(t *testing.T) {
 		t,
 		"No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n"+
 			"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is.\n"+
-			"Start what is missing, or look at its log; `starter doctor` checks the whole installation.\n"+
+			"Start what is missing, or look at its log; `millwright doctor` checks the whole installation.\n"+
 			"machineclass shop/small: its status names nothing that it waits for: provider aws\n",
 		out,
 	)

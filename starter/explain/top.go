@@ -38,9 +38,9 @@ Without worker and bridge nobody writes a status. So top reads their heartbeats,
 no worker or no bridge is at work. Without Temporal, no worker is.
 
 With --watch it reads again and again until Ctrl-C. If the output is not a terminal, it then prints a line for each change of the numbers.`,
-		Example: `  starter top -A
-  starter top -n shop --blocked --watch
-  starter top -A --blocked -o name | xargs -n 1 starter explain`,
+		Example: `  millwright top -A
+  millwright top -n shop --blocked --watch
+  millwright top -A --blocked -o name | xargs -n 1 millwright explain`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if all {
@@ -180,7 +180,7 @@ func (m motion) unknown() error {
 		return nil
 	}
 	return fmt.Errorf(
-		"what is in motion now is not known: %s `starter doctor` says what to do",
+		"what is in motion now is not known: %s `millwright doctor` says what to do",
 		strings.Join(m.missing, " "),
 	)
 }

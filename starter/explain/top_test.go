@@ -37,7 +37,7 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 			[]runtime.Object{renewed(worker, 15*time.Minute), renewed(bridge, time.Second)},
 			[]string{"-n", "bar"},
 			"no status says that something is in motion; no worker is at work since 13:51:07 UTC\n",
-			"what is in motion now is not known: No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server. `starter doctor` says what to do",
+			"what is in motion now is not known: No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server. `millwright doctor` says what to do",
 		},
 		"no bridge, and objects that were in motion": {
 			[]runtime.Object{renewed(worker, time.Second)},
@@ -46,14 +46,14 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 				"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
 				"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
 				"shop        mc/web-b   create-instance   15m     -          no room (since …)\n",
-			"what is in motion now is not known: No bridge has ever been at work: there is no Lease millwright-bridge. `starter doctor` says what to do",
+			"what is in motion now is not known: No bridge has ever been at work: there is no Lease millwright-bridge. `millwright doctor` says what to do",
 		},
 		"for a program": {
 			nil,
 			[]string{"-n", "bar", "-o", "json"},
 			"{\n  \"items\": []\n}\n",
 			"what is in motion now is not known: No worker has ever been at work: there is no Lease millwright-worker. " +
-				"No bridge has ever been at work: there is no Lease millwright-bridge. `starter doctor` says what to do",
+				"No bridge has ever been at work: there is no Lease millwright-bridge. `millwright doctor` says what to do",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

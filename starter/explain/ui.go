@@ -32,9 +32,9 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 or the list of all that run. The sentence of explain is on the tab User Metadata. The column Stuck of the list is true for what stands
 still. The columns of the list are a setting of the browser: choose MachineNamespace, Machine, Step, Stuck,
 BlockedBy and Deadline once with the gear above the list.`,
-		Example: `  starter ui
-  starter ui --stuck
-  xdg-open "$(starter ui mcd/web -n shop)"`,
+		Example: `  millwright ui
+  millwright ui --stuck
+  xdg-open "$(millwright ui mcd/web -n shop)"`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -1,4 +1,4 @@
-// Package kubecli is what the commands of starter share: clients, flags, operator requests, tables and watches.
+// Package kubecli is what the commands of millwright share: clients, flags, operator requests, tables and watches.
 package kubecli
 
 import (

@@ -37,8 +37,8 @@ func Command(e kubecli.Environment) *cobra.Command {
 		Short: "Check and plan how Millwright takes a namespace over from machine-controller-manager",
 		Long: `migrate reads the objects of one namespace, and changes nothing. It asks Millwright's own decisions what they would do with each object now. docs/migration.md
 describes the takeover and the way back.`,
-		Example: `  starter migrate check --namespace shop --as-mcm
-  starter migrate plan --namespace shop --as-mcm`,
+		Example: `  millwright migrate check --namespace shop --as-mcm
+  millwright migrate plan --namespace shop --as-mcm`,
 	}
 	x.Register(c)
 	c.PersistentFlags().

@@ -40,8 +40,8 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "provider",
 		Short: "Show which providers have workers, and check whether they can use their classes",
-		Example: `  starter provider list -A
-  starter provider check shop/small`,
+		Example: `  millwright provider list -A
+  millwright provider check shop/small`,
 	}
 	p.Register(c)
 	p.temporalAt.Register(c)
@@ -214,7 +214,7 @@ func (p *commands) check(c *cobra.Command, text string) error {
 			return fmt.Errorf("wait for the check: %w", err)
 		}
 		late := fmt.Errorf(
-			"no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `starter doctor`",
+			"no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `millwright doctor`",
 			installation,
 			phrase.Length(checkTimeout),
 		)

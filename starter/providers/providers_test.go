@@ -73,7 +73,7 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 		require.EqualError(
 			t,
 			err,
-			"no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `starter doctor`",
+			"no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `millwright doctor`",
 		)
 		require.Contains(t, w.Temporal.Ended, "shop/small")
 	})

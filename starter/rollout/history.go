@@ -26,8 +26,8 @@ that it had before are in the column FORMERLY. CHANGE-CAUSE is the annotation ku
 meanwhile.
 
 --revision shows the template of a revision as YAML, such as spec.template of the deployment takes it.`,
-		Example: `  starter rollout history shop/web
-  starter rollout history shop/web --revision 6`,
+		Example: `  millwright rollout history shop/web
+  millwright rollout history shop/web --revision 6`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -76,7 +76,7 @@ type source interface {
 type tree struct {
 	object    metav1.Object
 	kind      string // as explain names it
-	arg       string // as an argument of starter
+	arg       string // as an argument of millwright
 	resource  string // of the deployment, for kubectl
 	machines  string // resource of its machines, for kubectl
 	from      string // what its machines are made from: class or template

@@ -27,22 +27,22 @@ func (s snapshot) advice() []string {
 	case d.Complete:
 		return nil
 	case o.Paused:
-		return []string{"To go on: starter rollout resume " + s.tree.arg}
+		return []string{"To go on: millwright rollout resume " + s.tree.arg}
 	}
 	var list []string
 	switch {
 	case o.Held != "":
-		list = append(list, "To go on: starter rollout resume "+s.tree.arg)
+		list = append(list, "To go on: millwright rollout resume "+s.tree.arg)
 	case d.Pause != nil:
-		list = append(list, "To pass the step: starter rollout approve "+s.tree.arg+" "+kubecli.GiveReason)
+		list = append(list, "To pass the step: millwright rollout approve "+s.tree.arg+" "+kubecli.GiveReason)
 	default:
 		list = append(list, s.help()...)
 		if d.Rolling {
-			list = append(list, "To stop it where it is: starter rollout pause "+s.tree.arg)
+			list = append(list, "To stop it where it is: millwright rollout pause "+s.tree.arg)
 		}
 	}
 	if len(o.Sets) > 1 && d.Rollback == nil {
-		list = append(list, "To go back: starter rollout undo "+s.tree.arg+" "+kubecli.GiveReason)
+		list = append(list, "To go back: millwright rollout undo "+s.tree.arg+" "+kubecli.GiveReason)
 	}
 	return list
 }
@@ -53,7 +53,7 @@ func (s snapshot) follow() []string {
 	if o.Deleting || o.Invalid != "" || o.Paused || o.Held != "" || s.next.Complete {
 		return nil
 	}
-	return []string{"To follow it: starter rollout watch " + s.tree.arg}
+	return []string{"To follow it: millwright rollout watch " + s.tree.arg}
 }
 
 // help lists commands with which a rollout continues that waits for machines or for people.

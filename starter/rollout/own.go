@@ -107,7 +107,7 @@ func (f own) shown(_ time.Time) tree {
 		resource:  "machinedeployment",
 		machines:  "machine",
 		from:      "class",
-		leaving:   "starter drain list -n " + d.Namespace,
+		leaving:   "millwright drain list -n " + d.Namespace,
 		strategy:  string(d.Spec.Strategy.EffectiveType()),
 		operation: d.Status.CurrentOperation,
 		policy:    f.Policy,
@@ -131,7 +131,7 @@ func (f own) shown(_ time.Time) tree {
 			since:     phaseSince(m),
 			operation: m.Status.LastOperation.Description,
 			deleting:  m.DeletionTimestamp != nil,
-			look:      "starter drain explain " + kubecli.KeyOf(m),
+			look:      "millwright drain explain " + kubecli.KeyOf(m),
 		})
 	}
 	return shown

@@ -39,8 +39,8 @@ every step that waits for them. It ignores pause and hold.
 Replicas that it leaves out stay as they are.
 --replicas replaces the number of machines. With --create and --delete, the times until one machine is available and until one is
 gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
-		Example: `  starter rollout plan shop/web
-  starter rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
+		Example: `  millwright rollout plan shop/web
+  millwright rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -20,44 +20,44 @@ func rolloutCommands() []kubecli.CommandHelp {
 			Short: "Replace or update all machines, although the template stays the same",
 			Long: `start writes only a time into the template. This makes a new revision, which is rolled out like any other. It is refused
 while the deployment is paused or its rollout is held.`,
-			Example: `  starter rollout start shop/web --reason "certificates of the nodes expire"`,
+			Example: `  millwright rollout start shop/web --reason "certificates of the nodes expire"`,
 		},
 		{
 			Name:  request.Pause,
 			Short: "Roll no new template out until resume",
 			Long: `pause sets spec.paused. A rollout stops where it is, and neither a new template nor a former one is rolled out. A new number of
 replicas still takes effect, and machines that fail are replaced.`,
-			Example: `  starter rollout pause shop/web --reason "until Monday"`,
+			Example: `  millwright rollout pause shop/web --reason "until Monday"`,
 		},
 		{
 			Name:    request.Resume,
 			Short:   "End a pause, and a hold",
 			Long:    `resume clears spec.paused and removes what cancel wrote: the rollout continues where it stopped.`,
-			Example: `  starter rollout resume shop/web`,
+			Example: `  millwright rollout resume shop/web`,
 		},
 		{
 			Name:  request.Cancel,
 			Short: "Stop the rollout of this revision, or go back",
 			Long: `cancel holds the rollout that is under way where it is: machines of both templates stay. That lasts until resume, or until
 there is another revision: a new template, or an undo. With --back the deployment returns to the revision before at once.`,
-			Example: `  starter rollout cancel shop/web --reason "machines do not join"
-  starter rollout cancel shop/web --back --reason "the image is bad"`,
+			Example: `  millwright rollout cancel shop/web --reason "machines do not join"
+  millwright rollout cancel shop/web --back --reason "the image is bad"`,
 		},
 		{
 			Name:  request.Undo,
 			Short: "Go back to a former revision",
 			Long: `undo sets spec.rollbackTo: the template of a former revision comes back and is rolled out as any other. Without
 --to-revision that is the one before. It is refused while the deployment is paused.`,
-			Example: `  starter rollout undo shop/web
-  starter rollout undo shop/web --to-revision 5 --reason "6 leaks"`,
+			Example: `  millwright rollout undo shop/web
+  millwright rollout undo shop/web --to-revision 5 --reason "6 leaks"`,
 		},
 		{
 			Name:  request.Approve,
 			Short: "Pass the step at which a rollout waits",
 			Long: `approve ends the step that a rollout has reached, also one that would end by the clock. With --steps it passes that many
 steps of this revision in all, reached or not.`,
-			Example: `  starter rollout approve shop/web --reason "looks well"
-  starter rollout approve shop/web --steps 3`,
+			Example: `  millwright rollout approve shop/web --reason "looks well"
+  millwright rollout approve shop/web --steps 3`,
 		},
 	}
 }
@@ -72,7 +72,7 @@ func rollsOut(r kubecli.Request, strategy string, f request.DeploymentFacts) str
 	case r.Command == request.Cancel && !r.Back:
 		return "machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, until somebody resumes it or there is another revision"
 	case r.Command == request.Approve && (f.Paused || f.Held != ""):
-		return "nothing, until somebody resumes it (starter rollout resume " + f.Name + ")"
+		return "nothing, until somebody resumes it (millwright rollout resume " + f.Name + ")"
 	case r.Command == request.Approve:
 		return "the rollout continues"
 	}
@@ -102,13 +102,13 @@ func resumed(f request.DeploymentFacts) string {
 func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Start:
-		return "starter rollout undo " + f.Name
+		return "millwright rollout undo " + f.Name
 	case r.Command == request.Pause, r.Command == request.Cancel && !r.Back:
-		return "starter rollout resume " + f.Name
+		return "millwright rollout resume " + f.Name
 	case r.Command == request.Resume && f.Paused:
-		return "starter rollout pause " + f.Name
+		return "millwright rollout pause " + f.Name
 	case (r.Command == request.Undo || r.Command == request.Cancel) && f.Revision > 0:
-		return fmt.Sprintf("starter rollout undo %s --to-revision %d", f.Name, f.Revision)
+		return fmt.Sprintf("millwright rollout undo %s --to-revision %d", f.Name, f.Revision)
 	default:
 		return ""
 	}
@@ -132,7 +132,7 @@ func (f *rollouts) subject(
 	named := facts
 	named.Name = shown.arg
 	s.Outlook = func(request.Decision) (next, back, follow string) {
-		return rollsOut(r, shown.strategy, named), rollsBack(r, named), "starter rollout watch " + named.Name
+		return rollsOut(r, shown.strategy, named), rollsBack(r, named), "millwright rollout watch " + named.Name
 	}
 	s.Patch, s.Change = from.patch, from.change()
 	return s, nil

@@ -20,11 +20,11 @@ same. The commands do not need Temporal; without Temporal, requests take effect 
 
 A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. One of Cluster API that Millwright reconciles is found, too; if both
 API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESPACE/NAME. All clock times are UTC.`,
-		Example: `  starter rollout status shop/web
-  starter rollout plan shop/web
-  starter rollout start shop/web --reason "new base image"
-  starter rollout cancel shop/web --reason "machines do not join"
-  starter rollout undo shop/web`,
+		Example: `  millwright rollout status shop/web
+  millwright rollout plan shop/web
+  millwright rollout start shop/web --reason "new base image"
+  millwright rollout cancel shop/web --reason "machines do not join"
+  millwright rollout undo shop/web`,
 	}
 	f.Register(c)
 	c.PersistentFlags().

@@ -133,7 +133,7 @@ func pausing(summary, by, paused string) []string {
 
 func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 	t.Setenv("USER", "ann")
-	const follow = "\nTo follow it: starter rollout watch shop/web\n"
+	const follow = "\nTo follow it: millwright rollout watch shop/web\n"
 	for _, c := range []struct {
 		name    string
 		objects []runtime.Object
@@ -148,7 +148,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
 			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate.\n" +
-				"To take it back: starter rollout undo shop/web" + follow,
+				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
 			"start in steps, by somebody else", staged(ready()),
@@ -157,7 +157,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
 			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate, in steps: 2.\n" +
-				"To take it back: starter rollout undo shop/web" + follow,
+				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
 			"pause", halfway(),
@@ -165,7 +165,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			pausing("ann requested pause", `"ann"`, "true"),
 			"deployment shop/web is paused\n" +
 				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
-				"To take it back: starter rollout resume shop/web" + follow,
+				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
 			"pause again", halfway(stopped),
@@ -173,26 +173,26 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			nil,
 			"deployment shop/web is paused already\n" +
 				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
-				"To take it back: starter rollout resume shop/web" + follow,
+				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
 			"resume a pause", halfway(stopped),
 			[]string{"resume", "shop/web"},
 			pausing("ann requested resume", "null", "false"),
-			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: starter rollout pause shop/web" + follow,
+			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
 			"resume a pause of nothing", ready(stopped),
 			[]string{"resume", "shop/web"},
 			pausing("ann requested resume", "null", "false"),
-			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: starter rollout pause shop/web" + follow,
+			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
 			"resume what was to return", halfway(stopped, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 			[]string{"resume", "shop/web"},
 			pausing("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
-				"To take it back: starter rollout pause shop/web" + follow,
+				"To take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
 			"resume a hold", halfway(heldBy("2 bob: wait")),
@@ -206,7 +206,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			requestedBy("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
 			"the rollout of revision 2 of deployment shop/web is held where it is\n" +
 				"Next: machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, " +
-				"until somebody resumes it or there is another revision.\nTo take it back: starter rollout resume shop/web" + follow,
+				"until somebody resumes it or there is another revision.\nTo take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
 			"cancel and return", halfway(heldBy("2 bob: wait")),
@@ -214,7 +214,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			requestedBy("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
-				"To take it back: starter rollout undo shop/web --to-revision 2" + follow,
+				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
 			"undo", ready(),
@@ -222,7 +222,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			requestedBy("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
-				"To take it back: starter rollout undo shop/web --to-revision 2" + follow,
+				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
 			"approve", staged(halfway()),
@@ -235,7 +235,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 			[]string{"approve", "shop/web", "--steps", "2"},
 			requestedBy("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 2 of 2, once it is resumed\n" +
-				"Next: nothing, until somebody resumes it (starter rollout resume shop/web)." + follow,
+				"Next: nothing, until somebody resumes it (millwright rollout resume shop/web)." + follow,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestRolloutIsACommandOfTheStarter(t *testing.T) {
 	for _, s := range rolloutCommands() {
 		sub, _, err := c.Parent().Find([]string{string(s.Name)})
 		require.NoError(t, err)
-		assert.Contains(t, sub.Example, "starter rollout "+string(s.Name))
+		assert.Contains(t, sub.Example, "millwright rollout "+string(s.Name))
 		for _, flag := range []string{"reason", "as-user"} {
 			assert.NotNil(t, sub.Flags().Lookup(flag), "%s --%s", s.Name, flag)
 		}

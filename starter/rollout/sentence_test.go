@@ -30,10 +30,10 @@ func before(edits ...poolEdit) *pool {
 
 func TestRolloutSentence(t *testing.T) {
 	const (
-		stop   = "To stop it where it is: starter rollout pause shop/web"
-		back   = "To go back: starter rollout undo shop/web --reason …"
-		goOn   = "To go on: starter rollout resume shop/web"
-		drains = "To see why machine a-2 is still there: starter drain explain shop/a-2"
+		stop   = "To stop it where it is: millwright rollout pause shop/web"
+		back   = "To go back: millwright rollout undo shop/web --reason …"
+		goOn   = "To go on: millwright rollout resume shop/web"
+		drains = "To see why machine a-2 is still there: millwright drain explain shop/a-2"
 	)
 	held := annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")
 	unsaid := rolled()
@@ -78,12 +78,12 @@ func TestRolloutSentence(t *testing.T) {
 		{
 			"a stage that a person passes", midway().under(steps(approved(1), approved(2))),
 			"revision 7 waits: step 1 of 2 has its 1 machine, and lasts until a person passes it.",
-			[]string{"To pass the step: starter rollout approve shop/web --reason …", back},
+			[]string{"To pass the step: millwright rollout approve shop/web --reason …", back},
 		},
 		{
 			"a stage by the clock", midway().under(steps(lasting(intstr.FromInt32(1), time.Hour))),
 			"revision 7 waits: step 1 of 1 has its 1 machine, and lasts until 15:06:07 UTC (in 1h).",
-			[]string{"To pass the step: starter rollout approve shop/web --reason …", back},
+			[]string{"To pass the step: millwright rollout approve shop/web --reason …", back},
 		},
 		{
 			"late", midway(patient(600)),
@@ -93,7 +93,7 @@ func TestRolloutSentence(t *testing.T) {
 		{"late while paused", midway(patient(600), paused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
 		{"it gives up", midway(patient(600)).under(atDeadline), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m.", []string{drains}},
 		{"undo", midway(undone(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
-		{"deleted", midway(deleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: starter drain list -n shop"}},
+		{"deleted", midway(deleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: millwright drain list -n shop"}},
 		{
 			"invalid", midway(classless), "nothing can be done with it: the template names no machine class.",
 			[]string{"To put it right: kubectl edit machinedeployment -n shop web"},
@@ -132,7 +132,7 @@ func TestWhoIsToldToFollow(t *testing.T) {
 	for name, p := range map[string]*pool{"complete": rolled(), "paused": midway(paused), "held": midway(held), "deleted": midway(deleted), "invalid": midway(classless)} {
 		assert.Empty(t, p.snapshot().follow(), name)
 	}
-	assert.Equal(t, []string{"To follow it: starter rollout watch shop/web"}, midway().snapshot().follow())
+	assert.Equal(t, []string{"To follow it: millwright rollout watch shop/web"}, midway().snapshot().follow())
 }
 
 func TestSentenceDoubtsThatAnybodyWorks(t *testing.T) {

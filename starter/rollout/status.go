@@ -23,8 +23,8 @@ by its number of machines.
 
 It reads the API server and decides as the workers do, but changes nothing and does not need Temporal. It succeeds whatever the
 state of the rollout.`,
-		Example: `  starter rollout status shop/web
-  starter rollout status web -n shop --target-kubeconfig nodes.yaml`,
+		Example: `  millwright rollout status shop/web
+  millwright rollout status web -n shop --target-kubeconfig nodes.yaml`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -73,14 +73,14 @@ MACHINE   PHASE         SINCE   LAST OPERATION
 b-2       Pending       15m     Creating the instance: no capacity
 a-2       Terminating   15m     Drain: 2 pods left
 
-To see why machine a-2 is still there: starter drain explain shop/a-2
-To stop it where it is: starter rollout pause shop/web
-To go back: starter rollout undo shop/web --reason …
-To follow it: starter rollout watch shop/web
+To see why machine a-2 is still there: millwright drain explain shop/a-2
+To stop it where it is: millwright rollout pause shop/web
+To go back: millwright rollout undo shop/web --reason …
+To follow it: millwright rollout watch shop/web
 `, "\n"), out)
 }
 
-// The first line is that of starter explain.
+// The first line is that of millwright explain.
 func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 	out, err := midway(func(d *v1alpha1.MachineDeployment) {
 		d.Status.CurrentOperation = &v1alpha1.Operation{WaitsFor: "1 of 3 machines waits to leave"}
@@ -107,7 +107,7 @@ deadline   none: progressDeadlineSeconds is not set
 
 REVISION   SET     REPLICAS   MACHINES   READY   AVAILABLE   TERMINATING   CLASS   CURRENT
 7          web-b   3          3          3       3           0             large   yes
-and 2 without machines: starter rollout history shop/web
+and 2 without machines: millwright rollout history shop/web
 `, "\n"), out)
 }
 
@@ -123,7 +123,7 @@ revision   none of this template yet
 strategy   RollingUpdate, maxSurge 1, maxUnavailable 0
 deadline   none: progressDeadlineSeconds is not set
 
-To follow it: starter rollout watch shop/web
+To follow it: millwright rollout watch shop/web
 `, "\n"), out)
 }
 

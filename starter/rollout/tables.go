@@ -50,7 +50,7 @@ func (s snapshot) setTable(out io.Writer) {
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a buffer never fails
 	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
-		_, _ = fmt.Fprintf(out, "and %d without machines: starter rollout history %s\n", rest, s.tree.arg)
+		_, _ = fmt.Fprintf(out, "and %d without machines: millwright rollout history %s\n", rest, s.tree.arg)
 	}
 }
 

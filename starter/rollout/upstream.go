@@ -75,7 +75,7 @@ func (f upstream) shown(now time.Time) tree {
 		resource:  "machinedeployments" + group,
 		machines:  "machines" + group,
 		from:      "template",
-		leaving:   "starter top -n " + d.Namespace,
+		leaving:   "millwright top -n " + d.Namespace,
 		strategy:  cmp.Or(string(d.Spec.Rollout.Strategy.Type), string(clusterv1.RollingUpdateMachineDeploymentStrategyType)),
 		operation: deployment.Moves(d),
 		policy:    f.Policy,
@@ -103,7 +103,7 @@ func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 		phase:    cmp.Or(m.Status.Phase, "new"),
 		since:    m.CreationTimestamp.Time,
 		deleting: m.DeletionTimestamp != nil,
-		look:     fmt.Sprintf("starter explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
+		look:     fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
 	}
 	if o := capi.MachineOperation(m, now); o != nil {
 		of.operation = o.Cause

@@ -95,9 +95,9 @@ func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
 	)
 	assert.Contains(t, out, "d-new-b   Provisioning   ")
 	assert.Contains(t, out, "the infrastructure is not ready: no room\n")
-	assert.Contains(t, out, "To stop it where it is: starter rollout pause "+named+"\n")
-	assert.Contains(t, out, "To go back: starter rollout undo "+named+" --reason …\n")
-	assert.Contains(t, out, "To follow it: starter rollout watch "+named+"\n")
+	assert.Contains(t, out, "To stop it where it is: millwright rollout pause "+named+"\n")
+	assert.Contains(t, out, "To go back: millwright rollout undo "+named+" --reason …\n")
+	assert.Contains(t, out, "To follow it: millwright rollout watch "+named+"\n")
 
 	blocked := capitest.Annotated[*clusterv1.MachineDeployment](
 		v1alpha1.AnnotationOperation,
@@ -208,7 +208,7 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 		writes []string
 	}{
 		"pause": {
-			args: []string{"pause", "shop/d", "--reason", "until Monday"}, says: "To take it back: starter rollout resume " + named + "\nTo follow it: starter rollout watch " + named + "\n",
+			args: []string{"pause", "shop/d", "--reason", "until Monday"}, says: "To take it back: millwright rollout resume " + named + "\nTo follow it: millwright rollout watch " + named + "\n",
 			writes: []string{`"paused":true`, `until Monday`},
 		},
 		"resume": {
@@ -274,8 +274,8 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 		"both API groups have a machinedeployment shop/d: give machinedeployment.machine.sapcloud.io/shop/d or machinedeployment.cluster.x-k8s.io/shop/d",
 	)
 	for arg, says := range map[string]string{
-		"machinedeployment.machine.sapcloud.io/shop/d": "To follow it: starter rollout watch shop/d\n",
-		named: "To follow it: starter rollout watch " + named + "\n",
+		"machinedeployment.machine.sapcloud.io/shop/d": "To follow it: millwright rollout watch shop/d\n",
+		named: "To follow it: millwright rollout watch " + named + "\n",
 	} {
 		out, err := run(t, w, "status", arg)
 		require.NoError(t, err)

@@ -25,8 +25,8 @@ the new revision. Ctrl-C ends it without an error.
 It fails when the progress deadline has passed, the revision was rolled back, somebody paused the deployment or holds the rollout,
 or the deployment is gone or invalid. With --keep-watching it fails only in the last two cases. A step that waits for a person
 does not end it.`,
-		Example: `  starter rollout watch shop/web
-  starter rollout watch web -n shop --interval 10s --keep-watching`,
+		Example: `  millwright rollout watch shop/web
+  millwright rollout watch web -n shop --interval 10s --keep-watching`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -225,7 +225,7 @@ func TestWatchOfARolloutDrawsAnewOnATerminal(t *testing.T) {
 		assert.False(t, over)
 	}
 	assert.Equal(t, strings.Repeat(kubecli.ClearScreen+s.text(s.advice()), 2), out.String())
-	assert.NotContains(t, out.String(), "starter rollout watch", "it is being watched")
+	assert.NotContains(t, out.String(), "millwright rollout watch", "it is being watched")
 }
 
 func TestJourneyKnowsADeploymentThatIsLost(t *testing.T) {

@@ -19,7 +19,7 @@ type Call struct {
 	Page  string // path from the root of the repository, or another name of the text
 	Line  int
 	Words []string // without the name of the program
-	Whole bool     // in a block: all arguments are there. In a sentence, "`starter drain hold`" may leave them out
+	Whole bool     // in a block: all arguments are there. In a sentence, "`millwright drain hold`" may leave them out
 }
 
 func (c Call) String() string {
@@ -100,7 +100,7 @@ func CallsIn(page string, line int, script string, whole bool, program ...string
 		start := at + found[2]
 		completed := strings.Contains(script[at+found[0]:start], "xargs ") // it adds arguments
 		call := Call{page, line + strings.Count(script[:start], "\n"), words(script[start:]), whole && !completed}
-		// `starter COMMAND --help`: any command
+		// `millwright COMMAND --help`: any command
 		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
 		if !comment.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
 			calls = append(calls, call)

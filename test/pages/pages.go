@@ -1,5 +1,5 @@
 // Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs
-// runs the commands, and docs/docs_test.go judges what cannot be run. The tests of starter and devstack parse all
+// runs the commands, and docs/docs_test.go judges what cannot be run. The tests of millwright and devstack parse all
 // commands of theirs, those in sentences and tables too (Calls). It runs nothing itself.
 //
 // A block of commands is fenced and has one of two languages:
@@ -134,7 +134,7 @@ func outside(i int, line string) error {
 
 // program matches a line that begins with a command that people type.
 var program = regexp.MustCompile(
-	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|starter [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
+	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|millwright [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
 )
 
 // stray reports whether a line is a command in a block that is only indented, also in a list.

@@ -32,7 +32,7 @@ func TestBlocksOfAPage(t *testing.T) {
 		"   NAME  AGE",
 		"",
 		"   pool-…",
-		"   $ starter top",
+		"   $ millwright top",
 		"   '''",
 		"'''yaml",
 		"kind: Machine",
@@ -45,7 +45,7 @@ func TestBlocksOfAPage(t *testing.T) {
 		{Line: 10, NotRun: "needs Docker", Commands: []Command{{Line: 11, Text: "docker ps"}}},
 		{Line: 14, Commands: []Command{
 			{Line: 15, Text: "kubectl get mc \\\n-A", Repeat: true, Prints: []string{"NAME  AGE", "pool-…"}},
-			{Line: 20, Text: "starter top"},
+			{Line: 20, Text: "millwright top"},
 		}},
 	}, blocks)
 }
@@ -56,12 +56,12 @@ func TestWhatAPageMayNotHave(t *testing.T) {
 		lines []string
 	}{
 		{`2: a command outside of a block of sh or console: "kubectl get mc"`, []string{"Text:", "    kubectl get mc"}},
-		{`3: a command outside of a block of sh or console: "$ A=1 bin/starter top"`, []string{"Text:", "'''text", "$ A=1 bin/starter top", "'''"}},
+		{`3: a command outside of a block of sh or console: "$ A=1 bin/millwright top"`, []string{"Text:", "'''text", "$ A=1 bin/millwright top", "'''"}},
 		{`2: this comment has no end`, []string{"", "<!-- run first", "make up", "'''sh"}},
 		{`2: a command outside of a block of sh or console: "helm upgrade x"`, []string{"1. In a list", "       helm upgrade x"}},
 		{`1: this block has no end`, []string{"'''sh", "make up"}},
 		{`2: the block does not begin with a command`, []string{"'''console", "NAME", "'''"}},
-		{`2: the command is repeated until it prints something, and nothing is below it`, []string{"'''console", "$ starter top # repeat until you see this", "'''"}},
+		{`2: the command is repeated until it prints something, and nothing is below it`, []string{"'''console", "$ millwright top # repeat until you see this", "'''"}},
 		{`4: a command outside of a block of sh or console: "make demo    # three machines"`, []string{"", "", "", "    make demo    # three machines"}},
 		{`1: a command outside of a block of sh or console: "temporal workflow show --help"`, []string{"    temporal workflow show --help"}},
 		{`1: a command outside of a block of sh or console: ".devstack/kubectl get machines -w"`, []string{"    .devstack/kubectl get machines -w"}},

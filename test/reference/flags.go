@@ -15,7 +15,7 @@ import (
 // A row is a program of which a version promises commands, flags and exit codes, and a call of it that fails. devstack
 // is for developers: it promises nothing.
 var programs = []struct{ name, failing string }{
-	{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"starter", "top --kubeconfig=/nonexistent"},
+	{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"millwright", "top --kubeconfig=/nonexistent"},
 }
 
 // commandsOf builds the programs, and returns their commands and flags, which they print with --help, and their exit

@@ -41,14 +41,14 @@ func TestPromisesOfEachKind(t *testing.T) {
 	today, err := promisedToday()
 	require.NoError(t, err)
 	wanted := []string{
-		"command starter drain extend",
-		"flag starter drain extend --for string",
-		"flag starter drain extend --temporal-tls bool",
-		"flag starter top --all-namespaces bool",
+		"command millwright drain extend",
+		"flag millwright drain extend --for string",
+		"flag millwright drain extend --temporal-tls bool",
+		"flag millwright top --all-namespaces bool",
 		"flag worker --adopt-before-create bool",
 		"flag worker --max-drains int",
 		"flag k8sbridge --cluster-name string",
-		"exit code of starter after wrong call: 2",
+		"exit code of millwright after wrong call: 2",
 		"metric mcm_machine_current_status_phase gauge {name, namespace}",
 		"metric millwright_bridge_leader gauge {}",
 		"search attribute Stuck Bool",

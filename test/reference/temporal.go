@@ -21,7 +21,7 @@ their IDs. [The runbook](../runbook.md#make-a-request-in-temporal) says how to s
 
 ## Search attributes
 
-` + "`starter bootstrap`" + ` makes them. A query in Temporal's UI can use each of them, for example ` + "`Stuck = true AND MachineNamespace = \"shop\"`" + `.
+` + "`millwright bootstrap`" + ` makes them. A query in Temporal's UI can use each of them, for example ` + "`Stuck = true AND MachineNamespace = \"shop\"`" + `.
 
 | name | type | meaning |
 |---|---|---|

@@ -263,7 +263,7 @@ func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
 	for name, row := range map[string]struct{ from, to, want string }{
 		"a flag":              {"--virtualcloud-address=", "--virtualcloud-host=", "command: /worker does not know --virtualcloud-host="},
 		"a part of a flag":    {"- --cluster-name=", "- --cluster=", "does not know --cluster="},
-		"a flag of a command": {"bootstrap, --timeout=2m", "bootstrap, --timeuot=2m", "command: /starter does not know --timeuot=2m"},
+		"a flag of a command": {"bootstrap, --timeout=2m", "bootstrap, --timeuot=2m", "command: /millwright does not know --timeuot=2m"},
 		"a program":           {"- /k8sbridge", "- /k8s-bridge", "command: the image has no [/k8s-bridge"},
 		"a health check":      {"[CMD, /probe,", "[CMD, /prob,", "healthcheck: the image has no /prob"},
 		"a variable":          {"    TEMPORAL_NAMESPACE: millwright\n  depends_on", "    TEMPORAL_NAMSPACE: millwright\n  depends_on", "environment: no program of ours reads TEMPORAL_NAMSPACE"},

@@ -34,7 +34,7 @@ func TestImage(t *testing.T) {
 	t.Run("its context holds all that is compiled", func(t *testing.T) {
 		file, folder := readDockerfile(t, "Dockerfile"), buildContext(t, "Dockerfile")
 		assert.Empty(t, file.faults(folder))
-		assert.ElementsMatch(t, []string{"/worker", "/k8sbridge", "/starter", "/probe"}, programsOf(file))
+		assert.ElementsMatch(t, []string{"/worker", "/k8sbridge", "/millwright", "/probe"}, programsOf(file))
 		require.NoError(t, compiles(folder, file.compiled()...))
 	})
 

@@ -38,7 +38,7 @@ func TestExplained(t *testing.T) {
 			newer(d)
 			d.Spec.Paused = new(true)
 			noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
-		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `starter rollout resume shop/d`"},
+		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		{"no template", newer, func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
 		{"no Cluster", newer, func(f *deployment.Tree) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +

@@ -69,7 +69,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 			"1 of 1 machine waits for its instance",
 			"the provider has not answered the call create-instance",
 			"; it fails and is replaced at ",
-			"`starter explain machine/hanging-",
+			"`millwright explain machine/hanging-",
 		},
 	}
 	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
@@ -107,7 +107,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		down := strings.Join(said[:last], "\n")
 		return strings.Contains(down, "No worker has been at work since ") &&
 			strings.Contains(down, "No bridge has been at work since ") &&
-			strings.Contains(down, "`starter doctor` checks the whole installation") &&
+			strings.Contains(down, "`millwright doctor` checks the whole installation") &&
 			strings.Contains(down, "nobody has seen the change yet"), said
 	})
 	said, err := r.TryStarter(t, "doctor")

@@ -3,7 +3,7 @@
 //go:build integration
 
 // Package explain shows that everything that stands still is explained by one sentence in four places: the status, its
-// printer column, the page of the workflow, and the command starter explain.
+// printer column, the page of the workflow, and the command millwright explain.
 package explain
 
 import (

@@ -83,7 +83,7 @@ func situations() map[string]stuck {
 			says: []string{
 				"1 of 2 machines waits for its instance",
 				"it is tried again; it fails and is replaced at ",
-				"`starter explain machine/quota-",
+				"`millwright explain machine/quota-",
 			},
 			mend:  func(t *testing.T, p *rig.Pool) { p.Scale(t, 1) },
 			after: 1,
@@ -176,7 +176,7 @@ func situations() map[string]stuck {
 			reason: "Paused",
 			says: []string{
 				"paused by ann (lunch): ",
-				"; nothing is rolled out until somebody resumes it; `starter rollout resume paused/paused`",
+				"; nothing is rolled out until somebody resumes it; `millwright rollout resume paused/paused`",
 			},
 			mend:  func(t *testing.T, p *rig.Pool) { r.Starter(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
 			after: 1,
@@ -202,7 +202,7 @@ func situations() map[string]stuck {
 				"2 of 2 machines wait for their instances",
 				"no worker serves provider elsewhere",
 				"they fail and are replaced ",
-				"`starter provider list -n unserved`",
+				"`millwright provider list -n unserved`",
 			},
 			mend: func(t *testing.T, p *rig.Pool) {
 				_, err := r.Machines.MachineV1alpha1().

@@ -2,7 +2,7 @@
 
 //go:build integration
 
-// Package mtls shows worker, bridge and starter with a Temporal that demands certificates, and with encrypted payloads.
+// Package mtls shows worker, bridge and millwright with a Temporal that demands certificates, and with encrypted payloads.
 package mtls
 
 import (
@@ -127,7 +127,7 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 			t.Log(name+":", err)
 		}
 	})
-	t.Run("starter, by flags and by the environment", func(t *testing.T) {
+	t.Run("millwright, by flags and by the environment", func(t *testing.T) {
 		check := []string{
 			"provider",
 			"check",
@@ -200,7 +200,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	another := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
 	other := providers.Command(kubecli.NewEnvironment())
-	other.SilenceErrors, other.SilenceUsage = true, true // as starter's
+	other.SilenceErrors, other.SilenceUsage = true, true // as millwright's
 	other.SetArgs(
 		append(
 			certificates(),

@@ -173,7 +173,7 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-// provider runs starter provider, and returns what it prints.
+// provider runs millwright provider, and returns what it prints.
 func provider(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	c := providers.Command(kubecli.NewEnvironment())
@@ -192,7 +192,7 @@ func provider(t *testing.T, arguments ...string) (string, error) {
 		),
 	)
 	err := c.ExecuteContext(t.Context())
-	t.Logf("starter provider %s\n%s%v", strings.Join(arguments, " "), &out, err)
+	t.Logf("millwright provider %s\n%s%v", strings.Join(arguments, " "), &out, err)
 	return out.String(), err
 }
 

@@ -230,7 +230,7 @@ func (r *Rig) Bare(t *testing.T, namespace string) {
 	})
 }
 
-// Starter runs the command starter, which has to succeed, and returns the lines that it prints. It builds starter,
+// Starter runs the command millwright, which has to succeed, and returns the lines that it prints. It builds millwright,
 // unless the stack has just done that.
 func (r *Rig) Starter(t *testing.T, arguments ...string) []string {
 	t.Helper()
@@ -254,8 +254,8 @@ func (r *Rig) TryStarter(t *testing.T, arguments ...string) (string, error) {
 	var out, failure bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failure
 	if err = command.Run(); err != nil {
-		err = fmt.Errorf("starter %v: %w: %s%s", arguments, err, &out, &failure)
+		err = fmt.Errorf("millwright %v: %w: %s%s", arguments, err, &out, &failure)
 	}
-	t.Logf("starter %s\n%s%s", strings.Join(arguments, " "), &out, &failure)
+	t.Logf("millwright %s\n%s%s", strings.Join(arguments, " "), &out, &failure)
 	return out.String(), err
 }

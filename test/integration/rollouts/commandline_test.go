@@ -14,7 +14,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// rolloutCommand runs starter rollout, which has to succeed, and returns the lines that it prints.
+// rolloutCommand runs millwright rollout, which has to succeed, and returns the lines that it prints.
 func rolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	return r.Starter(t, append([]string{"rollout"}, arguments...)...)

@@ -219,7 +219,7 @@ func (h *host) docker(t *testing.T, arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// starter runs our command line on this machine, with the cluster and the containers' Temporal.
+// millwright runs our command line on this machine, with the cluster and the containers' Temporal.
 func (h *host) starter(t *testing.T, arguments ...string) string {
 	t.Helper()
 	paths, err := build.Products(t.Context(), h.repo, os.Stderr, build.Starter)
@@ -231,7 +231,7 @@ func (h *host) starter(t *testing.T, arguments ...string) string {
 	command.Dir = h.repo
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+temporal.Addr().String())
 	out, err := command.CombinedOutput()
-	t.Logf("starter %s\n%s", strings.Join(arguments, " "), out)
+	t.Logf("millwright %s\n%s", strings.Join(arguments, " "), out)
 	require.NoError(t, err)
 	return string(out)
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,12 +21,23 @@ import (
 )
 
 func main() {
+	if note := formerName(os.Args[0]); note != "" {
+		fmt.Fprintln(os.Stderr, note)
+	}
 	commandline.Main(command())
+}
+
+// formerName says what to call instead if the program is called by the name that it had before v0.1; empty: it is not.
+func formerName(called string) string {
+	if filepath.Base(called) != "starter" {
+		return ""
+	}
+	return "starter is called millwright now: call millwright; the name starter goes with v0.2"
 }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:     "starter",
+		Use:     "millwright",
 		Short:   "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
 		Version: commandline.Version(),
 	}
