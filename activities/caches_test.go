@@ -28,8 +28,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// crowd is one of each, with something to change wherever an activity could change it in place. Everything that is
-// going is called old-.
+// crowd is one object of each kind, with something to change wherever an activity could change it in place, and one
+// that is being deleted. The names of the latter begin with old-.
 func crowd() []runtime.Object {
 	finalizers := []string{activitiestest.Backup, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
@@ -180,7 +180,7 @@ func inputs() map[string][]any {
 		"ReleaseMachines":     {batch},
 		"UnmarkMachines":      {batch},
 		"SyncMachines":        {batch},
-		"DecideSet":         {activitiestest.SetRead(s)},
+		"DecideSet":           {activitiestest.SetRead(s)},
 		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.Read(m), Reason: "Some", Message: "x"}},
 		"RecordInstance": {
 			machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///new", NodeName: "new"},

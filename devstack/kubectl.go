@@ -10,7 +10,7 @@ import (
 func kubectlCommand(p *places) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl -- <arguments>",
-		Short: "Run kubectl as the admin; no kubectl need be installed",
+		Short: "Run the stack's own kubectl as the admin",
 		Long: `kubectl runs the kubectl that was built with the control plane, with the stack's admin kubeconfig. Its exit code is
 kubectl's. The script "kubectl" in the stack's folder does the same.`,
 		Example: `  devstack kubectl -- get nodes -o wide`,

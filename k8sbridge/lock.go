@@ -7,15 +7,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The times of the election. A leader stops before another one may begin: it cannot write its Lease 29 s (renewEach,
-// retryEach, giveUpAfter) after the last write at the latest.
+// The times of the election. A leader that cannot write its Lease stops at most 29 s (renewEach + retryEach +
+// giveUpAfter) after its last write, before another one may begin (leaseLasts).
 const (
-	// leaseLasts is how long others wait for a leader that does not renew its Lease.
+	// leaseLasts is how long other bridges wait for a leader that does not renew its Lease.
 	leaseLasts = 30 * time.Second
 	// giveUpAfter is how long a leader tries to renew its Lease.
 	giveUpAfter = 12 * time.Second
-	// retryEach is the time between two looks at the Lease, and up to 2.2 times as much for those who do not lead. Source:
-	// the default of Kubernetes' own controllers.
+	// retryEach is client-go's RetryPeriod: the leader tries to renew the Lease this often. The others try to acquire it
+	// after one to 2.2 times this time (jitter). Source: the default of Kubernetes' own controllers.
 	retryEach = 2 * time.Second
 	// renewEach is the time after which a leader writes its Lease again. Source: with the Lease of the workers, 8 requests
 	// a minute.
@@ -23,10 +23,10 @@ const (
 )
 
 // fewRenewals is a lock that writes a renewal only when the last write is renewEach ago. Without it, the leader would
-// write each time that it and others look at the Lease. Only the goroutine of the election may use it.
+// write the Lease every retryEach. Only the goroutine of the election may use it.
 type fewRenewals struct {
 	resourcelock.Interface
-	last    resourcelock.LeaderElectionRecord // as written by this process; the zero value: nothing was written
+	last    resourcelock.LeaderElectionRecord // last record that this process wrote; zero: none
 	written time.Time
 }
 

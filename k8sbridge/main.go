@@ -133,7 +133,7 @@ func execute(ctx context.Context, o options) error {
 		end()
 	}()
 	err = lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
-		// Only the leader has these: sums over all bridges would count each object several times.
+		// Only the leader exports these metrics: sums over all bridges would count each object several times.
 		p.Registry.MustRegister(gauges)
 		defer p.Registry.Unregister(gauges)
 		stop, err := durations.Watch(cluster)
@@ -159,7 +159,7 @@ func execute(ctx context.Context, o options) error {
 	return errors.Join(err, <-restored)
 }
 
-// caches fills the caches of the bridge. Of Secrets they hold only the metadata. api is nil if no objects of Cluster
+// caches fills the caches of the bridge. They hold only the metadata of Secrets. api is nil if no objects of Cluster
 // API are watched.
 func caches(
 	ctx context.Context,
@@ -229,7 +229,7 @@ func lead(
 	defer stop()
 	leading := watch.NewLeading(registry)
 	var failed error
-	var term sync.Mutex // held while a bridge runs: the election does not wait for the end of the bridge before
+	var term sync.Mutex // held while a bridge runs: the election does not wait until the bridge of the last term has ended
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &fewRenewals{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.LeaseNamespace},

@@ -22,7 +22,7 @@ import (
 	"millwright/process"
 )
 
-// election is one of several bridges, which records what they do.
+// election is a leader election of several bridges. It records what they do.
 type election struct {
 	client *fake.Clientset
 	mu     sync.Mutex
@@ -67,8 +67,8 @@ func (e *election) join(
 	return done
 }
 
-// refuse makes the API server refuse updates of the Lease, once the result is true: those with a holder of which
-// refused is true.
+// refuse makes the API server refuse the updates of the Lease by the holders for which refused returns true, as long as
+// the result is true.
 func (e *election) refuse(refused func(holder string) bool) *atomic.Bool {
 	var on atomic.Bool
 	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {

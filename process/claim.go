@@ -21,7 +21,7 @@ import (
 // the namespace kube-system, which every API server creates once.
 const memoControlCluster = "controlCluster"
 
-// claimAgain is the wait between two attempts of a claim. Source: that of the connection to Temporal.
+// claimAgain is the wait between two attempts of a claim. Source: the wait between two attempts to connect to Temporal.
 const claimAgain = time.Second
 
 // ErrClash says that another control cluster has the name of this installation.
@@ -96,7 +96,7 @@ func claim(
 }
 
 // ControlCluster returns the control cluster that the mark of an installation names: the UID of its namespace
-// kube-system. The error names the key if the mark is encrypted with one that this process does not have.
+// kube-system. If the mark is encrypted with a key that this process does not have, the error names the key.
 func ControlCluster(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
 	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
 	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {

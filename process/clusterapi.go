@@ -30,12 +30,12 @@ func (f *ClusterAPIFlags) Register(set *pflag.FlagSet) {
 		&f.Upstream,
 		"cluster-api-upstream-watch-filter",
 		"",
-		"the --watch-filter of Cluster API's own controllers, which Millwright puts as label "+clusterv1.WatchLabel+" on new Machines of these objects and on their clones of templates; empty means no label; set the same value on worker and bridge",
+		"value of --watch-filter of Cluster API's own controllers; Millwright writes it as label "+clusterv1.WatchLabel+" on the Machines that it creates and on the objects that it clones from templates; empty means no label; set the same value on worker and bridge",
 	)
 }
 
-// Watch adds the objects of Cluster API to the caches of a cluster; nil if Millwright reconciles none. Call it before
-// the caches start. It returns an error if the API server does not serve cluster.x-k8s.io/v1beta2.
+// Watch adds the objects of Cluster API to the caches of a cluster; it returns nil if Millwright reconciles none. Call
+// it before the caches start. It returns an error if the API server does not serve cluster.x-k8s.io/v1beta2.
 func (f *ClusterAPIFlags) Watch(ctx context.Context, cluster *cache.Cluster, config *rest.Config) (*capi.Cache, error) {
 	switch {
 	case f.Filter == "" && f.Upstream != "":

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// lengthen gives the activities that the server hands out the time of their schedule-to-close timeout by the clock of
-// this worker. Temporal's SDK compares a time of the server with its own clock: where that is ahead by more than the
-// timeout, it would end each such activity as it begins, and would not even tell the server. The server ends them on
-// time anyhow.
-func lengthen(
+// lengthenTimeouts makes the schedule-to-close timeout longer for each activity that the server hands out while the
+// clock of this worker is ahead of the server's. Temporal's SDK counts this timeout from a time of the server and
+// compares the end with the worker's clock: if that clock is ahead by more than the timeout, the SDK would end each
+// such activity as it begins, without telling the server. The server itself still ends the activities on time.
+func lengthenTimeouts(
 	ctx context.Context,
 	method string,
 	request, reply any,
@@ -30,32 +30,32 @@ func lengthen(
 	}
 	switch r := reply.(type) {
 	case *workflowservice.PollActivityTaskQueueResponse:
-		lengthenTask(r, time.Now())
+		lengthenTimeout(r, time.Now())
 	case *workflowservice.RespondWorkflowTaskCompletedResponse: // activities that start without a poll
 		for _, task := range r.GetActivityTasks() {
-			lengthenTask(task, time.Now())
+			lengthenTimeout(task, time.Now())
 		}
 	}
 	return nil
 }
 
-// lengthenTask adds what now is ahead of the time at which the server handed out a task.
-func lengthenTask(task *workflowservice.PollActivityTaskQueueResponse, now time.Time) {
+// lengthenTimeout adds to a task's timeout the time by which now is ahead of the server's time of handing out the task.
+func lengthenTimeout(task *workflowservice.PollActivityTaskQueueResponse, now time.Time) {
 	total := task.GetScheduleToCloseTimeout().AsDuration()
 	if ahead := now.Sub(task.GetStartedTime().AsTime()); total > 0 && task.GetStartedTime() != nil && ahead > 0 {
 		task.ScheduleToCloseTimeout = durationpb.New(total + ahead)
 	}
 }
 
-// betweenHeartbeats is the time until a heartbeat that Temporal did not take is sent again: it has 3 s in all, and a
-// call that is refused at once shall not be repeated at once.
+// betweenHeartbeats is the wait before a heartbeat that Temporal did not answer is sent again. Without it, a heartbeat
+// that is refused at once would be repeated at once, for 3 s in all.
 const betweenHeartbeats = 200 * time.Millisecond
 
-// persist repeats a heartbeat of an activity until Temporal has answered it or its time is over, and then reports it as
-// answered. Temporal's SDK cancels the activity otherwise, although nobody asked for it and Temporal still counts the
-// attempt: the next attempt would begin while a provider that does not heed cancellations still makes an instance. The
-// next heartbeat comes 3 s later; without three of them Temporal ends the attempt.
-func persist(
+// repeatHeartbeats repeats a heartbeat of an activity until Temporal has answered it or its time is over, and then
+// reports it as answered. Otherwise Temporal's SDK would cancel the activity, although nobody asked for that and
+// Temporal still counts the attempt: the next attempt would begin while a provider that does not heed cancellations
+// still makes an instance. The next heartbeat comes 3 s later; without three of them Temporal ends the attempt.
+func repeatHeartbeats(
 	ctx context.Context,
 	method string,
 	request, reply any,

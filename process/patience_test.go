@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// The SDK ends an activity at the time of its scheduling, which is the server's, plus its schedule-to-close timeout, by
-// its own clock.
+// The SDK ends an activity when its own clock has reached the time of scheduling, which is the server's, plus the
+// schedule-to-close timeout.
 func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 	const timeout = time.Minute
 	for name, row := range map[string]struct {
@@ -41,7 +41,7 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 				}
 				polled, eager := task(), task()
 				for _, reply := range []any{polled, &workflowservice.RespondWorkflowTaskCompletedResponse{ActivityTasks: []*workflowservice.PollActivityTaskQueueResponse{eager}}} {
-					require.NoError(t, lengthen(t.Context(), "", nil, reply, nil, answered))
+					require.NoError(t, lengthenTimeouts(t.Context(), "", nil, reply, nil, answered))
 				}
 				for _, got := range []*workflowservice.PollActivityTaskQueueResponse{polled, eager} {
 					left := time.Until(got.ScheduledTime.AsTime().Add(got.ScheduleToCloseTimeout.AsDuration()))
@@ -52,11 +52,11 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 		})
 	}
 	without := &workflowservice.PollActivityTaskQueueResponse{StartedTime: timestamppb.New(time.Now().Add(-time.Hour))}
-	require.NoError(t, lengthen(t.Context(), "", nil, without, nil, answered))
+	require.NoError(t, lengthenTimeouts(t.Context(), "", nil, without, nil, answered))
 	assert.Nil(t, without.ScheduleToCloseTimeout, "it has no such timeout")
 }
 
-// The SDK cancels an activity one of whose heartbeats ends with an error that may pass.
+// The SDK cancels an activity if one of its heartbeats ends with an error that may pass.
 func TestALostHeartbeatCancelsNoActivity(t *testing.T) {
 	heartbeat := &workflowservice.RecordActivityTaskHeartbeatRequest{}
 	other := &workflowservice.RespondActivityTaskCompletedRequest{}
@@ -86,7 +86,7 @@ func TestALostHeartbeatCancelsNoActivity(t *testing.T) {
 					}
 					return nil
 				}
-				err := persist(ctx, "", row.request, nil, nil, invoke)
+				err := repeatHeartbeats(ctx, "", row.request, nil, nil, invoke)
 				assert.Equal(t, row.want, status.Code(err))
 				assert.Equal(t, row.took, time.Since(begun))
 				assert.Equal(t, row.sent, sent)

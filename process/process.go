@@ -1,6 +1,6 @@
 // Package process has what every process of Millwright needs before its own work: flags, a logger, clients of
-// Kubernetes and Temporal, and an endpoint for metrics and health. The mains call it. Of machines it knows only the
-// flags that several processes share.
+// Kubernetes and Temporal, and an endpoint for metrics and health. The mains call it. All that it knows about machines
+// is the flags that several processes share.
 package process
 
 import (
@@ -77,7 +77,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		&f.QPS,
 		"kube-api-qps",
 		0,
-		"largest sustained rate of requests of each client of an API server, per second; 0: no limit, the priority and fairness of the API server limits them",
+		"largest sustained number of requests per second of each client of an API server; 0: no limit but the priority and fairness of the API server",
 	)
 	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests of each client, if --kube-api-qps is set")
 }
@@ -151,8 +151,8 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal; it retries until the server answers or ctx ends. What the flags say and nobody can use
-// is an error at once.
+// Temporal connects to Temporal; it retries until the server answers or ctx ends. Flags that cannot be used are an
+// error at once.
 func (f *Flags) Temporal(
 	ctx context.Context,
 	logger *slog.Logger,
@@ -167,7 +167,7 @@ func (f *Flags) Temporal(
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	options.ConnectionOptions.DialOptions = append(
 		options.ConnectionOptions.DialOptions,
-		grpc.WithChainUnaryInterceptor(lengthen, persist),
+		grpc.WithChainUnaryInterceptor(lengthenTimeouts, repeatHeartbeats),
 	)
 	for {
 		c, err := client.DialContext(ctx, options)

@@ -6,7 +6,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// RolloutFlags choose what a rollout does at nodes. Worker and bridge must have the same values.
+// RolloutFlags choose what a rollout writes on nodes. Worker and bridge must have the same values.
 type RolloutFlags struct {
 	Guard bool
 }

@@ -47,8 +47,8 @@ func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
 	return err
 }
 
-// Check completes the Scope. It returns an error if a flag has something else than names of namespaces or a selector, or
-// if no namespace is left.
+// Check completes the Scope. It returns an error if a name is no name of a namespace, if the selector is invalid, or if
+// --except-namespaces excludes every one of --namespaces.
 func (f *ScopeFlags) Check() error {
 	for flag, names := range map[string][]string{"--namespaces": f.Only, "--except-namespaces": f.Except} {
 		for _, name := range names {

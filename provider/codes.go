@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Code says why a call failed. Numbers and names are MCM's; they are stored in histories and statuses, so the list is
-// append-only.
+// Code says why a call failed. Numbers and names are those of MCM. Histories and statuses store them, so codes are only
+// added, never changed.
 type Code int
 
 // The codes. OK is never the code of an Error.
@@ -30,7 +30,7 @@ const (
 	Unavailable        Code = 14
 	DataLoss           Code = 15
 	Unauthenticated    Code = 16
-	NotInitialized     Code = 17 // named Uninitialized in text
+	NotInitialized     Code = 17 // its String is Uninitialized
 )
 
 // Codes returns every code that an Error can carry, in order.
@@ -65,13 +65,13 @@ func ParseCode(name string) Code {
 	return Unknown
 }
 
-// Error is an error of a Provider. Message is one short sentence for people, without secrets and request dumps; no
-// decision reads it.
+// Error is an error of a Provider. Message is one short sentence for people, without secrets and without copies of
+// requests. No decision depends on Message.
 type Error struct {
 	Code       Code
 	Message    string
-	RetryAfter time.Duration // wanted by the cloud; zero if it did not say
-	Instance   *Instance     // with code NotInitialized, and with AlreadyExists of Foreign: the instance
+	RetryAfter time.Duration // how long to wait before the next call, as the cloud says; zero: the cloud does not say
+	Instance   *Instance     // set with code NotInitialized, and with AlreadyExists from Foreign
 	Cause      error         // for errors.Is and errors.As; never printed
 }
 
@@ -86,8 +86,8 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of err: OK for nil, the code of the Error in its chain, the code for an expired or canceled
-// context, else Unknown.
+// CodeOf returns the code of err: OK for nil; the code of the Error in its chain; DeadlineExceeded or Canceled for the
+// error of a context; otherwise Unknown.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {

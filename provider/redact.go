@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// minRedacted is the shortest value, in bytes, that Redact replaces. Shorter ones are not secrets ("true", "eu-1"), and
-// replacing them would make messages unreadable.
+// minRedacted is the minimum length, in bytes, of a value that Redact replaces. Shorter values, such as "true" or
+// "eu-1", are not secrets, and without them messages would be unreadable.
 const minRedacted = 6
 
-// minLine is the shortest line of a value of several lines, in bytes, that Redact replaces. Shorter lines are words of
-// a format.
+// minLine is the minimum length, in bytes, of a line that Redact replaces in a value with several lines. Shorter lines
+// are keywords of a format.
 const minLine = 8
 
-// Redact returns text without the values of the secret, in the forms in which requests carry them: plain, escaped for
-// JSON, XML or a URL, in base64; and without single lines of a value. Clouds quote requests in their errors ("token abc
-// is not valid"), so a provider calls it for every text from its cloud before that becomes an Error's message. Package
-// driver does that for a Driver.
+// Redact replaces in text the values of the secret, and the single lines of these values. It knows the forms in which
+// requests carry a value: plain; escaped for JSON, XML or a URL; in base64. Clouds quote requests in their errors
+// ("token abc is not valid"), so a provider calls Redact for every text of its cloud before the text becomes an Error's
+// message. Package driver does so for a Driver.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
-		// A token that was pasted with a line break at its end is quoted without it.
+		// A cloud may quote a token without the line break with which it was pasted into the Secret.
 		for _, plain := range []string{string(value), strings.TrimSpace(string(value))} {
 			if len(plain) >= minRedacted {
 				found = append(found, forms(plain)...)
@@ -38,7 +38,7 @@ func (s Secret) Redact(text string) string {
 			}
 		}
 	}
-	// Longest first: if one value contains another, no part of it remains.
+	// The longest value comes first: if it contains another value, nothing of it remains.
 	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
 	for _, value := range found {
 		text = strings.ReplaceAll(text, value, redacted)
@@ -46,8 +46,9 @@ func (s Secret) Redact(text string) string {
 	return text
 }
 
-// forms returns a value as requests may carry it. Within the base64 of a longer text, such as "user:password", a value
-// looks different for each of the three offsets: the letters that depend on its neighbours are left out.
+// forms returns the forms in which requests may carry a value. In the base64 of a longer text, such as "user:password",
+// a value has a different form for each of three offsets; forms returns these without the letters at both ends that
+// also depend on the neighbouring text.
 func forms(plain string) []string {
 	all := append(xmlForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
@@ -60,7 +61,7 @@ func forms(plain string) []string {
 			if offset == 0 {
 				all = append(all, whole)
 			}
-			first, last := (offset*8+5)/6, len(padded)*8/6 // letters that hold bits of this value alone
+			first, last := (offset*8+5)/6, len(padded)*8/6 // letters that depend on this value alone
 			if last-first >= minRedacted {
 				all = append(all, whole[first:last])
 			}
@@ -69,10 +70,11 @@ func forms(plain string) []string {
 	return all
 }
 
-// xmlForms returns a value as programs write it into XML: with quotation marks as numbers, as names, or as they are.
+// xmlForms returns the forms of a value in XML: with quotation marks escaped as numbers, escaped as names, or
+// unescaped.
 func xmlForms(plain string) []string {
 	var numbers bytes.Buffer
-	_ = xml.EscapeText(&numbers, []byte(plain)) // a buffer takes everything
+	_ = xml.EscapeText(&numbers, []byte(plain)) // a buffer never fails
 	return []string{
 		numbers.String(),
 		strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;").Replace(plain),

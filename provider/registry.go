@@ -10,11 +10,11 @@ import (
 	"sync"
 )
 
-// maxNameLength is that of a DNS label (RFC 1123), in bytes.
+// maxNameLength is the maximum length of a DNS label (RFC 1123), in bytes.
 const maxNameLength = 63
 
-// ValidateName says what is wrong with the name of a provider; nil if it is valid. Names are DNS labels, because they
-// are used in task queue names, labels and metrics.
+// ValidateName returns an error if the name of a provider is not valid. Names are DNS labels, because they are part of
+// the names of task queues, of labels and of metrics.
 func ValidateName(name string) error {
 	switch {
 	case name == "":
@@ -30,8 +30,8 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// TaskQueue returns the task queue of the workers that have a provider's credentials. The name is a contract with
-// providers in other languages. It does not validate the provider's name: ValidateName does.
+// TaskQueue returns the task queue of the workers that have a provider's credentials. Providers in other languages
+// depend on this name. TaskQueue does not validate the provider's name: ValidateName does.
 func TaskQueue(name string) string { return "provider-" + name }
 
 // Registry finds the Provider for the name in a MachineClass. It is safe for concurrent use; the zero value is empty
@@ -61,8 +61,8 @@ func (r *Registry) Register(name string, p Provider) error {
 	return nil
 }
 
-// Lookup returns the provider of that name. An empty name has no default: a MachineClass without a provider cannot be
-// used. The error is an *Error of code InvalidArgument, since only a change of the class can correct it.
+// Lookup returns the provider with the name. There is no default for an empty name: a MachineClass without a provider
+// cannot be used. The error is an *Error with code InvalidArgument, because only a change of the class can correct it.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	if name == "" {
 		return nil, Errorf(InvalidArgument, "the machine class names no provider; this worker has: %s", r.known())

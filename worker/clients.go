@@ -26,7 +26,7 @@ type clients struct {
 	target   kubernetes.Interface // nodes, bootstrap tokens; nil without a target cluster
 }
 
-// agent is how the worker is called in the logs of API servers.
+// agent is the worker's user agent, as the logs of API servers show it.
 const agent = "millwright-worker"
 
 // connect makes the clients, whose watches notice restores. It sends no request yet.
@@ -64,7 +64,8 @@ func drainingClient(config *rest.Config) (kubernetes.Interface, error) {
 	return process.KubernetesClient(config)
 }
 
-// drains says how the nodes of workload clusters of Cluster API are reached. Rates are those of the target.
+// drains says how the nodes of workload clusters of Cluster API are reached. Their clients have the same rate limit as
+// those of the target cluster.
 func (c clients) drains(o options) capi.Drains {
 	return capi.Drains{Secrets: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 		config = rest.CopyConfig(config)

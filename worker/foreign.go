@@ -11,8 +11,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// tellsForeign returns a function that tells, by an event of each object that has no controller, that Millwright leaves
-// the namespaces of another controller alone, and why. Each worker tells it.
+// tellsForeign returns a function that records a warning event on each object without a controller reference in a
+// namespace for which in returns true. The event says that Millwright leaves the namespace to another controller, and
+// why. Each worker records these events.
 func tellsForeign(cluster *cache.Cluster, events record.EventRecorder) func(why string, in func(string) bool) {
 	return func(why string, in func(string) bool) {
 		here := func(namespace string) bool { return cluster.InScope(namespace) && in(namespace) }

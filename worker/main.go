@@ -65,7 +65,7 @@ func command() *cobra.Command {
 		&o.nameBefore,
 		"accept-new-cluster-name",
 		"",
-		"former value of --cluster-name, if it was changed on purpose: the worker starts though its Lease has that name; all instances must have the new name as their tag before, or they look gone",
+		"former value of --cluster-name, if it was changed on purpose: the worker starts although the Lease of the workers has that name; give all instances the new name as their tag first, or Millwright takes them for gone",
 	)
 	set.StringVar(
 		&o.queues,
@@ -101,7 +101,7 @@ func command() *cobra.Command {
 		&o.draining.Detach,
 		"pv-detach-timeout",
 		kube.DefaultDetachTimeout,
-		"how long a drain waits until the volumes of a pod that has left the node are detached from the node, and longest time of the stage Detach of a deletion",
+		"how long a drain waits until the volumes of an evicted pod are detached from the node; also the longest time of the stage Detach of a deletion",
 	)
 	set.DurationVar(
 		&o.draining.Attach,
@@ -180,7 +180,7 @@ func execute(ctx context.Context, o options) error {
 	return serve.UntilStopped(ctx, workers, fatal)
 }
 
-// check returns an error if a flag has a value that nobody can use.
+// check returns an error if a flag has a value that cannot be used.
 func (o *options) check() error {
 	for group := range strings.SplitSeq(o.tokenGroups, ",") {
 		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {

@@ -31,7 +31,7 @@ const (
 	// absentAfter is the shortest absence that counts. Source: four missed renewals, and far below the shortest timeout
 	// that is of use.
 	absentAfter = time.Minute
-	// mostAbsences is how many absences are kept, the newest. Source: 4 KiB of an annotation.
+	// mostAbsences is the number of absences that are kept: the newest ones. Source: 4 KiB of an annotation.
 	mostAbsences = 50
 	// presenceTimeout bounds one renewal. Source: a third of renewEach.
 	presenceTimeout = 5 * time.Second
@@ -43,16 +43,16 @@ const (
 type presence struct {
 	leases   typedcoordinationv1.LeaseInterface
 	of       run.Installation
-	before   run.Installation            // name that the installation had before; empty: the same
+	before   run.Installation            // former name of the installation; empty: it was not changed
 	scope    cache.Scope                 // of this installation
-	answers  func(context.Context) error // nil if Temporal answers
+	answers  func(context.Context) error // returns nil if Temporal answers
 	identity string
 	known    func(cache.Absences)
 	log      *slog.Logger
 
 	heartbeat prometheus.Gauge
 	renewed   time.Time // when this process last renewed the Lease, by its own clock; zero: never
-	// as this process wrote it last: a single worker need not read it; nil: it has to be read
+	// the Lease as this process wrote it last, so that a single worker need not read it; nil: it has to be read
 	kept    *coordinationv1.Lease
 	failing bool
 }
@@ -75,7 +75,7 @@ func newPresence(
 	}
 }
 
-// watch says what the presence depends on, and which cache learns of absences.
+// watch sets what the presence depends on, and the cache that gets the absences.
 func (p *presence) watch(temporal client.Client, namespace string, cluster *cache.Cluster) {
 	p.answers = func(ctx context.Context) error { // a request that Temporal answers from its database
 		_, err := temporal.WorkflowService().
@@ -98,8 +98,8 @@ func (e *renamedError) Error() string {
 	)
 }
 
-// compare returns a renamedError if a Lease has another name than this worker, and nobody has said that the name is
-// changed. A Lease without a name is of an earlier version.
+// compare returns a renamedError if a Lease has another name than this worker, and --accept-new-cluster-name does not
+// say that the name was changed. A Lease without a name is of an earlier version.
 func (p *presence) compare(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.of, p.before:
@@ -174,12 +174,12 @@ func (p *presence) keep(ctx context.Context) error {
 		}
 		if failing := err != nil; failing != p.failing && ctx.Err() == nil {
 			p.failing = failing
-			p.log.Warn("presence", "recorded", !failing, "error", err)
+			p.log.Warn("presence of the workers", "recorded", !failing, "error", err)
 		}
 	}
 }
 
-// keepOrFail is keep, whose error ends the process.
+// keepOrFail calls keep, and ends the process with its error.
 func (p *presence) keepOrFail(ctx context.Context, fatal serve.Fatal) {
 	if err := p.keep(ctx); err != nil {
 		fatal.Fail(err)
@@ -194,9 +194,9 @@ func (p *presence) renew(ctx context.Context) error {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
 	if lease := p.kept; lease != nil && time.Since(p.renewed) < absentAfter/2 {
-		// after a pause, others may have renewed it
+		// after a longer pause, others may have renewed it: it is read
 		p.kept = nil
-		err := p.stretch(ctx, lease.DeepCopy())
+		err := p.renewLease(ctx, lease.DeepCopy())
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -210,16 +210,17 @@ func (p *presence) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the Lease: %w", err)
 	}
-	return p.stretch(ctx, lease)
+	return p.renewLease(ctx, lease)
 }
 
-// stretch renews a Lease as it was read, and records the absence before it if there was one.
-func (p *presence) stretch(ctx context.Context, lease *coordinationv1.Lease) (err error) {
+// renewLease renews a Lease that was read or written last in this state, and records the absence before it if there was
+// one.
+func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	if err := p.compare(lease); err != nil {
 		return err
 	}
-	// The time of the API server is known only after a write. So the begin of a possible absence is written first, and its
-	// end is computed from the answer; if this process dies in between, the next one goes on from there.
+	// The time of the API server is known only after a write. So the beginning of a possible absence is written first, and
+	// its end is computed from the answer. If this process dies in between, the next one goes on from there.
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" &&
 		(p.renewed.IsZero() || time.Since(p.renewed) > absentAfter/2) {
 		metav1.SetMetaDataAnnotation(
@@ -254,7 +255,7 @@ func (p *presence) stretch(ctx context.Context, lease *coordinationv1.Lease) (er
 
 // stamp sets the holder, the time of a renewal, the name of the installation, and the namespaces on which it acts.
 func (p *presence) stamp(lease *coordinationv1.Lease) {
-	scope, _ := json.Marshal(p.scope) // it has no error
+	scope, _ := json.Marshal(p.scope) // cannot fail
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationScope, string(scope))
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
@@ -271,7 +272,7 @@ func (p *presence) write(ctx context.Context, lease *coordinationv1.Lease) (*coo
 	return lease, nil
 }
 
-// setAbsences writes the absences into the Lease, and removes the begin of a possible one.
+// setAbsences writes the absences into the Lease, and removes the beginning of a possible one.
 func setAbsences(lease *coordinationv1.Lease, absences cache.Absences) error {
 	text, err := json.Marshal(absences)
 	if err != nil {

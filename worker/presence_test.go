@@ -103,7 +103,7 @@ func (c *colleague) lastBeat(t *testing.T) time.Time {
 	return time.Unix(int64(families[0].GetMetric()[0].GetGauge().GetValue()), 0)
 }
 
-// works renews the Lease for so long.
+// works renews the Lease for the time d.
 func (c *colleague) works(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -217,7 +217,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 	})
 }
 
-// goesOn renews the Lease for so long, after begin.
+// goesOn renews the Lease for the time d, after begin.
 func (c *colleague) goesOn(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()

@@ -34,9 +34,10 @@ import (
 
 // Slots of a worker: an activity of the queues of machines and drains takes little but a slot.
 const (
-	machineSlots = 200 // of a cluster queue by default: 100
+	machineSlots = 200 // the default of a cluster queue is 100
 	drainSlots   = 500 // a drain takes one slot and nearly always waits
-	// a fourth of the calls is for the machines of any one set if others wait: three more sets may be as large
+	// if one set has a fourth of the concurrent cloud calls in progress, calls for other sets go first: three more sets
+	// may be as large
 	fairShare = 4
 )
 

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/testing"
 )
 
-// apiServer gives fake clientsets what an API server does and they do not: resource versions, UIDs, preconditions,
+// apiServer adds to fake clientsets what an API server does and they do not: resource versions, UIDs, preconditions,
 // finalizers, a status that is written by itself, times in whole seconds, and no event for a write that changes
 // nothing. Its watches can be held back, as by a slow network.
 type apiServer struct {
@@ -112,12 +112,12 @@ func (s *apiServer) serve(c FakeClient) {
 	})
 }
 
-// mostWaiting is how many events may wait in a feed when a write begins. Source: a feed holds 100 events and panics at
-// the next one, and at most 16 writes of a batch begin at the same time.
+// mostWaiting is the largest number of events that may wait in a feed when a write begins. Source: a feed holds 100
+// events and panics at the next one, and at most 16 writes of a batch begin at the same time.
 const mostWaiting = 100 - 2*16
 
-// makeRoom waits, for a minute at most, until no feed holds many events: on a busy machine writes are faster than who
-// takes the events.
+// makeRoom waits, for a minute at most, until no feed holds many events: on a busy machine, writes are faster than the
+// readers of the events.
 func (s *apiServer) makeRoom() {
 	full := func() (full bool) {
 		s.feeds.Range(func(feed, _ any) bool {
@@ -132,7 +132,7 @@ func (s *apiServer) makeRoom() {
 	}
 }
 
-// filtered is a watch that can be stopped before all its events were read; that of watch.Filter would block forever.
+// filtered is a watch that can be stopped before all its events were read; a watch of watch.Filter would block forever.
 type filtered struct {
 	watch.Interface
 	events  chan watch.Event

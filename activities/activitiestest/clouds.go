@@ -158,7 +158,7 @@ func (o *Office) Waits(known kube.Problem) time.Duration {
 	return failed.NextRetryDelay()
 }
 
-// Until runs an activity whose context ends after so long, as Temporal ends it, and returns how long it took.
+// Until runs an activity whose context ends after limit, as with a timeout of Temporal, and returns how long it took.
 func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err error) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)

@@ -29,7 +29,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// Draining makes a machine one that is being deleted, whose drain began so long ago, with these means.
+// Draining makes a machine one that is being deleted, and whose drain began with these means. ago is the time since the
+// drain began.
 func Draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		Going(m)
@@ -46,7 +47,7 @@ func Marked(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[key] = value }
 }
 
-// NotReady makes a node not Ready for so long.
+// NotReady makes a node not Ready. ago is the time since it was Ready last.
 func NotReady(ago time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status = "Unknown"
@@ -139,8 +140,8 @@ type Asked struct {
 	Grace string // the grace period in the request; empty: the pod's own
 }
 
-// Desk takes requests for pods in the place of the API server: a pod that may go terminates, and is there until the
-// test says that it is gone.
+// Desk answers the requests to evict or delete pods in place of the API server: a pod that may go terminates, and
+// exists until the test says that it is gone.
 type Desk struct {
 	*World
 	mu       sync.Mutex

@@ -210,8 +210,8 @@ func SyncNode(w *World, in kube.Read) *corev1.Node {
 	return n
 }
 
-// KeptFrom is the workflow's time when a preservation begins. It is later than any worker's, so that it counts. Times
-// are local ones, as those that come out of an API server's answer.
+// KeptFrom is the workflow's time when a preservation begins. It is later than the time of any worker, so that it
+// counts. Both times are local ones, like the times in an API server's answer.
 var (
 	KeptFrom  = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
 	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))

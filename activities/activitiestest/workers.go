@@ -20,10 +20,10 @@ import (
 type Worker struct {
 	Ahead time.Duration // of the clocks of Temporal's server and of the API servers; negative: behind
 	Local bool          // it runs activities as local ones: then nothing but the input says the time of the server
-	Tried time.Duration // how long the activity is due when the attempt begins; zero: it is the first attempt
+	Tried time.Duration // time from the activity's schedule to the begin of the attempt; zero: the first attempt
 }
 
-// Bubble is when the time of a bubble begins. Source: testing/synctest.
+// Bubble is the time at which the clock of a bubble begins. Source: testing/synctest.
 var Bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Rounding is by how much a time that is stored in whole seconds may differ from the time that a test of a bubble

@@ -36,7 +36,7 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// giveUp is how long to wait for what must come: no machine is so busy.
+// giveUp bounds the wait for an event that must come: no machine is so busy that it takes longer.
 const giveUp = 2 * time.Minute
 
 // World is a control cluster with its target, the activities that work on them, and the events that they recorded.
@@ -48,7 +48,7 @@ type World struct {
 	Meta     *metadatafake.FakeMetadataClient // of Secrets
 	Recorder *record.FakeRecorder
 	Provider *capitest.Server    // of the objects of Cluster API; nil without them
-	API      *capi.Cache         // of these objects
+	API      *capi.Cache         // cache of these objects
 	Secrets  *kubefake.Clientset // with the kubeconfigs of workload clusters; nil without them
 	*kube.Kube
 	Ahead time.Duration // how far the clock of the worker that makes attempts is ahead of the servers'; see Worker
@@ -197,7 +197,7 @@ func (w *World) Snapshot() string {
 	core := corev1.SchemeGroupVersion
 	all = append(all, w.list(w.Target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
 	all = append(all, w.list(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
-	// of the fake client's lists
+	// the kind of the fake client's lists
 	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}
 	all = append(all, w.list(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
 	all = append(all, w.provided()...)
@@ -219,7 +219,7 @@ func (w *World) list(
 	return items
 }
 
-// Requests returns the requests to the API servers since forget, as verb and resource: "patch machines". It leaves out
+// Requests returns the requests to the API servers since Forget, as verb and resource: "patch machines". It leaves out
 // the watches of the caches, which begin at any time after these are filled; only drains watch pods.
 func (w *World) Requests() []string {
 	list := []string{}

@@ -23,8 +23,8 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// crowd is a set with one of each, with something to change wherever an activity could change it in place. What is
-// going is called old.
+// crowd is a set with one object of each kind, with something to change wherever an activity could change it in place.
+// Objects that are being deleted are called old.
 func crowd() (*clusterv1.MachineSet, []runtime.Object) {
 	s := capitest.Set(
 		"s",

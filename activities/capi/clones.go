@@ -30,8 +30,8 @@ type clone struct {
 	taken    bool // a machine owns it already
 }
 
-// clone makes the copy of a template for the machine of this name. One that exists and belongs to the set counts as
-// made. The set owns it until Cluster API's controller of machines makes the machine its owner.
+// clone makes the copy of a template for the machine with this name. A copy that exists and is owned by the set or by a
+// machine counts as made. The set owns the copy until Cluster API's controller of machines makes the machine its owner.
 func (a *Activities) clone(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
@@ -186,8 +186,8 @@ func postponed(around capi.Around, plan scale.Planned) (objects []set.Object) {
 }
 
 // OwnTemplates adds the owner reference to the Cluster, and the label of the Cluster, to templates of a set that still
-// are as the decision saw them: the deletion of the Cluster deletes them, and a move of the Cluster moves them. Running
-// it twice writes once.
+// are as the decision saw them, so that a deletion of the Cluster deletes them and a move of the Cluster moves them.
+// Running it twice writes once.
 func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -195,7 +195,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.Min
 	}
 	cluster, err := a.API.Client().Clusters(s.Namespace).Get(ctx, s.Spec.ClusterName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, kube.Conflict(in.Set) // it went away since the decision
+		return nil, kube.Conflict(in.Set) // the Cluster was deleted since the decision
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get cluster %s: %w", s.Spec.ClusterName, err)
@@ -286,15 +286,15 @@ func (a *Activities) syncClone(
 	}
 	labels, annotations := a.cloneMetadata(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
-	_, err = kube.Patch(ctx, asMillwright{objects}, o, capi.MetadataPatch(o, labels, annotations))
+	_, err = kube.Patch(ctx, cloneClient{objects}, o, capi.MetadataPatch(o, labels, annotations))
 	return kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
 }
 
-// asMillwright patches as the field manager that made the clones.
-type asMillwright struct{ dynamic.ResourceInterface }
+// cloneClient patches objects of providers as the field manager that made the clones.
+type cloneClient struct{ dynamic.ResourceInterface }
 
 // Patch patches an object.
-func (a asMillwright) Patch(
+func (c cloneClient) Patch(
 	ctx context.Context,
 	name string,
 	kind types.PatchType,
@@ -303,5 +303,5 @@ func (a asMillwright) Patch(
 	subresources ...string,
 ) (*unstructured.Unstructured, error) {
 	o.FieldManager = capi.FieldManager
-	return a.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
+	return c.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
 }

@@ -26,11 +26,11 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// MachinesResource is the resource whose versions writes of machines return.
+// MachinesResource is the resource of the versions that writes of machines return.
 const MachinesResource = capi.MachinesResource
 
-// fillTimeout bounds the wait for the budgets and volume attachments of a workload cluster. Source: a tenth of what
-// EvictPods may take without a heartbeat is too short for a cluster that is far away; after it, Temporal begins another
+// fillTimeout bounds the wait for the budgets and volume attachments of a workload cluster. Source: half of the
+// heartbeat timeout of the activity, and long enough for a cluster that is far away. After it, Temporal begins another
 // attempt.
 const fillTimeout = 5 * time.Second
 
@@ -96,7 +96,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	return d, nil
 }
 
-// over returns how a drain has ended that is over before any pod is removed, or that has ended before.
+// over returns the result of a drain that ends before any pod is removed, or that has already ended.
 func over(hook decidedrain.Hook) string {
 	switch {
 	case hook.Result != "":

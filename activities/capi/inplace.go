@@ -22,13 +22,13 @@ import (
 	"millwright/observe/capi"
 )
 
-// markedInPlace patches machines as the field manager of the annotations of an update in place.
-type markedInPlace struct {
+// inPlaceClient patches machines as the field manager of the annotations of an update in place.
+type inPlaceClient struct {
 	capi.Typed[*clusterv1.Machine, *clusterv1.MachineList]
 }
 
 // Patch patches a machine.
-func (m markedInPlace) Patch(
+func (m inPlaceClient) Patch(
 	ctx context.Context,
 	name string,
 	kind types.PatchType,
@@ -40,9 +40,9 @@ func (m markedInPlace) Patch(
 	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
 }
 
-// MoveClusterAPIMachines hands machines that still are as the decision saw them over to the set that their own set
-// names, which updates them in place. It reads both sets live first: if that one takes none of them any more, it is a
-// Conflict. Running it twice moves once.
+// MoveClusterAPIMachines moves machines that still are as the decision saw them to the set that an annotation of their
+// own set names; that set updates them in place. It reads both sets live first: if that set does not take them any
+// more, it is a Conflict. Running it twice moves once.
 func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *Activities) mark(
 ) (string, error) {
 	written, err := kube.Patch(
 		ctx,
-		markedInPlace{a.API.Client().Machines(m.Namespace)},
+		inPlaceClient{a.API.Client().Machines(m.Namespace)},
 		m,
 		map[string]any{"metadata": metadata},
 	)
@@ -101,8 +101,8 @@ func (a *Activities) mark(
 }
 
 // UpdateClusterAPIMachines begins the update in place of machines that still are as the decision saw them: it writes
-// what their set's templates make of the clones and of the machine, and then the hook, at which Cluster API's core
-// calls a runtime extension. A clone that does not exist is Refused: its machine stays as it is, and the others go on.
+// the clones and the machine as their set's templates make them, and then the hook, which makes Cluster API's core call
+// a runtime extension. A clone that does not exist is Refused: its machine stays as it is, and the others go on.
 // Running it twice begins once.
 func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
@@ -114,7 +114,7 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 		return nil, err
 	}
 	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) {
-		return nil, kube.Conflict(in.Set) // it went away since the decision
+		return nil, kube.Conflict(in.Set) // a template was deleted since the decision
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
@@ -125,8 +125,8 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 	})
 }
 
-// beginUpdate writes the clones, then the machine, then the hook. Core begins when it sees the hook, so that is written
-// last.
+// beginUpdate writes the clones, then the machine, then the hook. Core begins when it sees the hook, so the hook is
+// written last.
 func (a *Activities) beginUpdate(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
@@ -166,8 +166,8 @@ func (a *Activities) beginUpdate(
 	return version, err
 }
 
-// applyClone makes a clone what a set's template makes of it, marked as one that is updated in place: without the mark
-// core waits.
+// applyClone writes a clone as the set's template makes it, with the annotation that the clone is updated in place:
+// without this annotation, core waits.
 func (a *Activities) applyClone(
 	ctx context.Context,
 	s *clusterv1.MachineSet,

@@ -39,7 +39,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	}
 	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) || around.Cluster == nil ||
 		around.Cluster.DeletionTimestamp != nil {
-		return set.Written{}, kube.Conflict(in.Set) // it went away since the decision
+		return set.Written{}, kube.Conflict(in.Set) // a template or the Cluster was deleted since the decision
 	}
 	wanted := func() bool {
 		now, found := a.API.Set(in.Set.Key())
@@ -107,9 +107,9 @@ func (a *Activities) createMachine(
 	return fail(fmt.Errorf("create machine %s: %w", name, err))
 }
 
-// DeleteClusterAPIMachines deletes each machine of a batch that still is as the decision saw it. A machine whose
-// replacement a health check asked for says first that it is being deleted for that. A machine that is gone counts as
-// deleted.
+// DeleteClusterAPIMachines deletes each machine of a batch that still is as the decision saw it. If a health check has
+// asked for a machine's replacement, the condition OwnerRemediated of the machine first says that the machine is being
+// deleted. A machine that is gone counts as deleted.
 func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch) (set.Written, error) {
 	s, found := a.API.Set(in.Set.Key())
 	machines := a.API.Client().Machines(in.Set.Namespace)
@@ -250,7 +250,7 @@ func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch)
 	})
 }
 
-// PostponeRemediation says on machines why their set does not replace them yet: in the condition OwnerRemediated.
+// PostponeRemediation writes into the condition OwnerRemediated of machines why their set does not replace them yet.
 func (a *Activities) PostponeRemediation(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
 	return kube.InParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
@@ -289,9 +289,9 @@ func (a *Activities) writeStatus(ctx context.Context, of kube.Ref, m *clusterv1.
 	return m.ResourceVersion, nil
 }
 
-// SyncClusterAPIMachines copies from their set's template to machines and their clones what is changed in place, by
-// server-side apply, if the machines still are as the decision saw them. Of a machine that is being deleted only what
-// its deletion needs is written.
+// SyncClusterAPIMachines copies the fields that change in place from their set's template to machines and their clones,
+// by server-side apply, if the machines still are as the decision saw them. To a machine that is being deleted, it
+// copies only the fields that the deletion needs.
 func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
@@ -316,7 +316,7 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (
 	})
 }
 
-// applyMachine makes a machine what is desired. The UID in it keeps a deleted machine from being created again.
+// applyMachine makes a machine as desired says. The UID in desired keeps a deleted machine from being created again.
 func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Machine) (*clusterv1.Machine, error) {
 	machines := a.API.Client().Machines(m.Namespace)
 	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
@@ -360,7 +360,8 @@ func applyConfiguration(o any) ([]byte, error) {
 	return data, nil
 }
 
-// syncDeleting writes what the deletion of a machine needs: an operator shortens timeouts to unblock it.
+// syncDeleting writes the fields that the deletion of a machine needs: an operator may shorten timeouts to unblock the
+// deletion.
 func (a *Activities) syncDeleting(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) (string, error) {
 	want := s.Spec.Template.Spec
 	m.Spec.ReadinessGates = want.ReadinessGates

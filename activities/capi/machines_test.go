@@ -78,8 +78,8 @@ func TestARejectedDeletion(t *testing.T) {
 	assert.Contains(t, w.Told(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
 }
 
-// A machine whose replacement a health check asked for says first that it is being deleted for that: so its set counts
-// it as in flight until it is gone.
+// If a health check asked for a machine's replacement, the machine's condition first says that it is being deleted, so
+// that its set counts it as in flight until it is gone.
 func TestARemediatedMachineSaysSo(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick, fine := capitest.Machine("sick", s, capitest.Unhealthy), capitest.Machine("fine", s)
@@ -135,7 +135,7 @@ func TestAdoptMachines(t *testing.T) {
 	assert.Equal(t, adopted, w.ClusterAPIMachine("free"))
 }
 
-// An owner reference that is not the controller's becomes it.
+// An owner reference to the set that is no controller reference becomes the controller reference.
 func TestAnAdoptedMachineHasOneReference(t *testing.T) {
 	s := capitest.Set("s", 1)
 	// not the controller
@@ -248,7 +248,7 @@ func TestPostponeRemediation(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-// Of a machine that is being deleted only what its deletion needs is written.
+// On a machine that is being deleted, only the fields that its deletion needs are written.
 func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 	s := capitest.Set("s", 0, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/capi"
 )
 
-// SetsResource is the resource whose versions writes of sets return.
+// SetsResource is the resource of the versions that writes of sets return.
 const SetsResource = capi.SetsResource
 
 // Activities are the activities of this package. Workflows call its methods by name.
@@ -69,7 +69,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	return d, nil
 }
 
-// errands returns the writes beside those of the plan. A paused set has none, nor has one that is not valid.
+// errands returns the writes that are not part of the plan. A paused set and an invalid set have none.
 func errands(
 	s *clusterv1.MachineSet,
 	around capi.Around,
@@ -94,8 +94,8 @@ func add(all *[]set.Errand, activity, why string, objects []set.Object) {
 	}
 }
 
-// set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's.
-// Around a set that was handed over nothing is read.
+// set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's. For
+// a set that was handed over, only the set is read.
 func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Around, error) {
 	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
 		return nil, capi.Around{}, nil
@@ -126,8 +126,8 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineS
 	return s, around, err
 }
 
-// setAt reads the set that a batch is for, which must still be Millwright's and have the version that the decision saw,
-// or any version if that is empty.
+// setAt reads the set of a batch. If Millwright does not reconcile it any more, or it does not have the version that
+// the decision saw (empty: any), that is a Conflict.
 func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
 	s, err := kube.LiveAt(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref, version)
 	if err == nil && !a.API.Ours(s) {

@@ -22,7 +22,7 @@ import (
 // Activities are the activities of this package. Workflows call its methods by name.
 type Activities struct{ Kube *kube.Kube }
 
-// The resources whose versions writes of classes and Secrets return.
+// The resources of the versions that writes of classes and of Secrets return.
 const (
 	ClassesResource = cache.Classes
 	SecretsResource = cache.Secrets
@@ -37,7 +37,7 @@ type Decision struct {
 	Guard   []SecretTarget // Secrets that the class needs, without our finalizer
 	Unguard []SecretTarget // Secrets with our finalizer that no class needs
 	Release bool           // the class is being deleted, no machine refers to it, and its Secrets are released
-	// what the status has to say about workers of its provider; nil: it says so
+	// what the status has to say about workers of its provider; nil: it says that already
 	Serving *Serving         `json:",omitempty"`
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
 }

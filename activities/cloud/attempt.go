@@ -11,25 +11,26 @@ import (
 
 const called = "the cloud was called"
 
-// attempt is the detail of the heartbeats of an attempt. The next attempt finds it, and so does one that counts from 1
-// again.
+// attempt is the detail of the heartbeats of an attempt. The next attempt finds it, even if attempts count from 1 again
+// by then.
 type attempt struct {
 	Said string
 
-	// CreatesUntil is until when a create call of this attempt may run, by the server's clock: the end of its
-	// start-to-close timeout. Zero: there is none, or it has ended.
+	// CreatesUntil is the time until which a create call of this attempt may run, by the server's clock: the end of the
+	// start-to-close timeout. Zero: there is no such call, or it has ended.
 	CreatesUntil time.Time `json:",omitzero"`
 }
 
-// lastCreation returns until when a create call of the attempt before may run, by this worker's clock; zero: it has
-// ended, or there was none. It runs if Temporal has given up that attempt, for it heard nothing of its worker.
+// lastCreation returns the time until which a create call of the last attempt may still run, by this worker's clock;
+// zero: it has ended, or there was none. It may still run if Temporal gave that attempt up because its worker sent no
+// heartbeat.
 func lastCreation(ctx context.Context, info activity.Info) time.Time {
 	var last attempt
 	if !activity.HasHeartbeatDetails(ctx) {
 		return time.Time{}
 	}
 	if err := activity.GetHeartbeatDetails(ctx, &last); err != nil || last.CreatesUntil.IsZero() {
-		return time.Time{} // of a worker of another version or language
+		return time.Time{} // details of a worker of another version or language
 	}
 	return time.Now().Add(last.CreatesUntil.Sub(info.StartedTime)) // both are of the server's clock
 }

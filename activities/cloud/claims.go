@@ -29,10 +29,10 @@ type listing struct {
 	done     chan struct{} // closed when machines and err are set
 	machines []ownership.Machine
 	err      error
-	givenUp  bool // whoever made it was cancelled
+	givenUp  bool // the call that made it was cancelled
 }
 
-// join returns the list that begins next, and the place of the one that is made.
+// join returns the list that begins next, and the channel with one slot that the call that makes a list has to occupy.
 func (c *claims) join() (l *listing, turn chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *claims) join() (l *listing, turn chan struct{}) {
 	return c.next, c.turn
 }
 
-// begin reports whether a list has still to be made. Whoever asks from now on shares the one after it.
+// begin reports whether a list has still to be made. Calls that ask from now on share the list after this one.
 func (c *claims) begin(l *listing) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,14 +81,14 @@ func (c *claims) read(ctx context.Context, client versioned.Interface) ([]owners
 	}
 }
 
-// list makes a list, and reports so, unless another caller has made it. It gives the turn back.
+// list makes a list and returns true; it returns false if another caller has made this list. It frees the slot of turn.
 func (c *claims) list(ctx context.Context, client versioned.Interface, l *listing, turn chan struct{}) bool {
 	defer func() { <-turn }()
 	if !c.begin(l) {
 		return false
 	}
 	defer close(l.done)
-	l.err = errBrokenOff // of a panic
+	l.err = errBrokenOff // stays if the code below panics
 	l.err = cache.EachMachine(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		l.machines = append(l.machines, cache.ClaimOf(m))
 	})

@@ -9,8 +9,8 @@ import (
 	"millwright/provider"
 )
 
-// unclaimed returns an error if an instance was found by its name alone and another Machine names it. Another
-// controller may have made it for the machine, without a UID.
+// unclaimed returns an error if an instance was found by its name alone and another Machine names it. An instance that
+// no other Machine names may have been made for the machine by another controller, without a UID.
 func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
@@ -24,7 +24,7 @@ func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance prov
 }
 
 // whose says whose an instance is, as seen from a machine. It reads the Machines of all namespaces from the API server,
-// together with other calls.
+// and shares this read with other calls.
 func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
 	me := ownership.Machine{
 		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
@@ -39,10 +39,11 @@ func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instan
 	return ownership.OfInstance(of, me, others), nil
 }
 
-// asOwner calls the cloud for an instance that the machine names, if that is proven to be the machine's. A provider
-// refuses an instance that carries another UID: then the Machines decide whose it is. Where instances carry no UID, they
-// decide before the call. It returns the answer if somebody was asked, and AlreadyExists for another's instance and for
-// a doubt.
+// asOwner calls the cloud for a machine. If the machine names an instance, the instance must be proven to be the
+// machine's. A provider refuses an instance that carries another UID: then the Machines decide whose it is, and if it
+// is the machine's, the cloud is called again. In a cloud whose instances carry no UID, the Machines decide before the
+// call. asOwner returns whose the instance is if the Machines were asked, and the error AlreadyExists if it is
+// another's or that is in doubt.
 func (p *Provider) asOwner(
 	ctx context.Context,
 	in InstanceCall,

@@ -58,9 +58,10 @@ type InstanceCall struct {
 	Token          kube.TokenRef // of the bootstrap token; empty when the instance needs none
 	Tokenless      bool          // the decision knows that the user data has no place for a token
 	NeverTried     bool          // no create call was begun before this activity
-	// ID of the run that put this on record; CreateInstance believes NeverTried in this run alone
+	// ID of the run that recorded NeverTried; CreateInstance believes NeverTried in this run alone
 	IntentRun string
-	// that the workflow shows already: a call backs off from it, and returns a problem only when it differs
+	// the problem that the workflow shows already; nil: none. A call backs off because of it, and returns only another
+	// problem
 	Known *kube.Problem
 }
 
@@ -80,9 +81,9 @@ type InstanceAnswer struct {
 	Problem  *kube.Problem
 }
 
-// Nameless reports whether the answer to InstanceStatus settles that the provider has no name of an instance to tell:
-// there is no instance, the provider cannot say, or the instance of that name is another Machine's. All other problems
-// leave the question open.
+// Nameless reports whether the answer to InstanceStatus is final and has no name of an instance: there is no instance,
+// the provider cannot say, or the instance with that name is another Machine's. After all other problems, a later
+// answer may have a name.
 func (a InstanceAnswer) Nameless() bool {
 	return a.Gone ||
 		a.Problem != nil &&
@@ -135,7 +136,7 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 	case err != nil:
 		return nil, &provider.Error{
 			Code:    provider.Unavailable,
-			Message: "the API server did not say what the Machine wishes of its node: " + err.Error(),
+			Message: "the API server did not return the Machine, whose node annotations the provider needs: " + err.Error(),
 			Cause:   err,
 		}
 	case m == nil:
@@ -223,7 +224,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 	return answer, err
 }
 
-// terminating makes Temporal run the activity again when the instance may be gone. It raises no alarm.
+// terminating returns an error with which Temporal runs the activity again when the instance may be gone. It raises no
+// alarm.
 func terminating(ctx context.Context, machine string) error {
 	info := activity.GetInfo(ctx) // both of its times are the server's
 	wait := kube.DeletePoll(info.StartedTime.Sub(info.ScheduledTime))
@@ -241,7 +243,7 @@ func (p *Provider) remove(ctx context.Context, class provider.Class, machine pro
 		return false, err
 	}
 	if machine.ProviderID == "" {
-		machine.Name = "" // what has only the name stays, and is not waited for
+		machine.Name = "" // an instance that has only the name stays, and is not waited for
 	}
 	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
 	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion has to be enough
@@ -328,7 +330,7 @@ func (p *Provider) refused(
 	problem := problemOf(err, class.Secret, class.token)
 	problem.Failures = failures
 	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
-	if waits && problem.After > 0 { // who says when to ask again does not wait for people
+	if waits && problem.After > 0 { // a provider that says when to ask again does not wait for people
 		problem.React, waits = kube.Retry, false
 	}
 	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState // the next call needs it

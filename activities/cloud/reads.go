@@ -29,8 +29,8 @@ type boundClass struct {
 	kept      bool   // an earlier call has read it: there may be a newer version by now
 }
 
-// class returns the MachineClass of a call with the Secrets that it names, as an earlier call has read them if the
-// decision has seen the same versions, and otherwise as they are now.
+// class returns the MachineClass of a call with the Secrets that it names. If an earlier call has read the versions
+// that the decision saw, it returns those; otherwise it reads the present ones.
 func (p *Provider) class(ctx context.Context, in InstanceCall) (boundClass, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
@@ -115,8 +115,8 @@ func (p *Provider) secret(
 }
 
 // upToDate returns an error, with which Temporal makes the call again, if the class of a failed call or one of its
-// Secrets has another version by now than the call was made with: the workflow would wait for a change that it has
-// heard of already. The old version is forgotten.
+// Secrets has changed since it was read for the call. Otherwise the workflow would wait for a change that has already
+// happened. The old version is forgotten.
 func (p *Provider) upToDate(ctx context.Context, class boundClass) error {
 	if !class.kept {
 		return nil
@@ -160,7 +160,7 @@ func (r *classReads) at(key types.NamespacedName, versions string) (c boundClass
 	return c, true
 }
 
-// keep keeps a class in place of what is kept of it.
+// keep keeps a class in place of the version that is kept.
 func (r *classReads) keep(key types.NamespacedName, c boundClass) {
 	c.Secret, c.Spec = maps.Clone(c.Secret), append([]byte(nil), c.Spec...)
 	r.mu.Lock()

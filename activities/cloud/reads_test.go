@@ -37,7 +37,7 @@ func newReader(t *testing.T) *reader {
 	return &reader{activitiestest.NewOffice(t, class, secret), t, class, secret}
 }
 
-// call creates an instance with the versions that a decision saw, and returns how many objects that read.
+// call creates an instance with the versions that a decision saw, and returns how many objects the call read.
 func (r *reader) call(versions string) (answer cloud.InstanceAnswer, read int, err error) {
 	r.t.Helper()
 	classes, secrets := r.Classes.(*machinefake.Clientset), r.Secrets.(*kubefake.Clientset)

@@ -47,7 +47,8 @@ type Decision struct {
 	Release     bool // no set is left of a deployment that is being deleted
 	Replace     bool // replacements are to be granted, marked or ended
 	ReplaceHeld bool // machines are due for replacement, and none may be replaced now
-	// When to decide again because they may be replaced then; zero: something else changes first.
+	// ReplaceHeldUntil is when to decide again, because held machines may be replaced then; zero: that depends on another
+	// change.
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status does not show what was read
 	Blocked          explain.Summary  `json:",omitzero"` // what blocks the deployment, its sets and its machines
@@ -126,8 +127,8 @@ func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.P
 	}
 }
 
-// Unreported reports whether the status of a deployment has to be written. Named is the operation that it names, and said
-// reports whether it says what blocks the deployment.
+// Unreported reports whether the status of a deployment has to be written. named is the operation in the status, and
+// said reports whether the status says what blocks the deployment.
 func Unreported(in Input, plan rollout.Planned, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
 	calm := plan.Pending.Calm() && !blocked.Blocked()
 	return plan.Unreported || misnamed(named, calm, in.WorkflowID) || !said
@@ -192,8 +193,9 @@ func versions(f observedeployment.Tree) kube.MinVersions {
 	return seen
 }
 
-// ReadTree returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone.
-// After a live read of the sets, the machines are read live too, because a decision about sets must not use older ones.
+// ReadTree returns a deployment with its sets and machines, as fresh as asked for; Deployment is nil when the
+// deployment is gone. After a live read of the sets, the machines are read live too, because a decision about sets must
+// not use older ones.
 func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Tree, error) {
 	if !a.Ours(in) {
 		return observedeployment.Tree{}, nil

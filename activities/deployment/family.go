@@ -34,27 +34,27 @@ type Client[O any] interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// Family is one family of kinds: how its deployments D and its sets S are read and written. The procedures of this file
-// are those of each family: MCM's kinds are one table, the kinds of Cluster API another (activities/capi/deployment).
+// Family is a table for one family of kinds: how its deployments D and its sets S are read and written. MCM's kinds
+// have one table, the kinds of Cluster API another (activities/capi/deployment); the methods in this file serve both.
 type Family[D, S object] struct {
 	Kube        *kube.Kube
 	Deployments func(namespace string) Client[D]
 	Sets        func(namespace string) Client[S]
-	Kind        string            // of a deployment, as errors name it
+	Kind        string            // kind of a deployment, as errors name it
 	Resources   [2]cache.Resource // of deployments and of sets, as MinVersions names them
 
-	Cached     func(key string) (D, bool) // a deployment, for events
+	Cached     func(key string) (D, bool) // a deployment from the cache, for events
 	Ours       func(D) bool               // Millwright reconciles the deployment
 	Selects    func(D, S) bool            // the selector of the deployment matches the labels of the set
 	Free       func(S, D) bool            // no object that exists controls the set
 	Take       func(S, D)                 // makes the deployment the controller of the set
 	Replicas   func(S) int                // spec.replicas
 	AllowScale func(allow bool) map[string]any
-	// Resized returns the annotations of a set that gets a size. Seen is the size that the set has acted on.
+	// Resized returns the annotations of a set that gets a size. seen is the size that the set has acted on.
 	Resized func(r rollout.Resize, seen int) map[string]any
 	Seen    func(S) int // the size that the set has acted on
-	// Follow copies to a set what follows the deployment. It reports whether that changed the set, and whether the set is
-	// the current one.
+	// Follow copies to a set the fields that follow the deployment. It reports whether that changed the set, and whether
+	// the set is the current one.
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
 
 	Revision, History string // keys of the annotations with the revision of a set, and with its former revisions
@@ -70,8 +70,8 @@ type Rollbacks[D, S object] struct {
 	ReturnTo     func(d D, set S, automatic bool, now time.Time)
 }
 
-// At reads a deployment that must still be Millwright's and have the version that the decision saw, or any version if
-// that is empty. Otherwise it is a Conflict.
+// At reads a deployment. If Millwright does not reconcile it any more, or it does not have the version that the
+// decision saw (empty: any), that is a Conflict.
 func (f Family[D, S]) At(ctx context.Context, ref kube.Ref, version string) (D, error) {
 	d, err := kube.LiveAt(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
 	if err == nil && !f.Ours(d) {
@@ -103,9 +103,9 @@ func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set 
 	return nil
 }
 
-// Change changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s of
-// the decision a resize also succeeds if only the resourceVersion changed and spec.replicas is still From. Running it
-// twice changes once, and is a Conflict then. It returns the versions to wait for.
+// Change changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s
+// of the decision a resize also succeeds for a set that changed, if its spec.replicas is still From. Running it twice
+// changes once, and is a Conflict then. It returns the versions to wait for.
 func (f Family[D, S]) Change(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter[D, S]{f, kube.ServerClock(ctx), in.Deployment, kube.MinVersions{}}
 	follow := func(ctx context.Context, t rollout.Target) error { return w.follow(ctx, t, nil) }
@@ -192,9 +192,9 @@ func (w setWriter[D, S]) adopt(ctx context.Context, t rollout.Target) error {
 	})
 }
 
-// changeOwner writes a set that still is as the decision saw it, as change leaves it, and records an event; it writes
-// nothing if change returns false. It reads the deployment live first, so that a deployment that is being deleted changes
-// no owner, and its selector is the present one.
+// changeOwner lets change edit a set that still is as the decision saw it, writes the set, and records an event. It
+// writes nothing if change returns false. It reads the deployment live first: change needs its present selector, and a
+// deployment that is being deleted changes no owner.
 func (w setWriter[D, S]) changeOwner(
 	ctx context.Context, t rollout.Target, reason, words string, change func(S, D) bool,
 ) error {
@@ -348,8 +348,8 @@ func (w setWriter[D, S]) ofSameSize(ctx context.Context, r rollout.Resize) (set 
 	return set, owner != nil && string(owner.UID) == w.deployment.UID
 }
 
-// remove deletes a set; a set that is gone counts as deleted. Without a propagation policy, so that the finalizer orphan
-// of a set stays.
+// remove deletes a set; a set that is gone counts as deleted. The request has no propagation policy, so that the
+// finalizer orphan of a set stays.
 func (w setWriter[D, S]) remove(ctx context.Context, t rollout.Target) error {
 	err := w.sets().Delete(ctx, t.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
@@ -397,7 +397,7 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// Unless returns a value that a patch writes unless a condition holds, else nil, which removes the key.
+// Unless returns nil if the condition holds, else the value. In a patch, nil removes the key.
 func Unless(condition bool, value any) any {
 	if condition {
 		return nil

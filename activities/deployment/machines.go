@@ -17,8 +17,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// MachineChanges are the changes of a deployment's machines in an in-place rollout. MarkMachines marks: Mark and Unmark
-// are nil here.
+// MachineChanges are the changes of a deployment's machines in an in-place rollout. Mark and Unmark are nil here:
+// MarkMachines makes these changes.
 type MachineChanges struct {
 	Deployment kube.Ref
 	rollout.MachineChanges

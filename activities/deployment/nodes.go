@@ -122,8 +122,8 @@ func addCandidate(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectForUpdate skips a node whose candidate label was removed: a selection without it is a mistake, and occupies a
-// place.
+// selectForUpdate skips a node whose candidate label was removed: a selected node without this label is a mistake, and
+// counts as one that is being updated.
 func selectForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceNode(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)
@@ -161,7 +161,7 @@ func guard(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.ValueLowerTrue)
 }
 
-// unguard removes our annotations. Those of a preserved machine look the same, and stay.
+// unguard removes our annotations. The annotations of a preserved machine look the same; they stay.
 func unguard(m *v1alpha1.Machine, node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == "" || machine.IsPreserved(m) {
 		return

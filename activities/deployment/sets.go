@@ -132,8 +132,8 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 	return set
 }
 
-// SetChanges are the changes of a deployment's sets. CreateSet creates a set, and AskExtension asks: Create and Ask are
-// nil here.
+// SetChanges are the changes of a deployment's sets. Create and Ask are nil here: CreateSet and AskExtension serve
+// them.
 type SetChanges struct {
 	Deployment kube.Ref
 	Generation int64 `json:",omitzero"` // of the deployment that the decision saw; zero: not known
@@ -145,7 +145,7 @@ func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVer
 	return a.table().Change(ctx, in)
 }
 
-// table is that of MCM's kinds.
+// table returns the table of MCM's kinds.
 func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
 	return Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 		Kube: a.Kube,

@@ -82,8 +82,8 @@ func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
 	}
 }
 
-// thaw ends the freeze of a deployment. The annotation unfreeze ends that of its sets too: each set gets the annotation
-// first, and its own workflow removes its label.
+// thaw ends the freeze of a deployment. The annotation unfreeze also ends the freeze of its sets: each set gets the
+// annotation first, and the set's own workflow removes the label freeze.
 func (a *Activities) thaw(
 	ctx context.Context,
 	ref kube.Ref,
@@ -103,7 +103,7 @@ func (a *Activities) thaw(
 	return kube.Thaw(ctx, a.Kube.Deployments(d.Namespace), ref, d)
 }
 
-// frozenSets returns the sets whose label freeze no annotation has ended.
+// frozenSets returns the sets that have the label freeze and no annotation that has ended the freeze.
 func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
 	return list.Where(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
 }

@@ -18,7 +18,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// budget selects all pods of the namespace web. Of five healthy pods it allows so many disruptions.
+// budget selects all pods of the namespace web. allowed is the number of disruptions that it allows of five healthy
+// pods.
 func budget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", UID: "uid-all", ResourceVersion: "900", Generation: 1},

@@ -53,7 +53,8 @@ type Decision struct {
 	ClusterAPI Hook `json:",omitzero"` // zero for a machine of MCM's kinds
 }
 
-// Hook is what the drain of a machine of Cluster API does besides: it is no child of a machine's workflow.
+// Hook is what the drain of a machine of Cluster API does in addition, because it is not the child of a machine's
+// workflow.
 type Hook struct {
 	NodeName string
 	Step     drain.HookStep // what follows for the machine's hook
@@ -61,8 +62,8 @@ type Hook struct {
 	Queue    string         // its place in the queue of drains; empty: it is its turn
 }
 
-// Cancelled is how a drain ends that is not wanted any more, besides vocabulary.DrainDrained, DrainForced and
-// DrainSkipped. It is never written to a status.
+// Cancelled is the result of a drain that is not wanted any more. It is never written to a status, unlike the results
+// vocabulary.DrainDrained, DrainForced and DrainSkipped.
 const Cancelled = "Cancelled"
 
 // DecideDrain reads a machine whose node is drained, and the node. It returns the means that removes pods now, and when
@@ -118,7 +119,7 @@ func (a *Activities) ladder(
 	return l
 }
 
-// needless returns how a drain ends that is not needed; empty: it is.
+// needless returns the result of a drain that is not needed; empty: the drain is needed.
 func needless(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
 	switch doubt := facts.Owner.Is(ownership.InDoubt); {
 	case doubt && facts.Skip == "":
@@ -147,8 +148,9 @@ func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cach
 	}
 }
 
-// climb returns the means for now. Whether the target cluster can evict is asked only before pods are evicted. As long
-// as the cluster does not say, they are evicted, which harms nothing if it cannot, and the next decision asks again.
+// climb returns the means for now. It asks the target cluster whether it can evict pods, but only if they are to be
+// evicted. If the cluster does not answer, the pods are evicted; this does no harm if the cluster cannot evict, and the
+// next decision asks again.
 func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
@@ -188,9 +190,9 @@ type NodeLoad struct {
 	Versions kube.MinVersions
 }
 
-// CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave it, and
-// returns whether it is its turn to be drained. The turn is known only for a machine whose stage Drain is on record.
-// Pods are read live, because a node without pods gets no drain. Running it twice is harmless.
+// CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave the node, and
+// returns whether it is the machine's turn to be drained. The turn is known only for a machine whose stage Drain is on
+// record. Pods are read live, because a node without pods gets no drain. Running it twice is harmless.
 func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (NodeLoad, error) {
 	versions, err := a.Kube.Cordon(ctx, in, in.Live)
 	if err != nil {

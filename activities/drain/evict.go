@@ -32,7 +32,7 @@ type Eviction struct {
 	Started  time.Time        // when the drain began: pods that tolerate the cordon and came later stay
 	Known    []drain.Row      // attempts of earlier runs of this activity; at most drain.MaxRows
 	Gone     int              // pods that have left in this drain
-	Departed []drain.Departed // pods that have left and whose volumes are not attached elsewhere yet
+	Departed []drain.Departed // pods that have left, with volumes that are not attached elsewhere yet
 }
 
 // Evicted is the result of EvictPods.
@@ -159,7 +159,7 @@ func (e *evictionLoop) run(
 		case e.changed(d.Blockers, e.in.Shown, now), e.requests() != e.requested:
 			return e.result(OutcomeChanged, d), nil
 		}
-		if len(d.Act) > 0 { // some waited for their budget in vain
+		if len(d.Act) > 0 { // some requests waited for their budget in vain
 			d.Look = now
 		}
 		if err := e.wait(ctx, d.Look, changes, notifications); err != nil {

@@ -21,7 +21,7 @@ import (
 	"millwright/activities/drain"
 )
 
-// heartbeatTimeout is after how long without a heartbeat another attempt begins. Source: draining in
+// heartbeatTimeout is the time without a heartbeat after which another attempt begins. Source: draining in
 // workflows/run/policies.go.
 const heartbeatTimeout = 10 * time.Second
 

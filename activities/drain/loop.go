@@ -202,8 +202,8 @@ func (e *evictionLoop) leave(pod *corev1.Pod) {
 	delete(e.asked, uid)
 }
 
-// wait returns when it is time to look again. After a change that is as soon as the limiter of looks allows it; the
-// events of pods that arrive until then are taken.
+// wait returns when it is time to look at the pods again. After a change, this is as soon as the limiter of looks
+// allows; wait takes the events of pods that arrive until then.
 func (e *evictionLoop) wait(
 	ctx context.Context,
 	look time.Time,
@@ -273,7 +273,8 @@ func (e *evictionLoop) take(ctx context.Context, change watch.Event, open bool) 
 	return nil
 }
 
-// lookAgain makes Temporal begin another attempt soon, without an alarm. A watch also ends when its context does.
+// lookAgain returns an error with which Temporal begins another attempt soon, without an alarm. If ctx has ended, which
+// ends a watch too, it returns the error of ctx.
 func lookAgain(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -84,7 +84,7 @@ func TestWhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
 	}
 }
 
-// No answer is no lack: pods are evicted, and the next decision asks again. An answer is kept.
+// If discovery does not answer, pods are evicted, and the next decision asks again. An answer is kept.
 func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{

@@ -14,7 +14,7 @@ type Place struct {
 	Kube    *kube.Kube                         // settings, metrics, and the locks of budgets
 	Name    string                             // of the cluster of the node; empty: the target
 	Cluster *cache.Cluster                     // of the node: its client, budgets and attachments
-	Sources observedrain.Sources               // whose changes matter
+	Sources observedrain.Sources               // caches whose changes wake the drain
 	Machine func() *v1alpha1.Machine           // from the caches; nil: it is gone
 	Rules   func() (observedrain.Rules, error) // drain rules that select the machine
 }

@@ -39,9 +39,10 @@ func listPods(
 // namespaces holds the labels of the namespaces that were read.
 type namespaces map[string]map[string]string
 
-// podFacts returns the facts about pods, without their budgets, but with the drain rule of the machine that selects
-// each. Labels of namespaces are read live, once each, and only if a rule needs them. A rule that cannot be read is an
-// error as long as pods go in order, because it may protect any pod; for other means it is ignored.
+// podFacts returns the facts about pods, without their budgets. The facts of a pod include the drain rule of the
+// machine that selects the pod. Labels of namespaces are read live, once each, and only if a rule needs them. A rule
+// that cannot be read is an error as long as pods go in order, because it may protect any pod; for other means it is
+// ignored.
 func (p Place) podFacts(
 	ctx context.Context,
 	pods []*corev1.Pod,

@@ -13,7 +13,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// evict and kill are the requests that the tests expect for a pod of one name.
+// evicted, deleted and killed are the requests that the tests expect for the pod with this name.
 func evicted(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "evict", Pod: name, UID: "uid-" + name}
 }

@@ -44,7 +44,7 @@ func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answe
 		group.Go(func() {
 			unlock, locked := e.lockBudget(ctx, action)
 			defer unlock()
-			slots <- struct{}{} // only with the lock: an eviction that waits for it occupies no slot
+			slots <- struct{}{} // after the lock: an eviction that waits for its lock occupies no slot
 			defer func() { <-slots }()
 			if ctx.Err() != nil || !locked && !e.over() {
 				return
@@ -122,8 +122,8 @@ func classify(err error) drain.Answer {
 	return a
 }
 
-// namesObject reports whether an answer "not found" is about an object. Without the eviction subresource, an API server
-// answers 404 too, and the pod is there.
+// namesObject reports whether an answer 404 is about an object. An API server without the eviction subresource also
+// answers 404, although the pod exists.
 func namesObject(s metav1.Status, err error) bool {
 	return s.Details != nil && s.Details.Name != "" &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)

@@ -96,8 +96,8 @@ func Brief(text string) string { return phrase.Message(text) }
 const insistFor = 3 * time.Second
 
 // insisted reports whether this attempt of an activity began more than insistFor after the first one was due. An
-// admission webhook that is down makes the API server answer 500 until somebody mends the webhook, and so does an object
-// that is too large for etcd; nothing but the time tells that from an error that passes.
+// admission webhook that is down makes the API server answer 500 until somebody mends the webhook, and so does an
+// object that is too large for etcd; only the time distinguishes these from an error that passes.
 func insisted(ctx context.Context) bool {
 	if !activity.IsActivity(ctx) {
 		return false
@@ -148,9 +148,9 @@ func RefusedWrite(ctx context.Context, err error) string {
 	}
 }
 
-// Answered gives the error of a request to a target cluster its type if the API server has answered. One that it does
-// not let us make (401, 403) is retried, because people may give the right. An internal error is that of WriteError.
-// Other errors, and nil, stay as they are.
+// Answered gives a type to the error of a request to a target cluster if the API server has answered. A request that it
+// does not allow (401, 403) is TypeDenied, and is retried: people may grant the permission. An internal error is
+// treated as in WriteError. Other errors, and nil, stay as they are.
 func Answered(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

@@ -33,7 +33,7 @@ type MinVersions = cache.MinVersions
 // Resource names a kind of object in a MinVersions; see cache.Resource.
 type Resource = cache.Resource
 
-// The resources whose versions writes return.
+// The resources of the versions that writes return.
 const (
 	MachinesResource    = cache.Machines
 	SetsResource        = cache.Sets
@@ -50,10 +50,11 @@ type Kube struct {
 	Draining    drain.Settings
 	Metrics     Metrics
 	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: all
-	// when so many machines of a set call the cloud, its further machines yield to other sets; zero: none yields
+	// when this number of machines of a set call the cloud, further machines of the set yield to other sets; zero: none
+	// yields
 	FairCalls int
 
-	// Pollers returns how many workers serve a provider; nil: nobody is asked.
+	// Pollers returns how many workers serve a provider; nil: never asked.
 	Pollers func(ctx context.Context, provider string) (int, error)
 
 	Evictions keyedMutex // by disruption budget
@@ -128,8 +129,8 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	return true, err
 }
 
-// Ours reports whether the namespace of an object is Millwright's. An object of another one is as good as gone: its run
-// ends, and nothing is written.
+// Ours reports whether the namespace of an object is Millwright's. An object in another namespace counts as gone: its
+// run ends, and nothing is written.
 func (a *Kube) Ours(in Read) bool { return a.Cluster.Ours(in.Ref.Namespace) }
 
 // object is an object of the API server; nil means that it is gone.
@@ -234,8 +235,8 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 }
 
 // NodeOfInstance reads the nodes of a machine's target from its API server, in pages of 500, and returns the first with
-// the machine's provider ID; nil when there is none. One request for each 500 nodes: it is for a machine that nothing else
-// ties to a node.
+// the machine's provider ID; nil when there is none. It costs one request for each 500 nodes, so use it only for a
+// machine that nothing else ties to a node.
 func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
 	nodes := a.Cluster.Target(m.Namespace).CoreV1().Nodes()
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -33,7 +33,7 @@ const (
 	longRetry       = 30 * time.Second
 	jitter          = 0.2             // share of a back-off or poll interval that is added or taken off at random
 	FirstCallWithin = 5 * time.Second // a first attempt that starts later than this may be one that an operator has reset
-	NewMachineFor   = 2 * time.Minute // that a machine older than this was never tried is not believed. Source: ADR 0053
+	NewMachineFor   = 2 * time.Minute // a machine older than this counts as tried in any case. Source: ADR 0053
 	HeartbeatEvery  = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
@@ -70,7 +70,8 @@ func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 	return jittered(min(wait, most))
 }
 
-// DeletePoll returns how long to wait before the next poll of an instance whose deletion was requested that long ago.
+// DeletePoll returns how long to wait before the next poll of a deleted instance. since is the time since its deletion
+// was requested.
 func DeletePoll(since time.Duration) time.Duration {
 	return jittered(min(max(since/deletePollShare, deletePollLeast), deletePollMost))
 }

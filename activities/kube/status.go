@@ -111,8 +111,8 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 // longestKind bounds the kind of a class in messages, in bytes. Source: the longest name of a kind in the API.
 const longestKind = 63
 
-// IgnoredKind says that the kind of a reference to a class has no effect, because a class is found by its name; empty
-// if it is the kind of a class.
+// IgnoredKind returns a message that the kind in a reference to a class has no effect, because the class is found by
+// its name alone; empty if the kind is MachineClass.
 func IgnoredKind(class v1alpha1.ClassSpec) string {
 	return phrase.If(
 		class.Kind != cache.KindClass,

@@ -14,20 +14,21 @@ type TokenRef struct {
 	Name      string
 }
 
-// Tokenless knows the classes whose user data has no place for a bootstrap token, at one version each: the provider's
-// worker alone reads user data, and says so with the answer to a create call. What is not known here gets a token. The
-// zero value is ready. It is safe for concurrent use.
+// Tokenless knows the classes whose user data has no place for a bootstrap token, at one version each. Only the
+// provider's worker reads user data; its answer to a create call reports such a class. The instances of all other
+// classes get a token. The zero value is ready. It is safe for concurrent use.
 type Tokenless struct {
 	mu      sync.Mutex
 	classes map[string]string // by namespace/name: the versions of the class and its Secrets
 }
 
-// mostTokenless is how many classes are known at a time. Source: a tenth of a MiB, and more classes than any fleet has in
-// use.
+// mostTokenless is the largest number of classes that are known at a time. Source: a tenth of a MiB, and more classes
+// than any fleet has in use.
 const mostTokenless = 1000
 
-// Learn records that the user data of a class with these versions has no place for a token. With too many classes, most
-// of which are gone by then, it forgets the others: they get a token until they are learned again.
+// Learn records that the user data of a class with these versions has no place for a token. If mostTokenless classes
+// are known, most of them are gone by then, and it forgets them all: those that still exist get a token until they are
+// learned again.
 func (t *Tokenless) Learn(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,7 +24,7 @@ type patcher[O any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
-// Patch writes a merge patch on an object. It succeeds only if the object has still the UID and resource version of
+// Patch writes a merge patch on an object. It succeeds only if the object still has the UID and the resource version of
 // seen.
 func Patch[O object](
 	ctx context.Context,
@@ -48,8 +48,8 @@ func Patch[O object](
 }
 
 // PatchAnyVersion writes a strategic merge patch on the object with this UID, whatever version it has now: lists that
-// Kubernetes merges, such as finalizers, keep the entries of others. It is for changes that are right beside anything
-// that another writer has written meanwhile. An object with another UID is an Invalid error of the API server.
+// Kubernetes merges, such as finalizers, keep the entries of others. Use it only for changes that are right whatever
+// another writer has written meanwhile. If the object has another UID, the API server answers with an Invalid error.
 func PatchAnyVersion[O object](
 	ctx context.Context,
 	client patcher[O],
@@ -87,9 +87,9 @@ func difference(before, after metav1.Object) (patch map[string]any, err error) {
 	return patch, nil
 }
 
-// PatchSeen patches an object with the patch that look returns beside it. An empty patch means that there is nothing to
-// write, and no object that it is gone. When another writer was faster, look is called again. It returns the version
-// that the object has now, or ObjectGone.
+// PatchSeen patches an object. look reads the object and returns it with the patch: an empty patch means that there is
+// nothing to write, and a nil object that the object is gone. When another writer was faster, look is called again.
+// PatchSeen returns the version that the object has now, or ObjectGone.
 func PatchSeen[O object](
 	ctx context.Context,
 	ref Ref,
@@ -123,9 +123,10 @@ type statusWriter[O any] interface {
 	UpdateStatus(context.Context, O, metav1.UpdateOptions) (O, error)
 }
 
-// WriteStatus writes the status of after, which look returns beside the object as it was read; the same object twice
-// means that there is nothing to write, and no object that it is gone. When another writer was faster, look is called
-// again, to read live. It returns the object as it was read last and as it is now, or ObjectGone.
+// WriteStatus writes the status of an object. look reads the object and returns it as read (before) and with the wanted
+// status (after): the same pointer twice means that there is nothing to write, and a nil before that the object is
+// gone. When another writer was faster, look is called again, to read live. WriteStatus returns the object as look last
+// read it and as it is now, or ObjectGone.
 func WriteStatus[O object](
 	ctx context.Context, in Read, client statusWriter[O], look func(Read) (before, after O, err error),
 ) (before, after O, err error) {
@@ -219,8 +220,8 @@ func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, err
 }
 
 // ChangeNode writes the node of a machine as change leaves it. Unless live is set, it first tries with the node from
-// the cache. It returns the version that the node has now. The map is empty when the machine has no node: what is not
-// proven to be its own is not written.
+// the cache. It returns the version that the node has now. The map is empty when the machine has no node. A node that
+// is not proven to be the machine's is not written.
 func (a *Kube) ChangeNode(
 	ctx context.Context,
 	in Read,
@@ -260,8 +261,8 @@ func (a *Kube) ChangeNode(
 	return nil, Contended(in.Ref)
 }
 
-// parallelWrites is how many objects of one batch are written at a time. Source: MCM starts 100 at once; API servers
-// give a priority level about 16 seats for one user before they queue.
+// parallelWrites is the largest number of objects of one batch that are written at a time. Source: MCM starts 100 at
+// once; API servers give a priority level about 16 seats for one user before they queue.
 const parallelWrites = 16
 
 // InParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the

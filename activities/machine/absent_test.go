@@ -67,7 +67,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	})
 }
 
-// The health timeout is for nodes that may recover. A node that does not exist does not.
+// The health timeout is for nodes that may recover. A node that does not exist cannot recover.
 func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)

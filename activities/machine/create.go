@@ -31,7 +31,8 @@ type Recorded struct {
 	Read       kube.Read
 	ProviderID string
 	NodeName   string // of the target cluster; empty where there is none
-	// Told: the status gets the name at once, because whose the node is depends on it, and no report follows that has it.
+	// Told: the node name is written into the status at once, because it decides whose the node is, and no later report
+	// has it.
 	Told bool `json:",omitzero"`
 	// versions of the class whose user data has no place for a bootstrap token; empty: not known
 	Tokenless string `json:",omitzero"`
@@ -45,9 +46,10 @@ type Record struct {
 }
 
 // RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default
-// deletion priority if there is none. A node name goes into the status at once if Told asks for it, if the status has
-// another one, or if it is no value of a label; all others get there with the report about the instance. It does not record an instance whose node name belongs to the node of another
-// instance, because the kubelet would take over that node.
+// deletion priority if there is none. It writes the node name into the status too if Told is set, if the status has
+// another name, or if the name cannot be the value of a label; otherwise the report about the instance does that. It
+// does not record an instance whose node name belongs to the node of another instance, because the kubelet would take
+// over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
 	told := in.Told || !isLabelValue(in.NodeName)
@@ -81,7 +83,7 @@ func isLabelValue(name string) bool { return len(validation.IsValidLabelValue(na
 
 // recordNodeName writes the name of a machine's node into its status. It returns the version to wait for.
 func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, error) {
-	in.Read.Live = true // the caches may not have the write before yet
+	in.Read.Live = true // the caches may not have the previous write yet
 	_, after, err := kube.WriteStatus(
 		ctx,
 		in.Read,
@@ -102,9 +104,10 @@ func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, e
 	return after.ResourceVersion, nil
 }
 
-// stale returns why the node name of a new instance belongs to another instance; empty when it does not. A node without
-// provider ID belongs to the machine if it has its name or is no older than the machine, because a cloud may answer after
-// the node has joined; of an instance that was on record before, it may be older.
+// stale returns why the node with the name of a new instance's node belongs to another instance; empty when it does
+// not. A node without provider ID belongs to the machine if the node has the machine's name or is no older than the
+// machine: a cloud may answer after the node has joined. If the machine's provider ID was on record before, the node
+// may also be older.
 func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
 	if !found {
@@ -150,7 +153,7 @@ func mayHaveTokens(m *v1alpha1.Machine) bool {
 // Releasing names the machine whose finalizer is removed.
 type Releasing struct {
 	kube.Read
-	Hurry bool // a person wants it, whether the target cluster answers or not
+	Hurry bool // a person wants the release even if the target cluster does not answer
 }
 
 // ReleaseMachine removes our finalizer from a machine that is being deleted: the last step of its life. It also deletes
@@ -195,8 +198,8 @@ type Begun struct {
 
 // RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries
 // the version that was read, so that NeverTried is true for one caller only, however old the caches are. Run again, it
-// returns false, the safe answer. So it does for a machine that is not new: an API server that was restored to an older
-// state may have forgotten the record of a create call.
+// returns false, the safe answer. It also returns false for a machine that is older than kube.NewMachineFor: an API
+// server that was restored to an older state may have forgotten the record of a create call.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, error) {
 	in.run = activity.GetInfo(ctx).WorkflowExecution.RunID
 	before, after, err := a.report(ctx, in)

@@ -41,11 +41,11 @@ type Decision struct {
 
 	ProviderID     string
 	NodeName       string
-	NodeFound      string `json:",omitzero"` // with the need Name
+	NodeFound      string `json:",omitzero"` // name of the node with the instance's provider ID, for the need Name
 	LastKnownState string
 
 	Prepare    bool      // our finalizer is missing
-	Target     bool      // its node joins a cluster
+	Target     bool      // there is a target cluster, which its node joins
 	NeverTried bool      // no create call was ever begun for this machine, as far as was read
 	CreateBy   time.Time // when the creation timeout ends; never zero
 
@@ -62,11 +62,12 @@ type Calling struct {
 	Provider string // of its class; empty while Problem is set
 	Problem  *kube.Problem
 	Versions string `json:",omitzero"` // of the class and its Secrets; empty: not known
-	// Call is what a call depends on: equal for two calls that are made alike. Empty: no call is needed.
+	// Call is a hash of all that the call depends on: if it is equal, a second call would be made like the first. Empty:
+	// no call is needed.
 	Call string `json:",omitzero"`
-	// Token: its instance boots with user data, and needs a bootstrap token to join, unless it is known to need none.
+	// Token: the instance boots with user data and is not known to join without a bootstrap token, so it gets one.
 	Token  bool
-	Yields bool // many machines of its set call the cloud too: those of other sets go first
+	Yields bool // many machines of its set call the cloud: calls for other sets go first
 }
 
 // DecideMachine reads a machine, its node and its class, and returns what it needs next.
@@ -94,8 +95,8 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 	return a.decideMachine(ctx, in.Read, m, live, &in)
 }
 
-// decideMachine decides about a machine that was read, as it will be after a report, if that is not nil or overtaken. It
-// reads all facts first, and decides once.
+// decideMachine decides about a machine that was read. If there is a report that is not overtaken, it decides about the
+// machine as it will be after this report. It reads all facts first, and decides once.
 func (a *Activities) decideMachine(
 	ctx context.Context,
 	in kube.Read,
@@ -123,8 +124,8 @@ type facts struct {
 	deletion   deletion.Facts // zero unless it is being deleted
 }
 
-// facts reads the facts about a machine, as it is after the report. What costs more than a look at the machine and its
-// node is read only if the machine is in a state in which the decision may depend on it.
+// facts reads the facts about a machine, as it will be after the report. A fact that needs more than the machine and
+// its node is read only in those states of the machine in which the decision may depend on it.
 func (a *Activities) facts(
 	ctx context.Context, in kube.Read, m *v1alpha1.Machine, live bool, report *Report,
 ) (f facts, err error) {
@@ -133,7 +134,7 @@ func (a *Activities) facts(
 	}
 	if report != nil {
 		m = m.DeepCopy()
-		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // whose the node is depends on it
+		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // the name decides whose the node is
 	}
 	if f.around, err = a.around(ctx, m, live); err != nil {
 		return f, err
@@ -231,8 +232,8 @@ func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// needsToken reports whether an instance of a class needs a bootstrap token, as far as is known. A live decision may
-// follow a call that needed one although none was expected.
+// needsToken reports whether an instance of a class may need a bootstrap token. In a live decision it always may, if it
+// has user data: the call before may have needed a token although none was expected.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
 	return class != nil && class.SecretRef != nil &&
 		(live || !a.Kube.Tokenless.Knows(class.Namespace, class.Name, versions))
@@ -243,8 +244,8 @@ func gone() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
 }
 
-// around returns what is around a machine, as fresh as the machine was read: after a live read, the caches of nodes or
-// classes may be the ones that are behind. That a node does not exist is never concluded from a cache alone.
+// around returns the objects around a machine. If the machine was read live, its node and class are read live too,
+// because their caches may be the ones that are behind. A cache alone never proves that a node does not exist.
 func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Around, error) {
 	around := machine.Read(a.Kube.Cluster, m)
 	if !live && !machine.DependsOnNode(m) {
@@ -277,8 +278,8 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return around, nil
 }
 
-// namedNode returns the node that a machine names, as ExistingNode does. One in the cache that is not proven to be the
-// machine's may have been registered anew: it is read live.
+// namedNode returns the node that a machine names, as ExistingNode does. A cached node that is not proven to be the
+// machine's is read live: it may have been registered anew.
 func (a *Activities) namedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	node, err := a.Kube.ExistingNode(ctx, m, live)
 	if err != nil || node == nil || live || a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {

@@ -246,8 +246,8 @@ func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 	}
 }
 
-// All nodes are cut off, and run on. The cloud is asked about another account, or with another cluster name, and has no
-// instance of them. Once their Nodes are gone, too, it is believed.
+// All nodes are cut off but still run. The cloud is asked about another account, or with another cluster name, and so
+// reports none of their instances. This answer is believed only once the Node objects are gone, too.
 func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	const all = 9

@@ -65,7 +65,7 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	assert.False(t, deleted(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
 
-// MCM, and Millwright before it had the mark, leave an operation and no mark.
+// MCM, and Millwright before it recorded creation intents, leave a lastOperation and no creation intent.
 func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.Machine){

@@ -61,9 +61,9 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	return nil, kube.Contended(in.Ref)
 }
 
-// isNew reports whether no machine has written to a node yet, and metadata alone are to be written. While a node joins,
-// others write to it several times within a second; metadata of ours are right beside all of that, whereas a list of
-// taints or a capacity would undo it.
+// isNew reports whether no machine has written to a node yet, and only metadata are to be written. While a node joins,
+// others write to it several times a second. A patch of our metadata undoes none of these writes, but a write of the
+// list of taints or of the capacity might.
 func isNew(node *corev1.Node, changes nodesync.Changes) bool {
 	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.Empty() &&
 		changes.Capacity.Empty()
@@ -93,9 +93,9 @@ func (a *Activities) isRolledOut(set *v1alpha1.MachineSet) bool {
 	return found && d.UID == owner.UID && observedeployment.Named(d) != ""
 }
 
-// markNew makes the first changes on a node, whatever version it has now, and raises the versions. What the API server
-// finds invalid is a conflict: the node is being deleted and can get no finalizer, or another node has its name. If it
-// is the template, the next write says so.
+// markNew makes the first changes on a node, whatever version it has now, and raises the versions. It returns a
+// conflict if the API server finds the patch invalid: the node is being deleted and can get no finalizer, or another
+// node has its name. If the reason is a value of the node template, the next write reports that.
 func (a *Activities) markNew(
 	ctx context.Context,
 	namespace string,
@@ -124,8 +124,8 @@ func (a *Activities) markNew(
 	return nil
 }
 
-// nodeToWrite returns the node that is known of a machine. After a conflict, or if none is known, it is read live: the
-// cache was behind. It is nil when there is none.
+// nodeToWrite returns the known node of a machine. If there was a conflict or no node is known, the cache was behind,
+// and it reads the node live. It returns nil when there is no node.
 func (a *Activities) nodeToWrite(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -138,10 +138,11 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeIfStays makes changes on a node that is as it was read. A new finalizer needs a machine that exists and is not
-// being deleted: if a person has removed the machine's finalizer by force, the one on the node stays until a sweep for
-// orphans. The machine is read after the node: a person who removes both finalizers later also changes the node, so the
-// write conflicts. A new node needs no such read: nobody has taken a finalizer off it.
+// writeIfStays makes changes on a node that still is as it was read. If they add our finalizer, it first reads the
+// machine live, and writes nothing if the machine is gone or being deleted: after a person has removed the machine's
+// finalizer by force, a finalizer on the node would stay until a sweep for orphans. The machine is read after the node:
+// if a person removes both finalizers later, the node has changed too, and the write conflicts. For a new node markNew
+// needs no such read: nobody has removed a finalizer from it.
 func (a *Activities) writeIfStays(
 	ctx context.Context,
 	ref kube.Ref,
@@ -158,8 +159,8 @@ func (a *Activities) writeIfStays(
 	return a.writeNode(ctx, ref.Namespace, node, changes, versions)
 }
 
-// writeNode makes changes on a node that is as it was read, and raises the versions. The capacity is written first,
-// because the second write records what was applied.
+// writeNode makes changes on a node that still is as it was read, and raises the versions. The capacity is written
+// first, because the second write records what was applied.
 func (a *Activities) writeNode(
 	ctx context.Context,
 	namespace string,
@@ -290,8 +291,8 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 }
 
 // deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay
-// for six minutes, or forever. It does not wait for their end. A deletion that the API server rejects is logged and
-// ignored. It leaves those of an instance that stays.
+// for six minutes, or forever. It does not wait until they are gone. A deletion that the API server rejects is logged
+// and ignored. If the instance stays, deleteAttachments does nothing.
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
 	if in.InstanceStays {
 		return nil
@@ -358,8 +359,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.Contended(in.Machine)
 }
 
-// removing returns the machine whose node is removed. A cache that lacks it has no proof that the provider told the name
-// of its node.
+// removing returns the machine whose node is removed, from the cache if the machine is there. Otherwise the result has
+// no status, and so does not prove that the provider reported the node's name.
 func (a *Activities) removing(in NodeRemoval) *v1alpha1.Machine {
 	removed := &v1alpha1.Machine{}
 	if m, found := a.Kube.Cluster.Machine(in.Machine.Key()); found && string(m.UID) == in.Machine.UID {

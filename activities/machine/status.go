@@ -24,7 +24,7 @@ import (
 	"millwright/observe/machine"
 )
 
-// LastOperation is status.lastOperation, as users of MCM know it. Its time is that of the write.
+// LastOperation is status.lastOperation, as users of MCM know it. Its lastUpdateTime is the time of the write.
 type LastOperation struct {
 	Type        string
 	State       string
@@ -54,8 +54,8 @@ type Report struct {
 	// the creation waits for a person: its timeout does not count until a report says false
 	Stopped       bool
 	Addresses     []kube.Address    // of an instance without a node; nil keeps them
-	Joined        bool              // the node has joined: recorded once, and not if an annotation says so
-	PreserveUntil time.Time         // the machine fails and is preserved from now on; zero keeps what is recorded
+	Joined        bool              // the node has joined: recorded once, and not if an annotation says it
+	PreserveUntil time.Time         // the machine fails, and is preserved until then; zero keeps what is recorded
 	Deletion      *DeletionProgress // nil keeps what is recorded
 	Drain         *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
 	Event         *kube.Event       // recorded if the status changed; nil: none
@@ -66,8 +66,9 @@ type Report struct {
 	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
 }
 
-// ReportMachine writes the status of a Machine, unless it says so already, or the machine has left its creation and the
-// report is about that. It returns what the status says then, or ObjectGone.
+// ReportMachine writes the status of a Machine. It writes nothing if the status says all of it already, or if the
+// report is about the creation and the machine has left its creation. It returns what the status says then, or
+// ObjectGone.
 func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.Reported, error) {
 	_, after, err := a.report(ctx, in)
 	if err != nil {
@@ -115,7 +116,7 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 			return m, changed, nil
 		},
 	)
-	if refused, is := kube.Failure(err, kube.TypeRefused); is { // the status cannot say so
+	if refused, is := kube.Failure(err, kube.TypeRefused); is { // the refused status cannot say it
 		if m, found := a.Kube.Cluster.Machine(in.Read.Ref.Key()); found && string(m.UID) == in.Read.Ref.UID {
 			a.Kube.RecordEvent(m, &kube.Event{Warning: true, Reason: vocabulary.BlockedRefused, Message: refused.Message()})
 		}
@@ -130,8 +131,8 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	return before, after, nil
 }
 
-// named returns the node that a machine names if it is not another's, and puts its name into the status of the machine if
-// it is proven to be the machine's.
+// named returns the node that a machine names; nil if the node belongs to another machine or to none. If the node is
+// proven to be the machine's, named also puts the node's name into the machine's status.
 func (a *Activities) named(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
 	if node == nil {
 		return nil
@@ -146,8 +147,8 @@ func (a *Activities) named(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node 
 	return node
 }
 
-// overtaken reports whether a machine has left its creation before this report of it: the worker that died after an
-// earlier attempt had written more than the workflow knows.
+// overtaken reports whether a machine has left its creation although the report says Pending: a worker that died after
+// an earlier attempt had written more than the workflow knows.
 func overtaken(m *v1alpha1.Machine, in Report) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
@@ -157,8 +158,8 @@ func overtaken(m *v1alpha1.Machine, in Report) bool {
 	}
 }
 
-// applyReport changes the status as the report says. A time changes only with the value that it belongs to. None is
-// before the creation of the machine, whose time is the API server's, which may be a little ahead of Temporal's.
+// applyReport changes the status as the report says. A time changes only with the value that it belongs to. No time is
+// before the creation timestamp of the machine: the API server's clock may be a little ahead of Temporal's.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
 	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
@@ -200,7 +201,8 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKind(in.Conditions, m.Spec.Class), now)
 }
 
-// Reported returns a machine without a class as it is after a report. The conditions of its node are not copied.
+// Reported returns a copy of a machine as it is after a report, for kinds that have no class. It does not copy the
+// conditions of the node.
 func Reported(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
 	m = m.DeepCopy()
 	applyReport(m, nil, in, stamp)
@@ -209,7 +211,7 @@ func Reported(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine
 }
 
 // explained adds to the status what the machine waits for: to the current operation, and as the condition Blocked while
-// the machine stands still. Of is its class; nil: it has none.
+// the machine stands still. of is its class; nil: it has none.
 func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	s, operation := &m.Status, m.Status.CurrentOperation
 	s.Conditions = slices.DeleteFunc(
@@ -232,8 +234,8 @@ func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	}
 }
 
-// withIgnoredKind returns the conditions of a report. That the class was read comes with a word about a kind that has
-// no effect.
+// withIgnoredKind returns the conditions of a report. If the reference to the class names a kind, which has no effect,
+// the message of the condition ClassReady says so, while it is true.
 func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKind(class)
 	return list.Map(conditions, func(c Condition) Condition {
@@ -244,14 +246,14 @@ func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Conditi
 	})
 }
 
-// creationIntent records the first create call, or, with the first operation of a machine, that there was none: from
-// then on the type of the operation does not tell.
+// creationIntent records the first create call. If the first operation of a machine is written without one, it records
+// that there was none: from then on, an empty lastOperation.type cannot show it.
 func creationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
 	was := m.Status.CreationIntent
 	switch {
 	case in.run != "" && (was == nil || was.RunID == ""):
 		return &v1alpha1.CreationIntent{RunID: in.run, Time: &now, WithoutToken: in.WithoutToken}
-	case in.run != "" && was.WithoutToken && !in.WithoutToken: // the class needs one by now
+	case in.run != "" && was.WithoutToken && !in.WithoutToken: // the class needs a token by now
 		return &v1alpha1.CreationIntent{RunID: was.RunID, Time: was.Time}
 	case was == nil && in.Operation != nil && neverTried(m):
 		return &v1alpha1.CreationIntent{}

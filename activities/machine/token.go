@@ -42,8 +42,8 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.Stamp(ctx))
 }
 
-// maxTokenNames is how many taken names are tried. There are two thousand million names, so one taken by chance is
-// rare, and ten are a mistake.
+// maxTokenNames is the largest number of names that are tried. There are 36^6 token IDs: one that is taken by chance is
+// rare, and ten in a row are a bug.
 const maxTokenNames = 10
 
 // issueToken creates the token with which one attempt to create a machine's instance joins, valid until expires. Run

@@ -17,7 +17,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// born makes a machine that old, by the clock of the servers.
+// born gives a machine the age ago, by the clock of the servers.
 func born(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.Stamp(ago) }
 }
@@ -38,7 +38,7 @@ func decides(w *activitiestest.World, when time.Time) machine.Decision {
 	return activitiestest.DecideMachine(w, at(w.Machine("m"), when))
 }
 
-// A creation stands still from the time that its workflow has, however wrong the clock of the worker is that writes it.
+// The clock of a creation stops at the workflow's time, even if the clock of the worker that writes this is wrong.
 func TestTheClockOfAWorkerDoesNotEndACreationThatStandsStill(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {

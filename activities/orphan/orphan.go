@@ -28,7 +28,7 @@ type NodeSweep struct {
 	At        time.Time // the workflow's time
 }
 
-// MarkNodes marks nodes that no machine claims and removes our finalizer from them, because nothing else would when
+// MarkNodes marks nodes that no machine claims and removes our finalizer from them: nothing else would remove it when
 // they are deleted. The sync of a machine that claims such a node later undoes both. A node that changed or was deleted
 // meanwhile is left to the next sweep. It returns how many nodes it wrote. Running it twice writes once.
 func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
@@ -36,7 +36,7 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	if len(orphan.Unmanaged(in.At, facts, owners)) == 0 {
 		return 0, nil
 	}
-	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // an old cache must not cost a node its finalizer
+	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // a stale cache must not make it remove a finalizer
 	if err != nil {
 		return 0, err
 	}

@@ -93,9 +93,9 @@ func (a *Activities) write(
 // Decide decides a request for an object that has these facts.
 type Decide func(runtime.Object, request.Facts) request.Decision
 
-// Apply answers a request that write writes, and records an event with who made it and why. write asks what to write
-// for each state of the object that it reads, and returns the version that the object has then. A refusal is an answer
-// and no error.
+// Apply answers a request, and records an event with who made it and why. write has to write the request: for each
+// state of the object that it reads, it calls its argument to learn what to write. It returns the version of the object
+// after the write. A refusal is an answer and no error.
 func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision

@@ -67,7 +67,7 @@ func StillWants(now, decided metav1.Object) bool {
 const creationsFor = 10 * time.Second
 
 // Create creates the machines of a batch with create, which returns the version of one machine: one, then two, then
-// four at a time, and none after the first that is rejected. An event on the set tells the rejection. It ends early,
+// four at a time, and none after the first that is rejected. An event on the set reports the rejection. It ends early,
 // without an error, after 10 s or once wanted returns false: the next decision names the machines that are missing
 // then.
 func Create(
@@ -120,7 +120,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
-	m.Spec.ProviderID = "" // of a template that was copied from a machine: the machines would share its instance
+	m.Spec.ProviderID = "" // a template that was copied from a machine has one: all machines would share that instance
 	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
 	}

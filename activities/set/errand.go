@@ -6,7 +6,7 @@ import (
 	"millwright/activities/kube"
 )
 
-// Errand is a batch of writes beside those of a scale.Decision.
+// Errand is a batch of writes that are not part of a scale.Decision.
 type Errand struct {
 	Activity string // its name; its input is an Errands
 	Why      string

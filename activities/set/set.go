@@ -40,8 +40,8 @@ type Decision struct {
 	Report  bool             // the status does not show what was read
 	Blocked explain.Summary  `json:",omitzero"` // what blocks the set and its machines
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
-	// Errands are writes beside those of Scale, of a MachineSet of Cluster API only. They are done in this order, once no
-	// list of Scale has entries.
+	// Errands are the writes that are not part of Scale; only a MachineSet of Cluster API has any. They are done in this
+	// order, once no list of Scale has entries.
 	Errands []Errand `json:",omitempty"`
 }
 
@@ -182,8 +182,9 @@ func (a *Activities) deleteMachine(
 	return m.ResourceVersion, nil
 }
 
-// guardMachine puts our finalizer back on a machine that a person took it from: without it the object would be gone at
-// once, and its instance would stay. It returns the version that the machine has then; empty when it is gone.
+// guardMachine puts our finalizer back on a machine from which a person removed it: without the finalizer the object
+// would be gone at once, and its instance would stay. It returns the version that the machine has then; empty when it
+// is gone.
 func (a *Activities) guardMachine(
 	ctx context.Context,
 	namespace string,
@@ -204,9 +205,9 @@ func (a *Activities) guardMachine(
 	return version, err
 }
 
-// AdoptMachines makes a set the controller of machines without a controller that exists, and that still are as the
-// decision saw them. It reads the set live first, so that a set that is being deleted adopts nothing. A set that was
-// paused after the decision still adopts. Running it twice adopts once.
+// AdoptMachines makes a set the controller of machines that still are as the decision saw them and whose controller, if
+// they name one, does not exist. It reads the set live first, so that a set that is being deleted adopts nothing. A set
+// that was paused after the decision still adopts. Running it twice adopts once.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
@@ -259,8 +260,8 @@ func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVers
 	}, "", "")
 }
 
-// SyncMachines copies from their set's template to machines what is changed in place, if they still are as the decision
-// saw them.
+// SyncMachines copies the fields that change in place from their set's template to machines that still are as the
+// decision saw them.
 func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
@@ -304,8 +305,7 @@ type Report struct {
 }
 
 // ReportSet counts a set's machines and writes its status, unless it says so already. If a freeze of the set is over,
-// it removes the label and the annotation of the freeze. It returns the version to wait for, or
-// ObjectGone.
+// it removes the label freeze and the annotation unfreeze. It returns the version to wait for, or ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 	thaw, stamp := false, in.Stamp(ctx)
 	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {

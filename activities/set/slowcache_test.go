@@ -219,8 +219,8 @@ func (l *setLoop) trickle(waiting context.Context, versions kube.MinVersions) {
 	}
 }
 
-// others write too: somebody cares less for a machine, so that the next decision would choose another one to go, and
-// machines that go are gone. Of all that has happened some is heard of.
+// others makes the writes of others: somebody lowers the priority of a machine, so that the next decision would choose
+// another one, and machines that are being deleted disappear. Then some of the held events arrive.
 func (l *setLoop) others() {
 	buried := 0
 	for _, m := range l.all() {

@@ -2,14 +2,15 @@ package main
 
 // edit adds keywords to one schema.
 type edit struct {
-	path string // names of properties, * for the items of a list, {} for the values of a map
+	path string // names of properties, separated by dots; * stands for the items of a list, {} for the values of a map
 	add  schema
 }
 
 // schema is a part of an OpenAPI schema: keywords and their values.
 type schema = map[string]any
 
-// Bounds. Their only purpose is a finite cost of the CEL rules.
+// Bounds of maps, lists and texts. Their only purpose is that the API server can compute a finite cost of the CEL
+// rules.
 const (
 	maxLabels      = 256    // labels of a template, or of matchLabels; a busy node has about 30
 	maxAnnotations = 256    // annotations of a template
@@ -46,7 +47,7 @@ func selector(path string) []edit {
 	return append([]edit{{path, selectorRules()}}, selectorBounds(path)...)
 }
 
-// anySelector bounds and checks a label selector that may select everything.
+// anySelector bounds and checks a label selector that may be empty and then selects everything.
 func anySelector(path string) []edit {
 	return append([]edit{{path, rules(expressionRule())}}, selectorBounds(path)...)
 }
@@ -63,7 +64,7 @@ func selectorBounds(path string) []edit {
 	}
 }
 
-// template bounds, types and checks a machine template.
+// template adds bounds, types and rules to a machine template.
 func template(path string) []edit {
 	meta := path + ".metadata"
 	edits := []edit{
@@ -77,7 +78,7 @@ func template(path string) []edit {
 	return append(edits, machineSpec(path+".spec")...)
 }
 
-// machineSpec bounds, types and checks what every machine has.
+// machineSpec adds bounds, types and rules to the spec of a machine.
 func machineSpec(path string) []edit {
 	edits := []edit{{path + ".nodeTemplate.metadata", schema{"properties": otherObjectMeta()}}}
 	for _, name := range []string{
@@ -95,7 +96,7 @@ func rolloutPolicy() []edit {
 	return append(edits, duration("spec.remediation", "maxBackoff")...)
 }
 
-// duration bounds and checks a field that holds a duration.
+// duration adds the bound and the rule of a duration to a field.
 func duration(path, name string) []edit {
 	return []edit{{path + "." + name, schema{"maxLength": maxDuration}}, {path + "." + name, durationRule(name)}}
 }

@@ -1,10 +1,10 @@
-// Command gen finishes the CRDs that controller-gen wrote: which bounds, types and rules does a field have whose Go
-// type is not ours? api/generate.sh calls it with the folder of the CRDs, which it changes in place. Short rules are
-// not here: they are markers at the field that they guard.
+// Command gen finishes the CRDs that controller-gen wrote: it adds bounds, types and rules to fields whose Go type is
+// not Millwright's. api/generate.sh calls it with the folder of the CRDs, which it changes in place. A second run
+// changes nothing.
 //
-// It is needed because a label selector, an ObjectMeta and a duration are types of apimachinery and cannot carry
-// markers. Without bounds on maps and lists the API server must assume the worst when it estimates what a CEL rule may
-// cost, and refuses the CRD. The bounds are far above what a real object has. Running it twice changes nothing.
+// Short rules are markers at their field. Label selectors, ObjectMetas and durations are types of apimachinery, and so
+// cannot have markers. Without bounds of maps and lists, the API server assumes the largest possible cost of a CEL
+// rule, and refuses the CRD. The bounds are far above the values in a real object.
 package main
 
 import (
@@ -47,7 +47,7 @@ func run(dir string) error {
 	return nil
 }
 
-// finish returns the CRD with the edits made to the schema of each version.
+// finish returns the CRD with the edits applied to the schema of each version.
 func finish(crd []byte, edits []edit) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(crd, &doc); err != nil {
@@ -74,8 +74,8 @@ func finish(crd []byte, edits []edit) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// apply merges the edit into the schema at its path. A path that does not exist is an error: the field was renamed, and
-// its bound would be lost unnoticed.
+// apply merges the edit into the schema at its path. It is an error if the path does not exist: otherwise nobody would
+// notice that a renamed field has lost its bound.
 func (e edit) apply(root schema) error {
 	at := root
 	for step := range strings.SplitSeq(e.path, ".") {
@@ -91,7 +91,7 @@ func (e edit) apply(root schema) error {
 	return nil
 }
 
-// child steps into a property, into the items of a list (*), or into the values of a map ({}).
+// child returns the schema of a property, of the items of a list (*), or of the values of a map ({}).
 func child(at schema, step string) (schema, bool) {
 	var next any
 	switch step {
@@ -107,8 +107,8 @@ func child(at schema, step string) (schema, bool) {
 	return m, ok
 }
 
-// merge merges add into the schema, recursively for maps that both have. A field with rules from a marker cannot get
-// rules here, because they would replace those of the marker unnoticed.
+// merge merges add into the schema, recursively for maps that both have. It is an error to add rules to a field with
+// rules from a marker, because they would replace the marker's rules.
 func merge(into, add schema) error {
 	for key, value := range add {
 		have, exists := into[key]

@@ -1,9 +1,9 @@
 package main
 
-// otherObjectMeta returns the fields of ObjectMeta that controller-gen leaves out of an embedded one. Users' tools
-// write them (above all creationTimestamp: null), and they are stored and ignored. They need types nevertheless: an
-// object whose creationTimestamp is a word could be stored, and then no typed client could read a list that contains
-// it.
+// otherObjectMeta returns the fields of ObjectMeta that controller-gen leaves out of an embedded ObjectMeta. Users'
+// tools write these fields (mostly creationTimestamp: null), and Millwright ignores them. They need types nevertheless:
+// without, the API server would store an object whose creationTimestamp is not a time, and no typed client could read a
+// list with this object.
 func otherObjectMeta() schema {
 	return schema{
 		"generateName":               text(),

@@ -2,15 +2,15 @@ package main
 
 import "fmt"
 
-// The CEL rules that are too long for a marker, or that two kinds share. A rule is made from a condition under which
-// something is invalid; the same condition finds the invalid item for the message. Messages name the field, its value,
-// and what is allowed. They name only the first invalid item of a list: the API server cannot estimate the cost of
-// joining several.
+// The CEL rules that are too long for a marker, or that two kinds share. A rule is made from the condition that makes
+// an item invalid; the message uses the same condition to find the invalid item. Messages name the field, its value,
+// and what is allowed. They name only the first invalid item of a list, because the API server cannot estimate the cost
+// of joining several items.
 
-// rulesKeyword is where a schema keeps its rules.
+// rulesKeyword is the keyword for the rules of a schema.
 const rulesKeyword = "x-kubernetes-validations"
 
-// rules returns the keyword that holds the rules.
+// rules returns a schema that has only these rules.
 func rules(list ...schema) schema {
 	items := make([]any, 0, len(list))
 	for _, r := range list {
@@ -19,9 +19,9 @@ func rules(list ...schema) schema {
 	return schema{rulesKeyword: items}
 }
 
-// durationRule admits what time.ParseDuration reads, if it is not negative. The number of digits is bounded for each
-// unit, and hours may occur once, so that the sum of at most maxDuration characters stays below the 2562047h that an
-// int64 of nanoseconds holds: a longer one could be stored, and then no typed client could read it.
+// durationRule accepts the texts that time.ParseDuration accepts, except negative durations. It limits the digits of
+// each unit and accepts hours only once. So a text of at most maxDuration characters is less than 2562047h, the maximum
+// of an int64 of nanoseconds. If the API server stored a longer duration, no typed client could read the object.
 func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
@@ -33,7 +33,7 @@ func durationRule(field string) schema {
 	})
 }
 
-// templateLabelsRule refuses labels with which the API server would refuse every machine of the template.
+// templateLabelsRule refuses labels that are not valid, because the API server would refuse every machine with them.
 func templateLabelsRule() schema {
 	const wrong = `(format.qualifiedName().validate(k).hasValue() || format.labelValue().validate(self[k]).hasValue())`
 	return rules(schema{
@@ -47,7 +47,7 @@ func templateLabelsRule() schema {
 // showExpression formats one entry of matchExpressions.
 const showExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
 
-// selectorRules refuse a selector that selects everything, and one that Kubernetes cannot read.
+// selectorRules refuse a selector that selects everything, and a selector that Kubernetes cannot read.
 func selectorRules() schema {
 	return rules(
 		schema{
@@ -72,8 +72,8 @@ func expressionRule() schema {
 	}
 }
 
-// selectorMatchesTemplateRules are for a spec with selector and template. A set whose selector does not match its own
-// machines would never find them again and would create new ones endlessly.
+// selectorMatchesTemplateRules require that the selector of a spec matches its template. Otherwise a set would not find
+// its own machines, and would create new machines without end.
 func selectorMatchesTemplateRules() schema {
 	const (
 		labels    = `self.template.metadata.labels`

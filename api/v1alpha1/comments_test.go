@@ -146,7 +146,7 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	sweeps := words.groups["Steps of the workflow that collects orphans."] // no object has them
 	require.NotEmpty(t, sweeps)
 	names("Operation.Step", slices.DeleteFunc(steps, func(step string) bool { return slices.Contains(sweeps, step) }))
-	others := words.groups["What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook is named by its annotation."]
+	others := words.groups["What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation."]
 	require.NotEmpty(t, others)
 	names(
 		"Operation.BlockedBy",
@@ -162,7 +162,7 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	// the last three are of Nodes
 	names("MachineStatus.Conditions", api.types["NodeConditionType"][:len(api.types["NodeConditionType"])-3])
 	for field, groups := range map[string][]string{
-		"MachineStatus.Conditions": {"Reasons of Drained.", "Reasons of ReplacementDue.", "Reasons of ClassReady.", "Reasons of InstanceReady; besides these, the names of the provider's codes."},
+		"MachineStatus.Conditions": {"Reasons of Drained.", "Reasons of ReplacementDue.", "Reasons of ClassReady.", "Reasons of InstanceReady. The names of the provider's codes are reasons of InstanceReady, too."},
 		"MachineDeploymentCondition.Reason": {
 			"Reasons of Available.", "Reasons of ReplicaFailure.",
 			"Reasons of Progressing. NewMachineSetCreated and FoundNewMachineSet remain until the rollout makes its first progress, is paused, or waits at a pause point.",
@@ -174,7 +174,7 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	}
 	names(
 		"MachineSetCondition.Reason",
-		words.groups["Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its reason."],
+		words.groups["Reasons of conditions of a MachineSet. For other conditions that are True, the reason is the type of the condition."],
 	)
 	names(
 		"MachineClassStatus.Conditions",

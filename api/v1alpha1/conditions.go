@@ -16,10 +16,10 @@ const (
 	// MachineDeploymentProgressing: the rollout progresses, is complete, made no progress in time (False) or is paused
 	// (Unknown).
 	MachineDeploymentProgressing MachineDeploymentConditionType = vocabulary.ConditionProgressing
-	// MachineDeploymentBlocked: the deployment, one of its sets or machines stands still. Present only while it is True;
-	// since the oldest cause began.
+	// MachineDeploymentBlocked: the deployment, one of its sets or one of its machines stands still. The condition
+	// exists only while it is True. Its transition time is the time at which the oldest cause began.
 	MachineDeploymentBlocked MachineDeploymentConditionType = vocabulary.ConditionBlocked
-	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. Copied from the set.
+	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. It is copied from the set.
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
@@ -28,13 +28,13 @@ const (
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap
 	// MachineDeploymentClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
 	MachineDeploymentClassKindIgnored MachineDeploymentConditionType = vocabulary.ConditionClassKindIgnored
-	// MachineDeploymentReplacementHeld: failed machines are not replaced at present; the message says why. Absent if none
-	// waits.
+	// MachineDeploymentReplacementHeld: failed machines are not replaced now; the message says why. The condition is
+	// absent if no machine waits for its replacement.
 	MachineDeploymentReplacementHeld MachineDeploymentConditionType = vocabulary.ConditionReplacementHeld
 )
 
-// ReasonReplacementHeld is the reason of ReplacementHeld, and ReasonReplacementGranted that of the event when a
-// replacement is granted.
+// ReasonReplacementHeld is the reason of the condition ReplacementHeld. ReasonReplacementGranted is the reason of the
+// event when a replacement is granted.
 const (
 	ReasonReplacementHeld    = "ReplacementHeld"
 	ReasonReplacementGranted = vocabulary.ReasonReplacementGranted
@@ -45,8 +45,8 @@ type MachineSetConditionType string
 
 // Conditions of a MachineSet.
 const (
-	// MachineSetBlocked: the set or one of its machines stands still. Present only while it is True; since the oldest
-	// cause began.
+	// MachineSetBlocked: the set or one of its machines stands still. The condition exists only while it is True. Its
+	// transition time is the time at which the oldest cause began.
 	MachineSetBlocked MachineSetConditionType = vocabulary.ConditionBlocked
 	// MachineSetReplicaFailure: a machine could not be created or deleted.
 	MachineSetReplicaFailure MachineSetConditionType = vocabulary.ConditionReplicaFailure
@@ -60,7 +60,7 @@ const (
 	MachineSetMachinesReady MachineSetConditionType = vocabulary.ConditionMachinesReady
 	// MachineSetMachinesUpToDate: all machines match the current template.
 	MachineSetMachinesUpToDate MachineSetConditionType = vocabulary.ConditionMachinesUpToDate
-	// MachineSetScalingUp: machines are missing, or have yet to become ready for the first time.
+	// MachineSetScalingUp: machines are missing, or were never ready.
 	MachineSetScalingUp MachineSetConditionType = vocabulary.ConditionScalingUp
 	// MachineSetScalingDown: there are more machines than wanted.
 	MachineSetScalingDown MachineSetConditionType = vocabulary.ConditionScalingDown
@@ -91,7 +91,7 @@ const (
 	ReasonDeploymentResumed        = vocabulary.ReasonDeploymentResumed
 	// ReasonRolloutHeld: an operator cancelled the rollout; the machines stay as they are.
 	ReasonRolloutHeld = vocabulary.ReasonRolloutHeld
-	// ReasonRolloutWaiting: a step of the rollout has its machines and is not over.
+	// ReasonRolloutWaiting: the rollout waits at a pause point: a step has its number of machines and is not over.
 	ReasonRolloutWaiting = vocabulary.ReasonRolloutWaiting
 	// ReasonInvalid: nothing can be done with the deployment as it is.
 	ReasonInvalid = vocabulary.ReasonInvalid
@@ -122,19 +122,20 @@ const (
 	// MachineClassReady: the class and its Secrets exist and are valid. The message also says whether class.kind had no
 	// effect.
 	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
-	// MachineInstanceReady: the provider has created the instance. Until then the reason is Creating or the name of the
-	// provider's code, such as ResourceExhausted.
+	// MachineInstanceReady: the provider has created the instance. Before that, the reason is Creating or the name of a
+	// code of the provider, such as ResourceExhausted.
 	MachineInstanceReady corev1.NodeConditionType = vocabulary.ConditionInstanceReady
-	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced
-	// as soon as its deployment's replacement budget allows it; the message says what it waits for.
+	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is
+	// replaced as soon as its deployment's replacement budget allows it; the message says what it waits for.
 	MachineReplacementDue corev1.NodeConditionType = vocabulary.ConditionReplacementDue
-	// MachineBlocked: the machine stands still, since its present step began. Present only while it is True.
+	// MachineBlocked: the machine stands still. The condition exists only while it is True. Its transition time is the
+	// time at which the present step began.
 	MachineBlocked corev1.NodeConditionType = vocabulary.ConditionBlocked
-	// MachineDrained: all pods have left the node of a machine that is being deleted. Until then the reason is Draining,
-	// Blocked or Forcing, and the message says what the drain waits for.
+	// MachineDrained: all pods have left the node of a machine that is being deleted. Before that, the reason is
+	// Draining, Blocked or Forcing, and the message says what the drain waits for.
 	MachineDrained corev1.NodeConditionType = vocabulary.ConditionDrained
-	// MachineHealthCheckSucceeded and MachineOwnerRemediated are written by a health check, as in Cluster API: False in
-	// both asks the machine's set to replace it. The writer also removes them.
+	// A health check that is not part of Millwright writes and removes MachineHealthCheckSucceeded and
+	// MachineOwnerRemediated, as in Cluster API. If both are False, the machine's set replaces the machine.
 	MachineHealthCheckSucceeded corev1.NodeConditionType = "HealthCheckSucceeded"
 	MachineOwnerRemediated      corev1.NodeConditionType = "OwnerRemediated"
 )
@@ -143,7 +144,7 @@ const (
 const (
 	ReasonDraining = vocabulary.ReasonDraining // pods are being evicted, or are about to be
 	ReasonBlocked  = vocabulary.ReasonBlocked  // something blocks evictions
-	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed, or force was asked for: pods are deleted
+	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed, or force was requested: pods are deleted
 	ReasonDrained  = vocabulary.DrainDrained   // True: all pods are gone
 	// True: pods were deleted by force; the message names those that were left behind
 	ReasonForced  = vocabulary.DrainForced
@@ -174,26 +175,26 @@ const (
 	ReasonSecretNotAllowed = vocabulary.ReasonSecretNotAllowed
 )
 
-// Reasons of InstanceReady; besides these, the names of the provider's codes.
+// Reasons of InstanceReady. The names of the provider's codes are reasons of InstanceReady, too.
 const (
 	ReasonInstanceCreated = vocabulary.ReasonInstanceCreated
 	ReasonCreating        = vocabulary.ReasonCreating
 )
 
-// ClassServed is a condition of a MachineClass: a worker polls the queue of its provider. False: no instance is made or
-// deleted until one does. It is absent while that is not known.
+// ClassServed is a condition of a MachineClass: a worker polls the queue of the class's provider. While it is False, no
+// instance is made or deleted. It is absent while Millwright does not know whether a worker polls.
 const ClassServed = vocabulary.ConditionServed
 
 // Reasons of events on a MachineClass, about instances that no Machine claims.
 const (
-	ReasonOrphansCollected  = "OrphansCollected"  // they were deleted
-	ReasonOrphansHeld       = "OrphansHeld"       // suspiciously many: nothing was deleted
-	ReasonOrphanSweepFailed = "OrphanSweepFailed" // cloud or API server did not answer: nothing was deleted
-	ReasonInstancesUnclear  = "InstancesUnclear"  // no sweep deletes them: a person should look at them
+	ReasonOrphansCollected  = "OrphansCollected"  // a sweep has deleted instances
+	ReasonOrphansHeld       = "OrphansHeld"       // there are suspiciously many: the sweep has deleted none
+	ReasonOrphanSweepFailed = "OrphanSweepFailed" // the cloud or the API server did not answer: none was deleted
+	ReasonInstancesUnclear  = "InstancesUnclear"  // no sweep deletes these instances: a person must look at them
 )
 
-// IsReservedConditionType reports whether a condition of a Machine with this type is about the machine itself, and not
-// copied from its node.
+// IsReservedConditionType reports whether conditions of a Machine with this type are about the machine itself, and not
+// copies of its node's conditions.
 func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 	switch conditionType {
 	case MachineBlocked,
@@ -211,7 +212,7 @@ func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 
 // Conditions that are written on nodes.
 const (
-	// NodeInPlaceUpdate is the progress of the node's in-place update; always True, its reason is the step.
+	// NodeInPlaceUpdate is the progress of the node's in-place update. It is always True; its reason is the step.
 	NodeInPlaceUpdate corev1.NodeConditionType = vocabulary.ConditionInPlaceUpdate
 	// NodePreserved: the node is kept although its machine failed or might be deleted.
 	NodePreserved corev1.NodeConditionType = vocabulary.ConditionPreserved
@@ -229,7 +230,7 @@ const (
 	ReasonUpdateFailed       = vocabulary.ReasonUpdateFailed
 )
 
-// Reasons of NodePreserved. They contain spaces and a full stop, as MCM writes them.
+// Reasons of NodePreserved. As in MCM, they have spaces and a full stop.
 const (
 	ReasonPreservedByMCM      = vocabulary.ReasonPreservedByMCM
 	ReasonPreservedByUser     = vocabulary.ReasonPreservedByUser
@@ -242,7 +243,7 @@ const (
 	MessagePreservedNodeNotDrained = vocabulary.MessagePreservedNodeNotDrained
 )
 
-// Reasons of NodeTerminating, with the message that goes with each.
+// Reasons of NodeTerminating, and the message for each reason.
 const (
 	ReasonUnhealthy = vocabulary.ReasonUnhealthy
 	ReasonScaleDown = vocabulary.ReasonScaleDown

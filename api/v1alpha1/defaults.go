@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Defaults for what a machine leaves out. They are not written into objects, so that an object shows only what its user
-// said. A duration of zero means that the timeout ends at once.
+// Defaults for fields that an object leaves out. They are not written into objects, so that an object shows only what
+// its user has set. A duration of zero means that the timeout ends at once.
 const (
 	// DefaultCreationTimeout is how long a machine may take to become a joined node.
 	// Source: MCM flag default, --machine-creation-timeout.
@@ -34,23 +34,24 @@ const (
 	// Source: MCM, constant maxReplacements.
 	DefaultMaxReplacements = 1
 
-	// DefaultRemediationBackoff is the least time between the replacements of two consecutive generations of machines that
-	// failed before they had joined, and DefaultRemediationMaxBackoff the longest such time. Source: Cluster API's
-	// KubeadmControlPlane doubles likewise; a minute is how long a cloud takes to report missing capacity, an hour how
-	// long a person takes to come.
+	// DefaultRemediationBackoff is the minimum time between the replacements of two consecutive generations of machines
+	// that failed before they had joined. It doubles with each further generation up to DefaultRemediationMaxBackoff.
+	// Source: Cluster API's KubeadmControlPlane doubles a back-off, too; a cloud takes about a minute to report missing
+	// capacity, and a person about an hour to react.
 	DefaultRemediationBackoff    = time.Minute
 	DefaultRemediationMaxBackoff = time.Hour
 
-	// DefaultMaxSurge is how many machines an update may add. Also written by the API server. Source: API contract.
+	// DefaultMaxSurge is how many machines an update may add. The API server also writes it into objects. Source: MCM's
+	// API.
 	DefaultMaxSurge = 1
-	// DefaultMaxUnavailable is how many machines an update may take away. Also written by the API server.
-	// Source: API contract.
+	// DefaultMaxUnavailable is how many machines an update may take away. The API server also writes it into objects.
+	// Source: MCM's API.
 	DefaultMaxUnavailable = 0
 )
 
-// EffectiveCreationTimeout returns how long the machine may take to become a joined node: the annotation
-// effective-creation-timeout among the machine's annotations, else the spec, else the default. An annotation that is no
-// duration, or a negative one, is ignored.
+// EffectiveCreationTimeout returns how long the machine may take to become a joined node: the value of the machine's
+// annotation effective-creation-timeout, otherwise that of the spec, otherwise the default. An annotation that is not a
+// duration, or is negative, is ignored.
 func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) time.Duration {
 	if d, err := time.ParseDuration(annotations[AnnotationEffectiveCreationTimeout]); err == nil && d >= 0 {
 		return d
@@ -64,7 +65,7 @@ func (s *MachineSpec) EffectiveHealthTimeout() time.Duration {
 	return durationOr(s.configuration().MachineHealthTimeout, DefaultHealthTimeout)
 }
 
-// HealthTimeoutDisabled reports whether the machine never becomes Failed because of a timeout.
+// HealthTimeoutDisabled reports whether an unhealthy machine never becomes Failed because of a timeout.
 func (s *MachineSpec) HealthTimeoutDisabled() bool {
 	disabled := s.configuration().DisableHealthTimeout
 	return disabled != nil && *disabled
@@ -85,11 +86,12 @@ func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
 	return durationOr(s.configuration().MachinePreserveTimeout, DefaultPreserveTimeout)
 }
 
-// EvictRetries returns how often the eviction of a pod may be refused; nil means without limit. Zero is a value.
+// EvictRetries returns how many times the eviction of a pod may be refused before the pod is deleted. Nil means no
+// limit; zero means at once.
 func (s *MachineSpec) EvictRetries() *int32 { return s.configuration().MaxEvictRetries }
 
-// EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. They are not
-// trimmed, as in MCM: " DiskPressure" names no condition. An empty string in the spec means none.
+// EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. As in MCM,
+// spaces are not removed: " DiskPressure" is no type of a condition. An empty text in the spec means no types.
 func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	list := DefaultNodeConditions
 	if conditions := s.configuration().NodeConditions; conditions != nil {
@@ -104,7 +106,7 @@ func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	return types
 }
 
-// PolicySpec returns the spec of a policy; an empty one, whose fields have their defaults, without a policy.
+// PolicySpec returns the spec of a policy. For a nil policy it returns an empty spec, whose fields have their defaults.
 func (p *RolloutPolicy) PolicySpec() *RolloutPolicySpec {
 	if p == nil {
 		return &RolloutPolicySpec{}
@@ -121,7 +123,7 @@ func (s *RolloutPolicySpec) EffectiveMaxReplacements() intstr.IntOrString {
 	return *s.MaxReplacements
 }
 
-// EffectiveType returns the strategy: RollingUpdate where left out.
+// EffectiveType returns the strategy; RollingUpdate if it is left out.
 func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyType {
 	if s.Type == "" {
 		return RollingUpdateMachineDeploymentStrategyType
@@ -129,8 +131,8 @@ func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyTyp
 	return s.Type
 }
 
-// EffectiveRollingUpdate returns the bounds of a rolling update: surge 1 and unavailable 0 if they or the whole block
-// are left out. Both may be zero; callers must then count unavailable as 1.
+// EffectiveRollingUpdate returns the bounds of a rolling update. A bound that is left out is 1 for maxSurge and 0 for
+// maxUnavailable. If both are zero, callers must count maxUnavailable as 1.
 func (s *MachineDeploymentStrategy) EffectiveRollingUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
 	if s.RollingUpdate == nil {
 		return (&UpdateConfiguration{}).effective()
@@ -157,7 +159,8 @@ func (c *UpdateConfiguration) effective() (maxSurge, maxUnavailable intstr.IntOr
 	return maxSurge, maxUnavailable
 }
 
-// configuration avoids the nil pointer: reading a promoted field of a nil embedded struct panics.
+// configuration returns the machine configuration; an empty one if there is none. Without it, reading a field of the
+// embedded nil pointer would panic.
 func (s *MachineSpec) configuration() MachineConfiguration {
 	if s.MachineConfiguration == nil {
 		return MachineConfiguration{}
@@ -172,6 +175,6 @@ func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 	return d.Duration
 }
 
-// ProviderName returns the name of the provider of a class, in lower case: MCM reads no name, and its manifests have
-// names such as AWS. Empty: the class has none.
+// ProviderName returns the name of the class's provider in lower case, because manifests for MCM have names such as
+// AWS. Empty means that the class has no provider.
 func (c *MachineClass) ProviderName() string { return strings.ToLower(c.Provider) }

@@ -13,7 +13,7 @@ const GroupName = "machine.sapcloud.io"
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 var (
-	// SchemeBuilder collects what AddToScheme registers.
+	// SchemeBuilder has the functions that AddToScheme calls.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 	// AddToScheme registers the kinds and their lists in a scheme. It may be called twice.
 	AddToScheme = SchemeBuilder.AddToScheme

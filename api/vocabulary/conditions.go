@@ -4,11 +4,11 @@ package vocabulary
 const (
 	StatusTrue    = "True"    // it is so
 	StatusFalse   = "False"   // it is not so
-	StatusUnknown = "Unknown" // that is not known
+	StatusUnknown = "Unknown" // it is not known whether it is so
 )
 
-// ConditionBlocked is a condition of a Machine, MachineSet, MachineDeployment: it, or a machine below it, stands still.
-// It is there only while it is True. The message is the sentence of decide/explain.
+// ConditionBlocked is a condition of a Machine, MachineSet or MachineDeployment: the object, or a machine below it,
+// stands still. The condition exists only while it is True. Its message is the sentence of `millwright explain`.
 const ConditionBlocked = "Blocked"
 
 // ConditionServed is a condition of a MachineClass: a worker serves its provider.
@@ -25,8 +25,8 @@ const (
 
 // Condition types of a Node.
 const (
-	ConditionReady         = "Ready"         // the kubelet's
-	ConditionInPlaceUpdate = "InPlaceUpdate" // how far the in-place update is
+	ConditionReady         = "Ready"         // the kubelet reports that the node is ready
+	ConditionInPlaceUpdate = "InPlaceUpdate" // the step of the in-place update
 	ConditionPreserved     = "Preserved"     // the node is kept
 	ConditionTerminating   = "Terminating"   // the machine is being deleted
 )
@@ -34,7 +34,7 @@ const (
 // Condition types of a MachineSet, of a MachineDeployment, or of both.
 const (
 	ConditionAvailable        = "Available"        // enough machines are available
-	ConditionProgressing      = "Progressing"      // how far the rollout is
+	ConditionProgressing      = "Progressing"      // the state of the rollout
 	ConditionReplicaFailure   = "ReplicaFailure"   // a machine could not be created or deleted
 	ConditionFrozen           = "Frozen"           // no machine is created, for safety
 	ConditionOvershoot        = "Overshoot"        // there are more machines than were ever wanted

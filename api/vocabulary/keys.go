@@ -4,11 +4,11 @@ package vocabulary
 const (
 	// label of a Node: the name of its Machine
 	LabelMachineName = "node.gardener.cloud/machine-name"
-	// annotation of a Node: the UID of the Machine that is proven to be the Node's; docs/ownership.md
+	// annotation of a Node: the UID of its Machine, after the ownership was proven; docs/ownership.md
 	AnnotationMachineUID = "node.machine.sapcloud.io/machine-uid"
-	// annotation of a Node: what the machine's node template wrote last
+	// annotation of a Node: annotations, labels and taints that were last written from the machine's node template
 	AnnotationLastAppliedTemplate = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
-	// annotation of a Node: the virtual capacity that the class wrote last
+	// annotation of a Node: the virtual capacity that was last written from the class
 	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"
 	// annotation of a Node that no Machine claims
 	AnnotationNotManaged = "node.machine.sapcloud.io/not-managed-by-mcm"
@@ -16,15 +16,15 @@ const (
 	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
 	// label of a Machine that is deleted without waiting for pods
 	LabelForceDeletion = "force-deletion"
-	// annotation of a Machine: the value of its Node's annotation that was taken over last
+	// annotation of a Machine: the value of its Node's annotation that was applied last
 	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
 	// annotation of a Node: the cluster autoscaler must not remove it
 	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	// annotation of a Node: a rollout or a preservation wrote the one above
+	// annotation of a Node: a rollout or a preservation has written scale-down-disabled
 	AnnotationScaleDownDisabledByMCM = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 	// taint of a Node whose machine stays Pending
 	TaintCriticalComponentsNotReady = "node.gardener.cloud/critical-components-not-ready"
-	// taint of a Node that the cloud controller manager has not seen yet; its machine stays Pending
+	// taint of a Node that the cloud controller manager has not initialised yet; its machine stays Pending
 	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
@@ -34,7 +34,7 @@ const (
 	LabelFreeze = "freeze"
 	// annotation of a MachineSet that creates and deletes no machine
 	AnnotationPaused = "cluster.x-k8s.io/paused"
-	// annotation of a MachineSet: the checks of the control plane that it does not wait for
+	// annotation of a MachineSet: the preflight checks that it skips
 	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
 )
 
@@ -52,8 +52,8 @@ const (
 	PreserveFalse      = "false"          // do not preserve it, and let no set preserve it
 )
 
-// Priorities of machines, as their annotation holds them. Source: MCM.
+// Priorities of machines: values of the annotation machinepriority.machine.sapcloud.io. Source: MCM.
 const (
-	PriorityDefault = 3 // without the annotation
-	PriorityChosen  = 1 // the cluster autoscaler chose the machine
+	PriorityDefault = 3 // priority of a machine without the annotation
+	PriorityChosen  = 1 // priority of a machine that the cluster autoscaler has chosen
 )

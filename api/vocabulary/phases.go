@@ -1,5 +1,5 @@
-// Package vocabulary holds the words that the API's status, its events and the steps of workflows use, once for all
-// rooms. The constants are untyped strings, so that each room can give them its own type. The package imports nothing.
+// Package vocabulary has the words of statuses, of events and of the steps of workflows, for all rooms. The constants
+// are untyped strings, so that each room can give them its own type. The package imports nothing.
 package vocabulary
 
 // Phases of a Machine, in status.currentStatus.phase.
@@ -19,10 +19,10 @@ const (
 
 // Types of the last operation of a Machine, in status.lastOperation.type.
 const (
-	OperationCreate        = "Create"        // of the instance
-	OperationInPlaceUpdate = "InPlaceUpdate" // of the node
-	OperationHealthCheck   = "HealthCheck"   // of the node
-	OperationDelete        = "Delete"        // of the machine
+	OperationCreate        = "Create"        // the creation of the instance
+	OperationInPlaceUpdate = "InPlaceUpdate" // the in-place update of the node
+	OperationHealthCheck   = "HealthCheck"   // the health check of the node
+	OperationDelete        = "Delete"        // the deletion of the machine
 )
 
 // States of the last operation of a Machine, in status.lastOperation.state.
@@ -34,10 +34,10 @@ const (
 
 // Stages of a deletion in their order, in status.deletion.stage.
 const (
-	StagePreDrainHooks     = "PreDrainHooks"     // waits for annotations
+	StagePreDrainHooks     = "PreDrainHooks"     // waits until the pre-drain hook annotations are removed
 	StageDrain             = "Drain"             // the node is drained
-	StageDetach            = "Detach"            // waits for volumes
-	StagePreTerminateHooks = "PreTerminateHooks" // waits for annotations
+	StageDetach            = "Detach"            // waits until the node's volumes are detached
+	StagePreTerminateHooks = "PreTerminateHooks" // waits until the pre-terminate hook annotations are removed
 	StageInstance          = "Instance"          // the provider deletes the instance
 	StageNode              = "Node"              // the Node object is deleted
 	StageRelease           = "Release"           // the finalizer is removed

@@ -39,8 +39,8 @@ const (
 	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
 )
 
-// ReasonAnotherController is the reason of the event of an object that Millwright leaves to machine-controller-manager,
-// which is at work in its namespace.
+// ReasonAnotherController is the reason of the event on an object that Millwright leaves alone, because
+// machine-controller-manager is at work in its namespace.
 const ReasonAnotherController = "AnotherController"
 
 // Reasons of the node condition Terminating.
@@ -54,7 +54,7 @@ const (
 	ReasonCandidateForUpdate = "CandidateForUpdate" // the node waits to be selected
 	ReasonSelectedForUpdate  = "SelectedForUpdate"  // the node waits to be drained
 	ReasonDrainSuccessful    = "DrainSuccessful"    // the node is empty
-	ReasonReadyForUpdate     = "ReadyForUpdate"     // it is the agent's turn
+	ReasonReadyForUpdate     = "ReadyForUpdate"     // the agent may update the node
 	ReasonUpdateSuccessful   = "UpdateSuccessful"   // the agent has updated the node
 	ReasonUpdateFailed       = "UpdateFailed"       // the agent has failed
 )
@@ -65,8 +65,8 @@ const (
 	ReasonPreservedByUser     = "Preserved by user."    // an operator requested it
 	ReasonPreservationStopped = "Preservation stopped." // the condition is False
 
-	MessagePreservedNodeDrained    = "Preserved node drained successfully." // a message
-	MessagePreservedNodeNotDrained = "Preserved node could not be drained." // a message
+	MessagePreservedNodeDrained    = "Preserved node drained successfully." // message: the node is empty
+	MessagePreservedNodeNotDrained = "Preserved node could not be drained." // message: the node was not drained completely
 )
 
 // Reasons of conditions of MachineSets and MachineDeployments, and of the events that go with them.
@@ -74,7 +74,7 @@ const (
 	ReasonMinimumReplicasAvailable   = "MinimumReplicasAvailable"   // Available is True
 	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable" // Available is False
 	ReasonNewMachineSetCreated       = "NewMachineSetCreated"       // the set of the template was created
-	ReasonFoundNewMachineSet         = "FoundNewMachineSet"         // the set of the template was there
+	ReasonFoundNewMachineSet         = "FoundNewMachineSet"         // a set with the template existed already
 	ReasonMachineSetUpdated          = "MachineSetUpdated"          // the rollout progresses
 	ReasonNewMachineSetAvailable     = "NewMachineSetAvailable"     // the rollout is complete
 	ReasonProgressDeadlineExceeded   = "ProgressDeadlineExceeded"   // the rollout makes no progress
@@ -85,10 +85,10 @@ const (
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
 	ReasonInvalid                    = "Invalid"                    // nothing can be done with the deployment as it is
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the template of an earlier revision was written
-	ReasonNotAvailable               = "NotAvailable"               // fewer machines are available than needed
+	ReasonNotAvailable               = "NotAvailable"               // fewer machines are available than necessary
 	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template
 	ReasonWaitingForReplicasSet      = "WaitingForReplicasSet"      // the number of machines is not set yet
-	// an object that the template of a set names does not exist
+	// an object to which the template of a set refers does not exist
 	ReasonTemplateNotFound           = "TemplateNotFound"
 	ReasonPreflightCheckFailed       = "PreflightCheckFailed"       // the control plane is not ready for more machines
 	ReasonFailedCreate               = "FailedCreate"               // a machine could not be created
@@ -104,20 +104,19 @@ const (
 )
 
 // ReasonDeploymentRollbackTemplateNotFound is the reason of the event when no rollback is possible, because an object
-// that the former template names does not exist any more.
+// to which the former template refers does not exist any more.
 const ReasonDeploymentRollbackTemplateNotFound = "DeploymentRollbackTemplateNotFound"
 
-// Reasons of conditions of a MachineSet. Where they do not say otherwise, a condition that is True has its type as its
-// reason.
+// Reasons of conditions of a MachineSet. For other conditions that are True, the reason is the type of the condition.
 const (
 	ReasonReady        = "Ready"        // MachinesReady is True
 	ReasonNotReady     = "NotReady"     // some machines are not ready
-	ReasonReadyUnknown = "ReadyUnknown" // it is not known of some machines whether they are ready
+	ReasonReadyUnknown = "ReadyUnknown" // for some machines it is not known whether they are ready
 	ReasonUpToDate     = "UpToDate"     // MachinesUpToDate is True
 	ReasonNotUpToDate  = "NotUpToDate"  // some machines do not match the template
-	// it is not known of some machines whether they match the template
+	// for some machines it is not known whether they match the template
 	ReasonUpToDateUnknown       = "UpToDateUnknown"
-	ReasonNoReplicas            = "NoReplicas"            // there is no machine of which to say it
+	ReasonNoReplicas            = "NoReplicas"            // the set has no machines
 	ReasonScaleUpStopped        = "ScaleUpStopped"        // machines are missing, and the set must not create any now
 	ReasonMachineSetInvalid     = "MachineSetInvalid"     // nothing can be done with the set as it is
 	ReasonMachineCreationFailed = "MachineCreationFailed" // the API server refuses to create a machine
@@ -130,33 +129,33 @@ const (
 	ReasonInternalError         = "InternalError"         // the machines of the set could not be listed
 )
 
-// What a workflow waits for, in status.currentOperation, where that is no reason of a condition.
+// What a workflow waits for, in status.currentOperation.blockedBy, if this is not a reason of a condition.
 const (
 	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
-	BlockedCall              = "ProviderCall"      // a call of the provider has been open for long
-	BlockedHold              = "Hold"              // an operator holds it
+	BlockedCall              = "ProviderCall"      // a call of the provider has not ended for a long time
+	BlockedHold              = "Hold"              // an operator holds the deletion, the drain or the rollout
 	BlockedRefused           = "Refused"           // the API server refuses a write
 	BlockedNode              = "NodeNotHealthy"    // the node is not healthy, or is gone
 	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
 	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also the reason of Served
-	BlockedOwnership         = "OwnershipInDoubt"  // it is in doubt whose the node is
-	BlockedPaused            = "Paused"            // an operator paused it
+	BlockedOwnership         = "OwnershipInDoubt"  // it is not certain which Machine's the node is
+	BlockedPaused            = "Paused"            // an operator paused the object
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
 	BlockedStep              = "Step"              // a step of the rollout lasts for a while
 	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
 )
 
-// What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook is named by its annotation.
+// What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation.
 const (
 	BlockedNotHandled               = "NotHandled"               // no controller of Cluster API has looked at the machine
 	BlockedBootstrapNotReady        = "BootstrapNotReady"        // its bootstrap data are not there
 	BlockedInfrastructureNotReady   = "InfrastructureNotReady"   // its instance is not there, or is gone
 	BlockedNodeNotJoined            = "NodeNotJoined"            // its node has not joined
-	BlockedInPlaceUpdate            = "InPlaceUpdate"            // a runtime extension does not end its update in place
+	BlockedInPlaceUpdate            = "InPlaceUpdate"            // a runtime extension has not ended its update in place
 	BlockedNodeDrain                = "NodeDrain"                // Cluster API drains its node
 	BlockedVolumeDetach             = "VolumeDetach"             // volumes are attached to its node
 	BlockedInfrastructureNotDeleted = "InfrastructureNotDeleted" // its instance is not deleted
 	BlockedBootstrapNotDeleted      = "BootstrapNotDeleted"      // its bootstrap configuration is not deleted
 	BlockedNodeNotDeleted           = "NodeNotDeleted"           // its Node object is not deleted
-	BlockedMachineNotDeleted        = "MachineNotDeleted"        // its deletion does not end, and nothing more is known
+	BlockedMachineNotDeleted        = "MachineNotDeleted"        // its deletion does not end for an unknown reason
 )

@@ -9,7 +9,7 @@ const (
 	StepAwaitRecovery      = "await-recovery"      // waits for the node to be healthy again
 	StepAwaitUpdate        = "await-update"        // waits for the agent that updates the node
 	StepAwaitReplacement   = "await-replacement"   // waits for the deployment to grant the replacement
-	StepSyncNode           = "sync-node"           // the node is brought up to date
+	StepSyncNode           = "sync-node"           // the node is brought up to date with the Machine
 	StepUpdateInPlace      = "update-in-place"     // the node is prepared for its in-place update
 	StepPreserve           = "preserve"            // a preservation is written
 	StepPreserved          = "preserved"           // waits for the end of a preservation
@@ -26,8 +26,8 @@ const (
 	StepKillPods       = "kill-pods"       // pods are deleted without a grace period, all at once
 	StepDrained        = "drained"         // all pods are gone
 	StepForced         = "forced"          // pods were deleted by force
-	StepAwaitHooks     = "await-hooks"     // waits until no annotation is a hook
-	StepAwaitDetach    = "await-detach"    // waits for volumes
+	StepAwaitHooks     = "await-hooks"     // waits until all hook annotations are removed
+	StepAwaitDetach    = "await-detach"    // waits until the node's volumes are detached
 	StepDeleteInstance = "delete-instance" // the provider deletes the instance
 	StepDeleteNode     = "delete-node"     // the Node object is deleted
 	StepHeld           = "held"            // an operator holds the deletion or the drain

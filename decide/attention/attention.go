@@ -1,7 +1,7 @@
 // Package attention decides whether a machine or class has pending work, and which. decide/scale and decide/rollout
 // answer the same question for sets and deployments with the same type. The bridge asks before it signals a workflow,
-// and a workflow asks before its run ends, so both agree on what calm means. Facts that anything else than the object's
-// own workflow can change belong in a fingerprint of the bridge.
+// and a workflow asks before its run ends, so both agree on what calm means. A fact that something other than the
+// object's own workflow can change must be part of a fingerprint of the bridge.
 package attention
 
 import (
@@ -20,7 +20,7 @@ const (
 	Instance Need = "Instance" // a machine has no instance yet, or none that is initialised
 	Name     Need = "Name"     // a machine's node is found, and its name is to be recorded
 	Node     Need = "Node"     // a machine's instance exists, and its node has yet to join
-	Health   Need = "Health"   // a machine's status does not match its node
+	Health   Need = "Health"   // a machine's status does not match the state of its node
 	Recovery Need = "Recovery" // a machine's node is unhealthy: wait for its recovery or for the end of the health timeout
 	Sync     Need = "Sync"     // a machine's node lacks something of the node template, or has too much
 	Preserve Need = "Preserve" // a machine or its node does not show what was decided about its preservation
@@ -79,19 +79,19 @@ const Serve Need = "Serve"
 // ClassFacts describe a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
 	Deleting  bool // metadata.deletionTimestamp is set
-	Finalizer bool // ours is on
-	Machines  int  // number that refer to the class, terminating machines included
+	Finalizer bool // our finalizer is on the class
+	Machines  int  // number of machines that refer to the class, terminating ones included
 	Unguarded int  // number of Secrets that the class needs and that lack our finalizer
 	Asked     bool // Temporal has said whether a worker serves the provider
 	Unserved  bool // no worker does
-	Said      bool // the status says whether one does
+	Said      bool // the status says whether a worker does
 	SaidSo    bool // the status says that no worker does
-	// number of Secrets with our finalizer that no class needs; those of a deleted class are found at the resync
+	// number of Secrets with our finalizer that no class needs; the Secrets of a deleted class are found at the resync
 	Unused int
 }
 
-// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, which cannot be
-// deleted without it. Then its Secrets are released, then the class.
+// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, which
+// cannot be deleted without it. Then its Secrets are released, then the class.
 func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
 		If(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),

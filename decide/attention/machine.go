@@ -14,14 +14,14 @@ import (
 	"millwright/decide/preserve"
 )
 
-// MachineFacts describe a Machine, its Node and its class. Machine computes Healthy, Why, BadSince and Instance of
+// MachineFacts describe a Machine, its Node and its class. PlanMachine computes Healthy, Why, BadSince and Instance of
 // health.Facts.
 type MachineFacts struct {
 	health.Facts // with a zero Now, timeouts are not evaluated
 
 	Deleting   bool   // metadata.deletionTimestamp is set
 	Emptied    bool   // its deletion is past the drain: the state of the Node no longer matters
-	Finalizer  bool   // ours is on
+	Finalizer  bool   // our finalizer is on the Machine
 	ProviderID string // spec.providerID
 	Stuck      bool   // its creation waits for an operator, and has no timeout meanwhile
 
@@ -43,7 +43,7 @@ type MachinePlan struct {
 	Decision
 
 	Otherwise Need             // with the need Sync: the need if the node cannot be written
-	InDoubt   bool             `json:",omitzero"` // it is in doubt whose the node is: nothing is written to it
+	InDoubt   bool             `json:",omitzero"` // it is not clear whose the node is: nothing is written to it
 	Ask       bool             `json:",omitzero"` // the provider can settle the doubt, by the name of the instance's node
 	InPlace   inplace.Decision // the next step of its node's in-place update; zero: none
 	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
@@ -61,8 +61,8 @@ type DrainPurpose struct {
 	Occasion time.Time // tells two drains of the same purpose apart; zero: not known
 }
 
-// PlanMachine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it never
-// becomes Running again, unless it is preserved, because no set replaces it then.
+// PlanMachine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it
+// never becomes Running again, unless it is preserved, because no set replaces it then.
 func PlanMachine(f MachineFacts) MachinePlan {
 	m := machine{MachineFacts: f}
 	m.Instance = f.ProviderID != ""
@@ -136,7 +136,8 @@ func (m machine) addHealth(p *MachinePlan) {
 	switch c := verdict.Change; {
 	case c == nil: // a preserved machine needs a new grant when its preservation ends
 		p.Withdraw = m.Granted && m.Preserved && m.Phase == vocabulary.PhaseFailed
-	case c.Phase == vocabulary.PhaseFailed: // its end is written together with the phase, before the set can act
+	// the end of its preservation is written together with the phase, before the set can act
+	case c.Phase == vocabulary.PhaseFailed:
 		failed := m.Preservation
 		failed.Failed = true
 		p.PreserveUntil = preserve.Decide(failed).Expiry
@@ -207,7 +208,8 @@ func (m machine) failed() Decision {
 	)
 }
 
-// found returns the need of a machine whose node is known by its provider ID alone.
+// found returns the need of a machine whose node was found by its provider ID and whose status does not name that node
+// yet.
 func (m machine) found() Decision {
 	return If(
 		m.NodeFound != "" && !m.NoTarget && !m.Emptied,

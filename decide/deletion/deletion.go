@@ -55,7 +55,7 @@ type Facts struct {
 	Owner ownership.Answer
 	// NodeUnknown: the cache has no node, and the API server of the target does not answer.
 	NodeUnknown bool
-	AsMCM       bool   // the node gets the condition Terminating in any case
+	AsMCM       bool   // as in MCM, the node gets the condition Terminating even if it has no pods
 	Skip        string // why the node is not drained; empty: it is
 	Force       string // why its pods are killed at once; empty: they are not
 	Result      string // how the drain ended; empty: it has not
@@ -72,23 +72,23 @@ type Facts struct {
 type Step struct {
 	Stage     Stage
 	Record    bool     // the status does not record Stage yet
-	Announce  bool     // the node has yet to be marked: its machine is being deleted
+	Announce  bool     // the node is to get the condition Terminating
 	BlockedBy []string // the first things that the stage waits for; nil: it waits for nothing
 	Why       string
-	Skipped   string // why the node is not drained, if that is decided now; empty: it is or was drained
+	Skipped   string // why the node is not drained, if that is decided now; empty: the node is or was drained
 	Abandoned string // why the instance is not deleted, if that is decided now; an operator has to delete it
 	Empty     bool   // this run found no pod to remove, and the status does not record that yet
 	Stays     bool   // an operator asked for abandon-instance: the instance may still run
 	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
-	Force     bool   `json:",omitzero"` // as Hurry, but not for the removal of the node after that of the instance
+	Force     bool   `json:",omitzero"` // as Hurry, because of the command force: only in the stages before Instance
 	Ask       bool   `json:",omitzero"` // the provider can tell whose the node is
 }
 
 // Held reports whether an operator's hold keeps the deletion in its stage.
 func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
-// Decide returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage is
-// not entered again, whatever the facts say by then.
+// Decide returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage
+// is not entered again, whatever the facts say by then.
 func Decide(f Facts) Step {
 	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
 	first := at
@@ -155,7 +155,8 @@ func (f Facts) doubt() Step {
 	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedOwnership}, Ask: f.Owner.Ask}
 }
 
-// skip says why there is no drain; empty: there is one. A doubt whose the node is does not end a drain, but a person can.
+// skip says why there is no drain; empty: there is one. While it is in doubt whose the node is, only a person can end
+// the drain.
 func (f Facts) skip() string {
 	if f.Owner.Is(ownership.InDoubt) {
 		return f.Skip

@@ -73,7 +73,7 @@ func TestOnceAcceptedAlwaysAccepted(t *testing.T) {
 	assert.True(t, tries.Accepted)
 }
 
-func TestAChangeOfABudgetWakesThoseThatBudgetsKept(t *testing.T) {
+func TestAChangedBudgetEndsThePausesOfItsPods(t *testing.T) {
 	for result, wakes := range map[drain.Result]bool{
 		drain.Refused: true, drain.Several: true, drain.Throttled: false, drain.Going: false, drain.Failed: false,
 	} {

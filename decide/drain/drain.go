@@ -41,7 +41,7 @@ type Rule struct {
 // Tries are the attempts to remove a pod.
 type Tries struct {
 	Attempts int       // number of requests sent
-	Failures int       // number of last requests in a row that failed, with the same means
+	Failures int       // number of failed requests in a row, up to the last one, with the same means
 	Last     time.Time // when the last request was sent; zero: none
 	Means    Means     // means of the last request
 	Accepted bool      // the API server accepted a request: the pod is never evicted again
@@ -83,7 +83,7 @@ type Budget struct {
 // Departed is a pod with volumes that left the node in this drain. Its lane waits for its volumes.
 type Departed struct {
 	Pod  Pod
-	At   time.Time // when it left
+	At   time.Time // when the pod left
 	Free time.Time // when the last of its volumes was detached from the node; zero: not yet
 }
 
@@ -93,7 +93,8 @@ type Volume struct {
 	Elsewhere bool // to another node, and ready there
 }
 
-// Means is how pods are removed. A drain climbs from one means to the next by time alone, and never back.
+// Means is how pods are removed. A drain climbs to the next means when the time of the present one ends, or at once to
+// Kill (Ladder.Forced). It never climbs back.
 type Means string
 
 // The means, in the order in which a drain uses them.
@@ -105,7 +106,7 @@ const (
 	Kill          Means = "Kill"   // deletion with a grace period of zero, all pods at once
 )
 
-// Ordered reports whether pods go in their order and as their protection allows, which ends with the drain's deadline.
+// Ordered reports whether pods go in their order and only as do-not-disrupt allows. Both end with the drain's deadline.
 func (m Means) Ordered() bool { return m == Evict || m == DeleteInOrder }
 
 // Observed is what is known of a node's pods at one moment.
@@ -127,15 +128,16 @@ type Settings struct {
 	Parallel bool
 	// Attach is how long a lane waits for a pod's volumes to be attached to another node. Zero: no wait.
 	Attach time.Duration
-	// Detach is how long a lane waits, after a pod left, for its volumes to be detached. Zero: no wait, and no wait for
-	// another node either if a volume is still attached.
+	// Detach is how long a lane waits, after a pod left, for its volumes to be detached. Zero: no wait; and while a volume
+	// is still attached to the node, no wait for another node (Attach) either.
 	Detach time.Duration
 }
 
 // Decision is what to do now, and what to show.
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
-	// pods that a lane still waits for: Departed of the next Observed; the first to leave, as many as a history takes
+	// departed pods that a lane still waits for, the earliest first, at most maxDeparted bytes: pass them as Departed of
+	// the next Observed
 	Departed []Departed
 	Done     bool      // no pod is left to remove, and no lane waits for a volume
 	Look     time.Time // when to decide again if nothing changes before; zero: never
@@ -147,14 +149,14 @@ type Decision struct {
 type Action struct {
 	UID   string // UID of the pod: precondition of the request
 	Means Means
-	Probe []string // keys of budgets whose status does not allow it, if this eviction is a probe
+	Probe []string // keys of the budgets whose status does not allow this eviction, if it is a probe; nil: it is none
 }
 
 // Blocker is a reason why pods stay.
 type Blocker struct {
 	Kind string // one of the kinds below
-	Name string // namespace/name of the budget, name of the volume, else empty
-	Pods int    // number of pods that it blocks; zero: none is left, and the drain itself waits
+	Name string // namespace/name of the budgets, name of the volume, else empty
+	Pods int    // number of pods that it blocks; zero: no pod is left, and the drain itself waits for a volume
 	Why  string // one sentence
 	Bad  bool   // somebody has to change something
 

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// Everything that keeps an eviction.
+// kept returns a node with one pod for each reason that keeps a pod from being evicted, and pods that stay.
 func kept() drain.Observed {
 	return knowing(seen(
 		pod("budget", budgets("shop/web")),
@@ -33,8 +33,8 @@ func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 	)
 }
 
-// Volumes, protection, work and the order of rules hold as they do for evictions. No budget does, not even several of
-// one pod: a deletion asks none.
+// With DeleteInOrder, volumes, protection, WaitCompleted and the order of rules hold as they do for evictions. No
+// budget does, not even several of one pod: the API server asks no budget about a deletion.
 func TestWithoutEvictionPodsGoInOrder(t *testing.T) {
 	o := by(drain.DeleteInOrder, kept())
 	d := drain.Decide(o)
@@ -84,7 +84,7 @@ func TestByForceEverythingGoesAtOnce(t *testing.T) {
 	}
 }
 
-func TestDeletionLeavesThoseAloneThatGo(t *testing.T) {
+func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
 	o := by(drain.Delete, seen(
 		pod("evicted", answered(drain.Answer{Result: drain.Accepted}, time.Minute)),
 		pod("gone", answered(drain.Answer{Result: drain.Gone}, time.Minute)),
@@ -100,7 +100,7 @@ func TestDeletionLeavesThoseAloneThatGo(t *testing.T) {
 	assert.Equal(t, map[string]string{"evicted": "Evicting", "gone": "Evicting", "terminating": "Terminating"}, states(d))
 }
 
-func TestKillingTakesThoseThatTerminateForLong(t *testing.T) {
+func TestKillAlsoTakesPodsThatTerminate(t *testing.T) {
 	long := pod(
 		"long",
 		terminating(at(time.Hour)),

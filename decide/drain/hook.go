@@ -2,8 +2,7 @@ package drain
 
 import "cmp"
 
-// Hook is what decides about the hook with which Millwright drains the node of a machine that another controller
-// deletes.
+// Hook describes the pre-drain hook with which Millwright drains the node of a machine that another controller deletes.
 type Hook struct {
 	Hooked   bool // the machine carries the hook
 	Deleting bool
@@ -25,7 +24,7 @@ type HookStep string
 
 // The steps of a hook.
 const (
-	HookNothing HookStep = "Nothing" // the machine is not deleted, or does not carry the hook
+	HookNothing HookStep = "Nothing" // the machine is not being deleted, or does not carry the hook
 	HookPaused  HookStep = "Paused"  // nothing is done to the machine for now
 	HookAwait   HookStep = "Await"   // the other controller has not come to the hook yet
 	HookUnknown HookStep = "Unknown" // the cluster of the node does not answer
@@ -63,15 +62,15 @@ func (h Hook) Next() (step HookStep, why string) {
 	}
 }
 
-// Around is what around a machine decides whether the other controller would drain its node.
+// Around describes the objects around a machine by which the other controller decides whether it drains the node.
 type Around struct {
 	Cluster      string // name of the Cluster
 	ClusterGone  bool   // being deleted, or gone
-	ControlPlane string // kind and name of an object of a control plane that is being deleted; empty: none is
-	// Infrastructure is kind and name of the infrastructure machine if it is being deleted or gone; empty: it is there, or
-	// that is not known.
+	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none is
+	// Infrastructure is kind and name of the infrastructure machine if it is being deleted or gone; empty: it exists and
+	// is not being deleted, or this is not known.
 	Infrastructure string
-	Passed         bool // the deletion has come to the hooks before the instance is deleted
+	Passed         bool // the deletion has reached the pre-terminate hooks
 }
 
 // Needless returns why the other controller would not drain; empty if it would.

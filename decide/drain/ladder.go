@@ -17,24 +17,25 @@ type Ladder struct {
 	// have no end.
 	Setting string
 	Endless bool
-	Retries *int32 // maxEvictRetries: a second deadline of 20 s for each retry; nil: none
+	Retries *int32 // maxEvictRetries: evictions end after 20 s for each retry if that is before Timeout; nil: not set
 	// Extended is until when an operator wants evictions; zero: no extension. It never shortens the drain.
 	Extended time.Time
 
 	Force         string    // why all pods are killed at once; empty: they are not
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: it can
 	UnusableSince time.Time // zero: the node does not count as unusable
-	// Lost: the provider no longer has the instance of a node that is Unusable. Nothing is to be waited for.
+	// Lost: the provider no longer has the instance of a node that is Unusable. The pods are killed without the wait of
+	// unusableFor.
 	Lost bool
 	// NoEviction is why the cluster of the node cannot evict pods; empty: it can, or that is not known.
 	NoEviction string
-	// Breaker is why the condition of the node is not believed: most nodes look dead at once; or, if it is Lost, why the
-	// provider is not. Empty: they are believed.
+	// Breaker is why pods are not killed although the node is Unusable: most nodes look dead at once, or, if the node is
+	// Lost, the provider's answer is not believed. Empty: the node's state and the provider's answer are believed.
 	Breaker string
 
 	Grace time.Duration // longest grace period of the pods left
-	// Unasked: this run of the drain has not passed over the pods yet. The next means waits for one pass with the recorded
-	// means.
+	// Unasked: this run of the drain has not made a pass over the pods yet. It makes one with the recorded means before it
+	// climbs to the next means.
 	Unasked   bool
 	Reached   Means     // recorded means; empty: none
 	ReachedAt time.Time // when it was reached; zero counts as Now
@@ -49,10 +50,9 @@ type Step struct {
 }
 
 // DecideStep returns the means for now: pods are evicted until the drain's deadline, then deleted with their own grace
-// period, then killed, then left behind. If the cluster cannot evict, they are deleted until the deadline, too, but in
-// order. The deadline is reached whatever blocks, also without retries and with a short timeout, and never before the
-// requested timeout. A means that was reached is kept. If it was reached late, because no run was active, it has its
-// full time.
+// period, then killed, then left behind. If the cluster cannot evict, pods are deleted in order until the deadline.
+// Nothing that blocks pods moves the deadline; only an operator can extend it. A means that was reached is kept. If it
+// was reached late, because no run was active, it has its full time.
 func DecideStep(l Ladder) Step {
 	if why := l.Forced(); why != "" {
 		return l.kill(why)
@@ -97,10 +97,10 @@ func (d Deadlines) Next() time.Time {
 	return d.Recorded
 }
 
-// Evictions returns until when pods are evicted, or deleted in order, and the means that follows; both are zero if they
-// are not, have no end, or an operator asked for force. It climbs from the moment before the drain began, so that it
-// returns the deadline also after it has passed. Unusable may be out of date: it is ignored if the step that it causes
-// is overdue.
+// Evictions returns until when pods are evicted, or deleted in order, and the means that follows. Both are zero if pods
+// are removed by another means, if evictions have no end, or if an operator asked for force. Evictions evaluates the
+// ladder as of the moment before the drain began, so it returns the deadline even after the deadline has passed.
+// Unusable may be out of date: it is ignored if the step that it causes is overdue.
 func (d Deadlines) Evictions() (until time.Time, then Means) {
 	if d.Ladder == nil {
 		return until, then
@@ -128,9 +128,10 @@ func (l Ladder) Forced() string {
 	return l.Force
 }
 
-// unusableAt returns when an unusable node has been so for unusableFor, or at all if it is Lost; zero: the node is
-// usable. While the breaker is open, it returns the next time at which the breaker is to be asked again, because the
-// containers of a node that is only cut off go on running, also when the provider was asked about another account.
+// unusableAt returns from when the pods of an unusable node are killed: unusableFor after UnusableSince, or at
+// UnusableSince if the node is Lost; zero: the node is usable. While the breaker is open, it returns when to ask the
+// breaker again. The containers of a node that is only cut off, or about which the provider was asked with the wrong
+// account, go on running.
 func (l Ladder) unusableAt() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
@@ -145,8 +146,8 @@ func (l Ladder) unusableAt() time.Time {
 	return at
 }
 
-// deadline returns when evictions end, and which setting says so. It is zero before the first pass, and if they have no
-// end.
+// deadline returns when evictions end, and which setting says so. It is zero before the first pass, and if evictions
+// have no end.
 func (l Ladder) deadline() (at time.Time, source string) {
 	if l.Started.IsZero() || l.Endless {
 		return at, ""
@@ -166,15 +167,15 @@ func (l Ladder) deadline() (at time.Time, source string) {
 	return at, source
 }
 
-// ordered is the means until the deadline, and its words.
+// ordered is the means until the deadline, with the words that describe it.
 type ordered struct {
 	means      Means
 	does, then string
-	because    string // why it is not Evict; empty: it is
+	because    string // why the means is not Evict; empty: it is Evict
 }
 
-// ordered returns the means until the deadline. A drain that deletes in order does not evict later, also if the answer
-// of the API server is not known to the present worker.
+// ordered returns the means until the deadline. A drain that has deleted in order does not evict later, even if the
+// present worker does not know whether the API server can evict.
 func (l Ladder) ordered() ordered {
 	if l.NoEviction == "" && l.Reached != DeleteInOrder {
 		return ordered{means: Evict, does: "evicts", then: "deletes"}
@@ -240,7 +241,8 @@ func (l Ladder) evict() Step {
 	return step
 }
 
-// remove deletes pods for as long as their grace periods take, but at most for the drain's timeout.
+// remove deletes pods until their longest grace period has passed, or the drain's timeout if that is shorter, and then
+// afterGrace.
 func (l Ladder) remove() Step {
 	since := l.since(Delete)
 	deadline, _ := l.deadline()

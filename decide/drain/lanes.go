@@ -19,11 +19,11 @@ type lane struct {
 	cause cause // the volume that it has waited for longest; zero: none
 }
 
-// lanes finds the lane of a pod. All pods share one lane. With parallel lanes, pods share a lane if they have a
-// StatefulSet, a budget or a volume in common, also through other pods.
+// lanes finds the lane of a pod. Without parallel lanes, all pods with volumes share one lane. With parallel lanes,
+// pods share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
 type lanes struct {
 	parallel bool
-	parents  map[string]string // a forest of the shared things: each tree is one lane
+	parents  map[string]string // a forest of what pods share: each tree is one lane
 	byRoot   map[string]*lane
 }
 
@@ -68,7 +68,7 @@ func (l *lanes) lane(p Pod) *lane {
 	return l.byRoot[root]
 }
 
-// shares returns the things that put a pod with volumes into a lane with others.
+// shares returns what puts a pod with volumes into one lane with others: volumes, budgets and StatefulSet.
 func (l *lanes) shares(p Pod) []string {
 	if !l.parallel {
 		return []string{""}
@@ -91,8 +91,8 @@ func (l *lanes) join(p Pod) {
 	}
 }
 
-// root returns the root of the tree of a key. It makes the way there shorter, so that thousands of pods with one budget
-// do not make a chain of thousands.
+// root returns the root of the tree of a key. It shortens the path from the key to the root, so that thousands of pods
+// with one budget do not make a chain of thousands.
 func (l *lanes) root(key string) string {
 	root := key
 	for parent, ok := l.parents[root]; ok; parent, ok = l.parents[root] {
@@ -129,12 +129,12 @@ func fitting(all []Departed) []Departed {
 	return all
 }
 
-// awaited is a pod that left, and one of its volumes that its lane waits for.
+// awaited is a departed pod, with the one of its volumes that its lane waits for.
 type awaited struct {
 	Departed
 	state  string // Detaching or Attaching
 	volume string
-	until  time.Time // end of the wait, which is no failure
+	until  time.Time // end of the wait; the lane then goes on, and nothing has failed
 }
 
 // since returns when the wait for the volume began.

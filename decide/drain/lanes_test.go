@@ -25,13 +25,13 @@ func parallel(o drain.Observed) drain.Observed {
 	return o
 }
 
-// after is what is seen when pods have left.
+// after returns the facts after these pods have left.
 func after(o drain.Observed, volumes attached, departed ...drain.Departed) drain.Observed {
 	o.Volumes, o.Departed = volumes, departed
 	return o
 }
 
-// left is a pod with volumes that left so long ago.
+// left returns a pod with volumes that left the node this long ago.
 func left(name string, ago time.Duration, names ...string) drain.Departed {
 	return drain.Leave(pod(name, volumes(names...), terminating(at(-ago))), at(-ago))
 }

@@ -13,15 +13,14 @@ import (
 	"millwright/decide/drain"
 )
 
-// node is a small world in which decisions are carried out.
+// node is a simulated node on which decisions are carried out.
 type node struct {
 	dice
 	drain.Observed
 	sent map[string]int // requests by UID
 }
 
-// newNode has pods of all kinds, and volumes that are attached here. Everything that is asked for is accepted in the
-// end.
+// newNode returns a node with pods of all kinds and attached volumes. Each request is accepted in the end.
 func newNode(seed int, means drain.Means) *node {
 	n := &node{dice: dice(seed), Observed: seen(), sent: map[string]int{}}
 	n.Means, n.Volumes, n.Settings.Parallel = means, attached{}, n.oneIn(2)
@@ -70,7 +69,7 @@ func (n *node) carryOut(d drain.Decision) {
 	}
 }
 
-// live lets one thing happen, and reports whether there was any that could.
+// live lets one event happen, and reports whether one could.
 func (n *node) live() bool {
 	n.Now = n.Now.Add(time.Duration(1+n.below(5)) * time.Second)
 	var events []func()
@@ -117,7 +116,7 @@ func (n *node) leave(i int) {
 	n.Pods, n.Gone = slices.Delete(n.Pods, i, i+1), n.Gone+1
 }
 
-// A drain that looks when something happens, and when the decision says, ends with an empty node.
+// A drain that decides again at each event and at the time Look ends with an empty node.
 func TestADrainEnds(t *testing.T) {
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 		for seed := range decidetest.Seeds(150) {

@@ -23,7 +23,7 @@ func (p *plan) picture(blockers []Blocker) Picture {
 		a.Pod.DeletedAt = time.Time{} // its grace period no longer matters
 		views = append(views, &view{pod: a.Pod, state: a.state, since: since, cause: cause{name: a.volume}, next: a.until})
 	}
-	// First what may need somebody, last pods that only wait for their turn.
+	// First pods that may need a person, last pods that only wait for their turn.
 	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
 	slices.SortFunc(views, func(a, b *view) int {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
@@ -101,8 +101,8 @@ func refusal(p Pod) string {
 	)
 }
 
-// blockers returns the causes, each with all of its pods, sorted by kind and name. If no pod is left, they are the
-// volumes that the drain itself waits for. Brief adds volumes that do not count as blockers yet.
+// blockers returns the causes, each with all of its pods, sorted by kind and name. If no pod is left, the blockers are
+// the volumes that the drain itself waits for. With brief, also volumes that do not count as blockers yet.
 func (p *plan) blockers(brief bool) []Blocker {
 	counts := func(c cause) bool { return c.kind != "" && (brief || !c.from.After(p.Now)) }
 	kept := map[[2]string][]*view{} // by kind and name of the cause

@@ -22,8 +22,8 @@ type view struct {
 type cause struct {
 	kind, name, why string
 	bad             bool
-	from            time.Time // when it begins to count as a blocker; zero: at once
-	until           time.Time // when it ends by itself, whatever happens; zero: not by itself
+	from            time.Time // when the cause begins to count as a blocker; zero: at once
+	until           time.Time // when the cause ends by itself, whatever else happens; zero: not by itself
 }
 
 // plan is a decision while it is being made.
@@ -89,7 +89,7 @@ func (p *plan) evict() {
 		p.ledger.budgets[b.Key] = b
 	}
 	p.lanes = newLanes(p.views, p.awaited, p.Settings.Parallel)
-	// The lowest order present, without finished pods, which have the lowest order of all and delay no other pod.
+	// The lowest order present. Finished pods, which have the lowest order of all, are left out: they delay no other pod.
 	first := cmp.Or(list.Find(p.views, func(v *view) bool { return !v.pod.Finished }), &view{})
 	for _, v := range p.views {
 		switch {
@@ -105,8 +105,8 @@ func (p *plan) evict() {
 	}
 }
 
-// try sends a request for a pod whose turn it is, or says what blocks it. A blocked pod stays blocked while it is tried
-// again, until an answer changes that. It does not occupy its lane.
+// try sends a request for a pod whose turn it is, or says what blocks the pod. A blocked pod stays Blocked while it is
+// tried again, until an answer changes that. Between these tries the pod does not keep its lane busy.
 func (p *plan) try(v *view) {
 	if protected, until := Protected(v.pod, p.Now); protected {
 		v.state, v.cause, v.next = Blocked, cause{kind: BlockedByProtection}, until
@@ -128,7 +128,7 @@ func (p *plan) try(v *view) {
 		p.ledger.take(v.pod, permit)
 		lane.busy = true
 	case permit.given && v.pod.Tries.Result == Throttled:
-		lane.busy = true // the API server is busy for the others, too
+		lane.busy = true // the API server is busy for the other pods, too
 	}
 }
 

@@ -23,7 +23,7 @@ func TestEvictionIsTheFirstMeans(t *testing.T) {
 	assert.Equal(t, []drain.Action{{UID: "uid-a", Means: drain.Evict}}, drain.Decide(by("", seen(pod("a")))).Act)
 }
 
-func TestANodeIsEmptyWhenOnlyThoseAreLeftThatStay(t *testing.T) {
+func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 	stay := []drain.Pod{
 		pod("a", mirror),
 		pod("b", daemonSet),
@@ -108,7 +108,7 @@ func TestOrdersGoOneAfterTheOther(t *testing.T) {
 	assert.True(t, drain.Decide(o).Done)
 }
 
-func TestPodsThatAreWaitedFor(t *testing.T) {
+func TestPodsWithWaitCompleted(t *testing.T) {
 	work := pod("work", labelled("wait-completed"))
 	o := seen(work, pod("a"), pod("low", ruled("Drain", -1)), pod("high", ruled("Drain", 1)))
 	d := drain.Decide(o)
@@ -141,7 +141,7 @@ func TestFinishedPodsHoldNobodyBack(t *testing.T) {
 	assert.Equal(t, []string{"a"}, sent(drain.Decide(o)))
 }
 
-func TestWhatWasRefusedThoughTheStatusAllowsIt(t *testing.T) {
+func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
 	refused := drain.Answer{Result: drain.Refused, Message: "would violate shop/db"}
 	a := pod("a", budgets("shop/web"), answered(refused, time.Second))
 	d := drain.Decide(knowing(seen(a), web(1, 3, 2, 3)))

@@ -11,8 +11,8 @@ import (
 )
 
 // AfterProbe returns the Next of a budget after an eviction of one of its pods was sent. bad: the budget is
-// misconfigured, or several budgets select the pod. It applies also after an eviction that the status allowed: until
-// the status is updated, a probe would certainly be refused.
+// misconfigured, or several budgets select the pod. Call it also after an eviction that the status allowed: until the
+// status is updated, a probe would certainly be refused.
 func AfterProbe(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
@@ -21,8 +21,8 @@ func AfterProbe(now time.Time, bad bool) time.Time {
 }
 
 // Misconfigured reports whether a budget can never allow an eviction: it needs as many healthy pods as there are pods
-// (maxUnavailable 0, or minAvailable of all), or it is uncounted. It is not misconfigured only because its status allows
-// none now, is old, or counts evictions in progress.
+// (maxUnavailable 0, or minAvailable of all), or it is uncounted. A budget is not misconfigured if its status merely
+// allows none now, is out of date, or counts evictions in progress.
 func (b Budget) Misconfigured() bool {
 	return b.Current && b.Allowed == 0 && b.Disrupted == 0 && (b.uncounted() || b.Expected > 0 && b.Desired >= b.Expected)
 }
@@ -95,12 +95,13 @@ type ledger struct {
 type permit struct {
 	given bool
 	cause cause     // why it is not given
-	brief bool      // refused only because other evictions were just sent; the next status decides
+	brief bool      // not given only because other evictions were just sent; the next status decides
 	probe []string  // keys of its budgets, if the pod may be sent as a probe
 	next  time.Time // earliest time of a probe; zero: not by time
 }
 
-// ask reports whether budgets allow the eviction of a pod. An unknown budget is left to the API server.
+// ask reports whether budgets allow the eviction of a pod. It allows an eviction whose budget is not known here: the
+// API server decides.
 func (l *ledger) ask(p Pod) permit {
 	if p.Pending || p.Finished || len(p.Budgets) == 0 {
 		return permit{given: true}
@@ -138,7 +139,7 @@ func (l *ledger) probe(p Pod, answer permit) permit {
 	return answer
 }
 
-// take counts a pod that is sent.
+// take counts the eviction of a pod that is sent now.
 func (l *ledger) take(p Pod, with permit) {
 	for _, key := range with.probe {
 		l.probed[key] = true
@@ -154,8 +155,8 @@ func (l *ledger) take(p Pod, with permit) {
 // The values of Treatment.Do, which are those of a drain rule.
 const (
 	Drain         = "Drain"
-	Skip          = "Skip"          // it stays, whatever the means
-	WaitCompleted = "WaitCompleted" // the drain waits until it completes
+	Skip          = "Skip"          // the pod stays, whatever the means
+	WaitCompleted = "WaitCompleted" // the drain waits until the pod completes
 )
 
 // Treatment is how a drain treats a pod.
@@ -165,11 +166,11 @@ type Treatment struct {
 }
 
 // Treat returns the treatment of a pod. Its label takes precedence over drain rules. A finished pod is evicted before
-// the others, without delaying them; one with WaitCompleted stays, because it has completed.
+// the others, without delaying them. A finished pod with WaitCompleted stays, because it has completed.
 func Treat(p Pod) Treatment {
 	t := wanted(p)
 	switch {
-	case p.Mirror, p.DaemonSet, p.Returned: // an eviction would not keep it off the node
+	case p.Mirror, p.DaemonSet, p.Returned: // such a pod would come back
 		return Treatment{Do: Skip}
 	case !p.Finished || t.Do == Skip:
 		return t

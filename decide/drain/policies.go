@@ -15,20 +15,20 @@ const (
 	afterGrace = 30 * time.Second
 )
 
-// Overdue is how long after a deadline the next step may be missing before that is reported. Source: a worker restarts
-// in less.
+// Overdue is how long after a deadline the next step may fail to begin before that is reported. Source: a worker
+// restarts in less.
 const Overdue = time.Minute
 
 // Pauses between two probes of a budget. A probe is an eviction although the status, which may be old, allows none. One
 // request a minute costs the API server little, even if many nodes are drained at once.
 const (
 	ProbePause    = time.Minute
-	BadProbePause = 5 * time.Minute // of a misconfigured budget: the drain notices when it is changed
+	BadProbePause = 5 * time.Minute // of a misconfigured budget; its correction is noticed without a probe
 )
 
-// slowVolume is how long a volume is waited for before it counts as a blocker. A cloud takes seconds to move a volume
-// that nothing holds, and each blocker that comes or goes costs an event and a write of the status. Source: AWS and GCP
-// move most volumes in 5 to 20 s.
+// slowVolume is how long a lane waits for a volume before the volume counts as a blocker. A cloud takes seconds to move
+// a volume that nothing holds, and each blocker that comes or goes costs an event and a write of the status. Source:
+// AWS and GCP move most volumes in 5 to 20 s.
 const slowVolume = 30 * time.Second
 
 // late is how long after the end of its grace period a terminating pod counts as stuck. Source: Karpenter.
@@ -43,7 +43,7 @@ const (
 	severalPause = time.Minute
 	// The API server was busy, and asked for a shorter pause or none. Source: kubectl drain's pause after a 429.
 	throttledPause = 5 * time.Second
-	// Its namespace is being deleted, and the pod with it. Another request only notices if it is not.
+	// Its namespace is being deleted, and the pod with it. A further request is sent only in case the pod stays.
 	goingPause = 30 * time.Second
 	// Failures in a row: the pause doubles. Sources: MCM tries again after 5 s; one minute is short compared with any
 	// drain timeout.

@@ -27,7 +27,7 @@ func (d *dice) below(n int) int {
 
 func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
 
-// around is a time up to two minutes before or after now; half of the time it is zero.
+// around returns a time up to two minutes before or after now; half of the time the zero time.
 func (d *dice) around() time.Time {
 	if d.oneIn(2) {
 		return time.Time{}
@@ -75,7 +75,7 @@ func anyPod(d *dice, name string) drain.Pod {
 	return p
 }
 
-// anyTries is what may have become of earlier requests, up to the means that is used now.
+// anyTries returns random results of earlier requests, with means up to the present one.
 func anyTries(d *dice, p *drain.Pod, means drain.Means) {
 	for range d.below(3) {
 		a := drain.Answer{
@@ -101,7 +101,7 @@ func anyTries(d *dice, p *drain.Pod, means drain.Means) {
 	}
 }
 
-// anyObserved is something that may be seen at some time.
+// anyObserved returns random facts that a drain may meet.
 func anyObserved(d *dice) drain.Observed {
 	o := seen()
 	o.Means = pick(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
@@ -141,7 +141,7 @@ func anyObserved(d *dice) drain.Observed {
 	return o
 }
 
-// stays is computed in another way than the package does.
+// stays reports whether a pod is skipped. It computes this in another way than the package does.
 func stays(p drain.Pod) bool {
 	label := strings.ToLower(p.Label)
 	byRule := label != "wait-completed" && p.Rule != nil && p.Rule.Behavior == "Skip"

@@ -10,7 +10,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestWhatBecomesOfAPod(t *testing.T) {
+func TestTreatmentOfPods(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		pod  drain.Pod

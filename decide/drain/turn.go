@@ -13,18 +13,19 @@ import (
 // Turn is a machine whose node is being drained, or waits to be drained.
 type Turn struct {
 	UID, Namespace, Name string
-	Group                string // such as the deployment; groups take turns
+	Group                string // deployment, or the set of a machine without one; groups take turns
 	Priority             int    // lower goes first
 	DeletedAt            time.Time
 	Started              time.Time // when its drain began; zero: it has not
 	Queued               bool      // its status says that it waits for its turn
 }
 
-// DecideTurn reports whether a machine may be drained if so many nodes are drained at a time; zero: no limit. If not, it
-// says why. Drains that have begun keep their places. Then groups take turns: the group with the fewest places comes
-// first, so that one machine of another deployment does not wait for a rollout of thousands. Within a group the order
-// is priority, time of deletion, name. The rank is no lock: every machine computes the same order by itself, and one
-// with slightly old facts may begin slightly early.
+// DecideTurn reports whether the machine with this UID may be drained now, if at most so many nodes are drained at a
+// time; most zero or less: no limit. If not, it says why. A machine that is not among the turns may be drained. Drains
+// that have begun keep their places. Then groups take turns: the group with the fewest places comes first, so that one
+// machine of another deployment does not wait for a rollout of thousands. Within a group the order is priority, time of
+// deletion, name. The rank is no lock: every machine computes the same order by itself, and a machine with slightly old
+// facts may begin slightly early.
 func DecideTurn(turns []Turn, uid string, most int) (bool, string) {
 	if most <= 0 || len(turns) <= most {
 		return true, ""
@@ -38,7 +39,7 @@ func DecideTurn(turns []Turn, uid string, most int) (bool, string) {
 		i+1-most, len(turns)-most, phrase.Count(most, "node")+phrase.OneOf(most, " is", " are"))
 }
 
-// NextTurns returns the first queued machines, at most so many.
+// NextTurns returns the first machines whose status says that they are queued, at most so many.
 func NextTurns(turns []Turn, most int) []Turn {
 	waiting := slices.DeleteFunc(ranked(turns), func(t Turn) bool { return !t.Queued })
 	return waiting[:min(len(waiting), most)]
@@ -47,7 +48,7 @@ func NextTurns(turns []Turn, most int) []Turn {
 // ranked returns the turns in their order.
 func ranked(turns []Turn) []Turn {
 	turns = list.Sorted(turns, byTurn)
-	round := make(map[string]int, len(turns)) // by UID: how many of its group come before it
+	round := make(map[string]int, len(turns)) // by UID: number of machines of its group that come before it
 	places := map[string]int{}
 	for _, t := range turns {
 		round[t.UID] = places[t.Group]

@@ -77,7 +77,7 @@ func TestAHugeRolloutLetsOthersPass(t *testing.T) {
 	assert.False(t, may)
 }
 
-func TestOneThatIsNotInTheQueueYetMayGo(t *testing.T) {
+func TestAMachineOutsideTheQueueMayDrain(t *testing.T) {
 	may, _ := drain.DecideTurn([]drain.Turn{turn("a"), turn("b")}, "uid-c", 1)
 	assert.True(t, may, "the caches are behind: it is a rank, and no lock")
 }

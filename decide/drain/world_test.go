@@ -9,10 +9,10 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// at is so long after epoch.
+// at returns epoch plus d.
 func at(d time.Duration) time.Time { return epoch.Add(d) }
 
-// pod is a running pod of the namespace shop, after some changes.
+// pod returns a running pod of the namespace shop, with these changes.
 func pod(name string, changes ...func(*drain.Pod)) drain.Pod {
 	p := drain.Pod{
 		UID: "uid-" + name, Namespace: "shop", Name: name, Grace: 30 * time.Second, Started: at(-time.Hour), Ready: true,
@@ -57,7 +57,7 @@ func terminating(end time.Time) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.DeletedAt = end }
 }
 
-// answered is a pod for which one request was answered so long ago.
+// answered makes a pod whose one request got this answer, this long ago.
 func answered(a drain.Answer, ago time.Duration) func(*drain.Pod) {
 	if a.Means == "" {
 		a.Means = drain.Evict
@@ -83,7 +83,7 @@ func web(allowed, healthy, desired, expected int) drain.Budget {
 	}
 }
 
-// seen is a node with these pods that is drained by eviction.
+// seen returns the facts of a node with these pods that is drained by eviction.
 func seen(pods ...drain.Pod) drain.Observed {
 	return drain.Observed{
 		Pods: pods, Means: drain.Evict, Now: epoch,

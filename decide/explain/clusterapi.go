@@ -46,7 +46,7 @@ const (
 	slowHandling  = 2 * time.Minute // until a controller of Cluster API looks at a machine
 )
 
-// stage is what is said of a stage.
+// stage holds what is said about a stage.
 type stage struct {
 	step    string // of the vocabulary
 	goal    Words
@@ -155,13 +155,13 @@ type UpstreamMachine struct {
 	Namespace, Name string
 	Stage           Stage // empty: it is calm
 	Message         string
-	Since           time.Time // when the stage began, or the last time before it that is known
+	Since           time.Time // when the stage began, or the last known time before that
 	Deadline        time.Time // when Cluster API goes on without what it waits for; zero: never
 	Hooks           []string  // keys of the annotations that keep it, in their order
-	Object          string    // that the command describes, as KIND NAME; empty: the Machine
+	Object          string    // the object that the command describes, as KIND NAME; empty: the Machine
 	Unhandled       bool      // no controller of Cluster API has looked at the machine in this stage
 	Drain           Machine   // of OwnDrain: what its drain waits for, if that is known
-	// what the stage makes was there, and is gone, or the stage has failed: it counts as standing still at once
+	// Lost: what the stage creates existed and is gone, or the stage has failed. It counts as standing still at once.
 	Lost bool
 	Now  time.Time // of the decision
 }

@@ -18,12 +18,13 @@ type Deployment struct {
 	Resume          string    // command that ends a pause of the object itself or of its Cluster; empty: it has none
 	Hold            string    // why failed machines are not replaced now; empty: they are, or there are none
 	HoldSince       time.Time // zero: from now on
-	// that the rollout has reached and that ends by itself at Until, as a clause; empty: it waits at none
+	// the rollout step that the rollout has reached and that ends by itself at Until, as a clause; empty: it waits at no
+	// such step
 	Step     string
 	Until    time.Time
 	Sets     []Set // without their Machines
 	Machines []Machine
-	Of       int // as of a Set
+	Of       int // as in Set
 }
 
 // Blocked sums up what blocks the deployment, its sets and its machines.

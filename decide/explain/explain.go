@@ -1,6 +1,6 @@
 // Package explain says what an object waits for: why, since when, what happens by itself and when, and which command
-// changes it. The status of the object, its printer columns, the page of its workflow and the command millwright explain
-// show the same sentence.
+// changes it. The status of the object, its printer columns, the page of its workflow and the command millwright
+// explain show the same sentence.
 package explain
 
 import (
@@ -32,8 +32,8 @@ type Wait struct {
 
 	Next    Words     // what happens without a person; empty: nothing
 	At      time.Time // when; zero: the time is not known
-	Again   bool      // only the same is tried again then: without a person nothing changes
-	Command string    // that changes it; empty: none is known
+	Again   bool      // at At only the same attempt is repeated: without a person nothing changes
+	Command string    // a command that changes what blocks the object, or shows it; empty: none is known
 }
 
 // ends returns when the wait ends without a person; zero: never, or that is not known.
@@ -67,8 +67,8 @@ func (w Wait) since(now time.Time) string {
 	return phrase.If(!w.Since.IsZero(), " (since %s)", phrase.Clock(w.Since, now))
 }
 
-// rest says what follows, and which command changes it. The time has no distance from now, so that a status that
-// repeats the sentence does not change with each look.
+// rest says what happens next, and which command changes it. It gives the time itself and not the distance from now, so
+// that a status that repeats the sentence does not change at each evaluation.
 func (w Wait) rest(n int, when string, now time.Time) string {
 	at := phrase.If(!w.At.IsZero(), " "+when, phrase.Clock(w.At, now))
 	return phrase.If(w.Next.One != "", "; %s%s", w.Next.of(n), at) + phrase.If(w.Command != "", "; `%s`", w.Command)
@@ -76,7 +76,7 @@ func (w Wait) rest(n int, when string, now time.Time) string {
 
 // Summary is what a set or a deployment says about itself and its machines. The zero Summary: nothing blocks them.
 type Summary struct {
-	Blockers []string // of the groups, in their order, each once
+	Blockers []string // of the groups, in their order, each once, at most MaxBlockers
 	Reason   string   // the first blocker as one word, for a condition
 	Message  string
 	Since    time.Time // of the oldest wait
@@ -95,8 +95,8 @@ const maxGroups = 3
 
 // summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines
 // that wait for the same goal with the same cause are one group. Groups for which nothing happens without a person come
-// first, then those of the most machines, then the oldest. Waits that nothing blocks are left out. Of is how many
-// machines there are.
+// first, then those of the most machines, then the oldest. Waits without a blocker are left out. of is the number of
+// machines that the sentences name as all.
 func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) group { return group{Wait: w} })
 	groups = append(groups, grouped(list.Where(machines, Wait.Blocked))...)
@@ -130,8 +130,8 @@ func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	return s
 }
 
-// ofMachines returns what machines wait for, in the order of their names. Own are the waits of the object above them:
-// what it says itself, they do not repeat.
+// ofMachines returns what machines wait for, in the order of their names. Own are the waits of the object above them.
+// If it says that replacements are held, machines that await their replacement are left out.
 func ofMachines(own []Wait, machines []Machine) []Wait {
 	if slices.ContainsFunc(
 		own,
@@ -183,8 +183,8 @@ func Reason(blocker string) string {
 	return valid
 }
 
-// group is machines with the same wait. Since is that of the oldest, At that of the first, Command that of the first by
-// name.
+// group is a set of machines with the same wait. Since is the earliest of their times, At the earliest end, and Command
+// the one of the first machine by name.
 type group struct {
 	Wait
 

@@ -32,7 +32,7 @@ type Machine struct {
 	Stopped   time.Time // since when its creation waits for a person; zero: it does not
 
 	Means    drain.Means // the present means of the drain; empty: no drain is under way
-	Then     drain.Means // that follows at the end of the step; empty: the drain ends then
+	Then     drain.Means // the means that follows at the end of the step; empty: the drain ends then
 	Hook     string      // key of the first annotation that is a hook of the present stage; empty: none
 	Now      time.Time   // of the decision
 	Unserved string      // why no worker serves the provider of its class; empty: one does, or that is not known
@@ -43,7 +43,7 @@ func (m Machine) WaitsFor() Wait {
 	if m.Step == "" {
 		return Wait{}
 	}
-	// of an earlier report
+	// these two come from an earlier report of this function
 	m.BlockedBy = list.Where(
 		m.BlockedBy,
 		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
@@ -90,7 +90,7 @@ const (
 	slowDeletion = 5 * time.Minute
 )
 
-// slow reports whether a step that calls the provider has lasted long, and nothing is known that keeps it.
+// slow reports whether a step that calls the provider has lasted too long although nothing is known to block it.
 func (m Machine) slow() bool {
 	limit := slowCall
 	if m.Step == vocabulary.StepDeleteInstance {
@@ -174,7 +174,7 @@ func (m Machine) next() (Words, time.Time) {
 // triedAgain says what happens to a creation that the provider refuses, and to a write that an API server refuses.
 func triedAgain() Words { return Words{"it is tried again", "they are tried again"} }
 
-// again says when a call is tried again that is refused or that deletes an instance.
+// again says when a refused call, or the call that deletes an instance, is tried again.
 func (m Machine) again() (Words, time.Time) {
 	switch {
 	case m.refused():
@@ -216,7 +216,7 @@ func (m Machine) volumes() bool {
 	return len(m.BlockedBy) > 0 && !m.Deadline.IsZero()
 }
 
-// writtenAgain says when a write is tried again that an API server refuses; empty: none is refused.
+// writtenAgain says when a write that an API server refused is tried again; empty: none was refused.
 func (m Machine) writtenAgain() Words {
 	if !slices.Contains(m.BlockedBy, vocabulary.BlockedRefused) &&
 		!slices.Contains(m.BlockedBy, vocabulary.BlockedNodeRefused) {

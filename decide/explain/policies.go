@@ -2,7 +2,8 @@ package explain
 
 import "time"
 
-// Waits before the next attempt, which the sentences name. workflows/run/policies.go waits so long, and says why.
+// Pauses before the next attempt, as the sentences name them. workflows/run/policies.go applies them, and has their
+// sources.
 const (
 	RecheckStuck = time.Hour        // of a call that waits for a person
 	RefusedAgain = 10 * time.Second // of a write that the API server refused

@@ -13,13 +13,13 @@ import (
 // Condition is a condition of a set or a deployment.
 type Condition struct {
 	Type, Status, Reason, Message string
-	Since                         time.Time // when Status last changed; of Progressing: when Reason did
+	Since                         time.Time // when Status last changed; for Progressing, when Reason last changed
 }
 
 // Set is what the status of a set says, with its machines.
 type Set struct {
 	Namespace, Name string
-	Class           string // that its template names
+	Class           string // name of the class in its template
 	ClusterAPI      bool   // it is a MachineSet of Cluster API, whose templates are no MachineClass
 	Conditions      []Condition
 	Deleting        bool
@@ -43,8 +43,8 @@ func (s Set) Moves() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// Turns returns when the set must be looked at again although nothing changes: at a time that is known for another
-// reason, zero if for none, or when a machine of Cluster API begins to count as standing still. Zero: never.
+// Turns returns when to evaluate the set again although nothing changes: at recheck, the time known for other reasons
+// (zero: none), or earlier, when a machine of Cluster API begins to count as standing still. Zero: never.
 func (s Set) Turns(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.Upstream {

@@ -1,5 +1,5 @@
-// Package health decides whether a node is healthy (Decide), and the next phase of a machine by its node, its instance
-// and its timeouts (Next).
+// Package health decides whether a node is healthy (DecideNode), and the next phase of a machine by its node, its
+// instance and its timeouts (Decide).
 package health
 
 import (
@@ -22,8 +22,9 @@ type Condition struct {
 	Since           time.Time // lastTransitionTime
 }
 
-// DecideNode reports whether a node is healthy: it has the condition Ready with status True, and every condition of a type
-// in bad has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy node.
+// DecideNode reports whether a node is healthy: it has the condition Ready with status True, and every condition of a
+// type in bad has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy
+// node.
 func DecideNode(conditions []Condition, bad []string) (healthy bool, why string) {
 	unhealthy := list.Where(conditions, func(c Condition) bool { return isBad(c, bad) })
 	reasons := list.Map(
@@ -60,7 +61,7 @@ func isBad(c Condition, bad []string) bool {
 // Node is what is known about the node of a machine.
 type Node struct {
 	NodeName     string
-	Healthy      bool   // by Decide
+	Healthy      bool   // by DecideNode
 	NodeDeleting bool   // the Node is being deleted, and the machine is not
 	NodeGone     bool   // it is certain that the Node does not exist
 	NodeWaits    string // why a node that is healthy has not joined yet; empty: nothing keeps it
@@ -96,13 +97,13 @@ type Facts struct {
 	Timeout   time.Duration // health timeout; zero: at once
 	NoTimeout bool
 
-	UpdateResult  string        // result of the in-place update: successful, failed, or empty before
+	UpdateResult  string        // result of the in-place update: successful or failed; empty: none yet
 	UpdateTimeout time.Duration // timeout of the in-place update
 	Replacement
 	Now time.Time
 }
 
-// Verdict is the result of Next. The zero Verdict changes nothing.
+// Verdict is the result of Decide. The zero Verdict changes nothing.
 type Verdict struct {
 	Change   *Change   // nil: the phase stays
 	Clock    *Clock    // nil: the health clock stays
@@ -136,8 +137,8 @@ type Due struct {
 	Message string
 }
 
-// Decide returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other write
-// restarts it, and it ends whatever else happens.
+// Decide returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other
+// write restarts it, and it ends whatever else happens.
 func Decide(f Facts) Verdict {
 	switch {
 	case f.Phase == vocabulary.PhaseFailed:
@@ -229,7 +230,7 @@ func failed(f Facts) Verdict {
 	return Verdict{}
 }
 
-// awaitCreation waits for the creation timeout, or gives the machine up once it has ended.
+// awaitCreation waits for the creation timeout, or makes the machine Failed once the timeout has ended.
 func awaitCreation(f Facts, missing string) Verdict {
 	if f.CreateBy.IsZero() || f.Now.Before(f.CreateBy) {
 		return Verdict{Deadline: f.CreateBy, Why: missing}
@@ -254,7 +255,7 @@ func join(f Facts) Verdict {
 	return v
 }
 
-// markUnhealthy starts the health clock at the time from which the node is unhealthy, but not before the machine was
+// markUnhealthy starts the health clock at the time since which the node is unhealthy, but not before the machine was
 // last seen healthy. After a short recovery the earlier clock continues.
 func markUnhealthy(f Facts) Verdict {
 	since := f.BadSince
@@ -329,7 +330,8 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	}
 }
 
-// timeout says why the machine is due; with an empty reason, it returns when the health timeout ends. Zero: never.
+// timeout says why the machine is due. If reason is empty, the machine is not due, and deadline is the end of the
+// health timeout; zero: it never ends.
 func timeout(f Facts, since time.Time) (reason, message string, deadline time.Time) {
 	deadline = since.Add(f.Timeout)
 	switch {

@@ -26,8 +26,8 @@ type Node struct {
 	FailedReason string    // annotation update-failed-reason
 	Reason       string    // reason of the condition InPlaceUpdate; empty: no condition
 	Message      string    // message of that condition
-	Since        time.Time // since when it has its reason; zero: not known
-	Cordoned     bool      // spec.unschedulable
+	Since        time.Time // since when the condition has its reason; zero: not known
+	Cordoned     bool      // spec.unschedulable is true
 }
 
 // Step is the next step of a machine for the update of its node.
@@ -79,8 +79,9 @@ func Decide(n Node, phase string) Decision {
 	return labelled(n)
 }
 
-// CalledOff reports whether the labels of a node to be drained were removed. Its condition and its cordon then stay,
-// because our cordon looks like a person's. The node is neither cordoned again nor updated until the labels are back.
+// CalledOff reports whether the labels were removed from a node that is to be drained. Its condition and its cordon
+// then stay, because our cordon cannot be told from a person's. The node is neither cordoned again nor updated until
+// the labels are back.
 func (n Node) CalledOff() bool { return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.chosen() }
 
 // chosen reports whether the labels ask for the update now. Selected without candidate is a mistake.
@@ -160,7 +161,7 @@ func mayBegin(phase string) bool {
 	return phase == vocabulary.PhaseRunning || phase == vocabulary.PhaseUnknown
 }
 
-// failed copies the agent's reason to the message, also if the reason changes later.
+// failed copies the agent's reason to the message, also when the reason changes later.
 func failed(n Node) Decision {
 	message := cmp.Or(phrase.Message(n.FailedReason), "The agent on the node gave no reason.")
 	if n.Reason == vocabulary.ReasonUpdateFailed && n.Message == message {

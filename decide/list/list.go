@@ -45,7 +45,7 @@ func Sorted[T any](items []T, by func(a, b T) int) []T {
 }
 
 // SortedLarge is Sorted for items of hundreds of bytes: it compares and moves pointers instead of copies. by must not
-// change what it gets.
+// change the items.
 func SortedLarge[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {
@@ -76,7 +76,7 @@ func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// Itself returns what it gets: the key of a text in Set.
+// Itself returns its argument. It is the key of Set for a list of keys.
 func Itself[T any](item T) T { return item }
 
 // When returns value if holds is true, and the zero value otherwise. It is for lists of alternatives in cmp.Or.

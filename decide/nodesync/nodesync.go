@@ -1,7 +1,7 @@
-// Package nodesync decides what a node lacks and has too much, compared with its machine's node template and with the
-// virtual capacity of its class. Like MCM, it compares three sides: what is wanted, what the node has, and what was
-// applied last. So a manual change of a wanted key is undone, a key that was removed from the template is removed, and
-// keys of others stay.
+// Package nodesync decides what a node lacks, and what it has that it should no longer have, compared with its
+// machine's node template and with the virtual capacity of its class. Like MCM, it compares three sides: what is
+// wanted, what the node has, and what was applied last. So a manual change of a wanted key is undone, a key that was
+// removed from the template is removed from the node, and keys of others stay.
 package nodesync
 
 import (
@@ -109,7 +109,7 @@ type differ struct{ reasons []string }
 
 func (d *differ) because(reason string) { d.reasons = append(d.reasons, reason) }
 
-// keys compares maps. Only keys that were applied before are removed; all others belong to others.
+// keys compares maps. Only keys that were applied before are removed; other keys belong to others.
 func (d *differ) keys(what, source string, wanted, applied, has map[string]string) Edit {
 	var edit Edit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
@@ -216,8 +216,7 @@ func (e Edit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 // Empty reports whether there is no change.
 func (e TaintEdit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// mostNamed is how many reasons Why lists. Source: as many as a drain names pods; the text must stay readable in a
-// status.
+// mostNamed is how many reasons Why lists. Source: a drain lists as many pods; the text must stay readable in a status.
 const mostNamed = 20
 
 // Why describes the changes in one sentence, by keys and without values: "node lacks label a, has taint b:NoSchedule
@@ -250,8 +249,8 @@ func (e *Edit) Drop(key string) {
 	slices.Sort(e.Remove)
 }
 
-// template is a node template, or the record of one that was applied, in the form of the annotation: that of the API's
-// node template, as MCM writes it.
+// template is a node template, or the record of one that was applied. Its JSON has the form that MCM writes into the
+// annotation: that of the API's node template.
 type template struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations,omitempty"`
@@ -262,8 +261,8 @@ type template struct {
 	} `json:"spec"`
 }
 
-// newTemplate returns a template without the keys that only we write, which a template can neither set nor remove. Its
-// taints are sorted and without duplicates.
+// newTemplate returns a template without the keys that only Millwright writes: a template can neither set nor remove
+// them. Its taints are sorted and without duplicates.
 func newTemplate(labels, annotations map[string]string, taints []Taint) (t template) {
 	t.Metadata.Labels = except(labels, vocabulary.LabelMachineName)
 	t.Metadata.Annotations = except(annotations, vocabulary.AnnotationLastAppliedTemplate,
@@ -300,7 +299,7 @@ func read[T any](text string) (applied T, readable bool) {
 	return applied, true
 }
 
-// text returns the record of a value; empty if the value is.
+// text returns a value as the text of a record; an empty text if empty is true.
 func text(empty bool, of any) string {
 	if empty {
 		return ""

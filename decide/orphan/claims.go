@@ -42,8 +42,8 @@ func (c claims) of(i Instance) (m Machine, why string) {
 	return Machine{}, ""
 }
 
-// nobodys reports whether no machine claims an instance of a cloud whose instances carry the name of their machine
-// alone.
+// nobodys reports whether no machine claims an instance. It is for clouds whose instances carry only the name of their
+// machine.
 func (c claims) nobodys(i Instance) bool {
 	_, named := c.byID[i.ProviderID]
 	_, here := c.here[i.Machine]
@@ -51,8 +51,9 @@ func (c claims) nobodys(i Instance) bool {
 	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
 }
 
-// unclear returns why it is not clear whose an instance is that lacks a tag; empty: it belongs to a machine. Another
-// controller tags instances with the name alone: the machine of that name adopts one, unless it names another instance.
+// unclear returns why it is not clear whose an instance without a tag is; empty: it belongs to a machine. Another
+// controller tags instances with the name alone: the machine of that name adopts such an instance, unless the machine
+// names another instance.
 func (c claims) unclear(i Instance) string {
 	namesake, found := c.here[i.Machine]
 	_, named := c.byID[i.ProviderID]

@@ -46,7 +46,7 @@ type group struct {
 // last returns when the last member of the group was first seen without a machine.
 func (g group) last() time.Time { return slices.MaxFunc(g.since, time.Time.Compare) }
 
-// sort counts the instances, and returns the groups that no machine claims, by UID.
+// sort counts the instances, and returns the groups that no machine claims, sorted by UID.
 func (d *Decision) sort(f Facts) []group {
 	var unclear notes
 	var orphans []group
@@ -114,9 +114,10 @@ func groups(f Facts) []group {
 }
 
 // unless says how an operator allows a sweep that the breaker holds.
-const unless = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be, and until when"
+const unless = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be deleted, and until when"
 
-// limit returns how many instances may be deleted, or why none. The annotation collect-orphans replaces both breakers.
+// limit returns how many instances may be deleted, or why none may be. The annotation collect-orphans replaces both
+// breakers.
 func limit(f Facts, d Decision) (most int, held string) {
 	allowed, wrong := f.allowed()
 	few := max(breakerFew, d.Instances/breakerShare)

@@ -13,9 +13,9 @@ type Facts struct {
 	Now       time.Time
 	Allowed   string     // value of the class's annotation collect-orphans; empty: none
 	Instances []Instance // all instances of the class
-	Named     bool       // instances of this cloud never carry a UID: their machine is the one of their name
+	Named     bool       // instances of this cloud never carry a UID: an instance belongs to the machine whose name it has
 	Machines  []Machine  // all machines of all namespaces, of any class and in any phase
-	Sightings []Sighting // those of the sweep before
+	Sightings []Sighting // the Sightings that the previous sweep returned
 	Settings  Settings
 }
 
@@ -27,7 +27,7 @@ type Instance struct {
 	Created    time.Time // zero: the cloud does not report it
 }
 
-// Machine is an existing Machine object. In every phase, also during its deletion, it keeps its instance.
+// Machine is an existing Machine object. It keeps its instance in every phase, also while it is being deleted.
 type Machine struct {
 	Name, UID  string
 	Elsewhere  string // its namespace; empty: that of the class
@@ -59,8 +59,8 @@ type Settings struct {
 // MostPerSweep is the most that one sweep deletes, whatever is configured, because its history names them all.
 const MostPerSweep = 25
 
-// The breaker opens if more orphans are found than breakerFew and than a breakerShare-th of the class's instances: then
-// Machine objects are probably missing.
+// The breaker opens if there are more orphans than breakerFew and than one in breakerShare of the class's instances:
+// then Machine objects are probably missing.
 const (
 	breakerFew   = 2
 	breakerShare = 10

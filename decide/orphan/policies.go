@@ -12,6 +12,6 @@ const (
 	DefaultMaxPerSweep = 10
 )
 
-// maxAllowedFor is how far the end of the annotation collect-orphans may be away. Source: many times the two sweeps
-// that it takes, and no more than a day of an operator who forgets it.
+// maxAllowedFor is how far in the future the end of the annotation collect-orphans may be. Source: many times the two
+// sweeps that a deletion takes, and at most one day if an operator forgets the annotation.
 const maxAllowedFor = 24 * time.Hour

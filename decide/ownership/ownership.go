@@ -19,8 +19,8 @@ import (
 // Whose says to whom a node or an instance belongs, as seen from one Machine.
 type Whose string
 
-// The answers. Only Ours is a title to write, drain, delete or adopt. InDoubt stops the step until a person decides;
-// it never means that there is nothing to do.
+// The answers. Only Ours permits to write, drain, delete or adopt. InDoubt stops the step until a person decides; it
+// never means that there is nothing to do.
 const (
 	Ours     Whose = "Ours"
 	Anothers Whose = "Another's"
@@ -28,7 +28,7 @@ const (
 	InDoubt  Whose = "InDoubt"
 )
 
-// Answer is the answer about one node or instance. The zero Answer is that nothing was asked.
+// Answer is the answer about one node or instance. The zero Answer means that nothing was asked.
 type Answer struct {
 	Whose Whose  `json:",omitempty"`
 	Why   string `json:",omitempty"` // the sentence; with InDoubt, it says what a person can do
@@ -69,7 +69,7 @@ type Instance struct {
 // Machine is aws:///ZONE/i-1 on its Node. An empty ID names none.
 func SameInstance(a, b string) bool { return a != "" && Key(a) == Key(b) }
 
-// Key returns a text that is equal for two provider IDs of the same instance alone; empty for an empty ID.
+// Key returns the same text for two provider IDs exactly if they name the same instance; empty for an empty ID.
 func Key(providerID string) string {
 	cloud, rest, is := strings.Cut(providerID, "://")
 	if !is || rest == "" || strings.HasSuffix(rest, "/") {
@@ -78,7 +78,7 @@ func Key(providerID string) string {
 	return cloud + "://" + path.Base(rest)
 }
 
-// rivals are other Machines than one, by what they claim.
+// rivals are all Machines except the one that asks.
 type rivals []Machine
 
 func (all rivals) with(matches func(Machine) bool) (Machine, bool) {
@@ -88,7 +88,7 @@ func (all rivals) with(matches func(Machine) bool) (Machine, bool) {
 	return Machine{}, false
 }
 
-// without returns the Machines that claim something, except for one.
+// without returns all Machines except me.
 func without(all []Machine, me Machine) rivals {
 	return slices.DeleteFunc(slices.Clone(all), func(m Machine) bool { return m.UID == me.UID })
 }

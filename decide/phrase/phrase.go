@@ -9,7 +9,7 @@ import (
 	"millwright/decide/list"
 )
 
-// Clock returns a time in UTC, with the date unless it is today's. A zero now is no day: the time has its date.
+// Clock returns a time in UTC, with the date unless it is the date of now. If now is zero, the date is always there.
 func Clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	if t.Truncate(24 * time.Hour).Equal(now.Truncate(24 * time.Hour)) {
@@ -26,8 +26,8 @@ func When(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", Clock(t, now), distance(now.Sub(t)))
 }
 
-// distance is a Span whose hours are written as in a spec: "2h", not "119m", a second after a timeout of two hours has
-// begun.
+// distance returns a Span, except that one to three hours are rounded to minutes and written as in a spec: "2h", not
+// "119m", one second after a timeout of two hours has begun.
 func distance(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
 		return Span(d)
@@ -35,8 +35,8 @@ func distance(d time.Duration) string {
 	return Length(d.Round(time.Minute))
 }
 
-// By says who did something and why, as " by ann (lunch)". Words are those that a request records, such as "ann:
-// lunch"; without a colon they are " (lunch)".
+// By returns " by ann (lunch)" for the words "ann: lunch" that a request records, " (lunch)" for words without a colon,
+// and nothing for no words.
 func By(words string) string {
 	who, why, signed := strings.Cut(words, ": ")
 	if !signed {
@@ -45,7 +45,7 @@ func By(words string) string {
 	return fmt.Sprintf(" by %s (%s)", who, why)
 }
 
-// Length returns a duration as people write it in a spec: "20s", "5m", "1h30m". It is exact: an age is a Span.
+// Length returns a duration as people write it in a spec: "20s", "5m", "1h30m". It is exact; for an age, use Span.
 func Length(d time.Duration) string {
 	text := d.String() // such as "1h0m0s"
 	if strings.HasSuffix(text, "m0s") {
@@ -115,7 +115,7 @@ func List(names []string, most int, separator string) string {
 	return ListOf(names, len(names), most, separator)
 }
 
-// ListOf is List for things of which only the first are in names; all is how many there are.
+// ListOf is List for a longer list whose first items are in names; all is the length of that list.
 func ListOf(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)

@@ -25,7 +25,7 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, noon, phrase.Later(noon, noon.Add(-1)))
 }
 
-func TestDistancesOfHoursAreAsInASpec(t *testing.T) {
+func TestDistancesOfHoursAreWrittenAsInASpec(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for d, says := range map[time.Duration]string{
 		time.Hour - time.Second:     "59m",

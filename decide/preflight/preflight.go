@@ -28,7 +28,7 @@ type ControlPlane struct {
 	Kind         string // for messages
 	Name         string // for messages; with its namespace, if it has one
 	Version      string // wanted version, such as v1.31.2; empty: not known, and no version is compared
-	Replicas     int    // wanted replicas; 0: it does not count replicas
+	Replicas     int    // wanted replicas; 0: this kind of control plane does not count replicas
 	Available    int    // available replicas
 	Unread       bool   // it was not read yet: no check passes
 	Absent       bool   // it does not exist although the Cluster names it: no check passes
@@ -92,10 +92,11 @@ func (s Settings) runs(check string) bool {
 
 // Largest differences in minor versions.
 const (
-	// oldestMachines is for machines behind the control plane. Source: Kubernetes' version skew policy.
+	// oldestMachines is how many minor versions machines may be behind the control plane. Source: Kubernetes' version skew
+	// policy.
 	oldestMachines = 3
-	// widestKubeadm is for kubeadm of the machines and the control plane, either way. Source: Cluster API's document,
-	// "less than 2 minor versions".
+	// widestKubeadm is how many minor versions the machines' kubeadm may differ from the control plane, in either
+	// direction. Source: Cluster API's document, "less than 2 minor versions".
 	widestKubeadm = 1
 )
 

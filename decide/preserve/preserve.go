@@ -75,17 +75,17 @@ func Protected(f Facts) bool {
 // expired reports whether the recorded end has come. With a zero Now it has not.
 func (f Facts) expired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.Expiry) }
 
-// verdict is the result of an annotation's value.
+// verdict says what follows from an annotation's value.
 type verdict struct {
 	preserve bool
-	forget   bool   // the request was met: its annotation is removed, so that it does not begin again
+	forget   bool   // the request was met: its annotation is removed, so that the preservation does not begin again
 	because  string // why the machine is not preserved
 }
 
 func (f Facts) judge(value string) verdict {
 	asked := value == vocabulary.PreserveNow ||
 		f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
-	over := f.expired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // it would end as it begins
+	over := f.expired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // it would end when it begins
 	switch {
 	case value == vocabulary.PreserveFalse:
 		return verdict{because: "the annotation says false"}
@@ -108,7 +108,7 @@ func keep(f Facts, value string) Decision {
 		d.StatusChange = true
 		l.because("its end is not recorded")
 		if !f.Now.IsZero() {
-			// Not before the timeout, rounded up to whole seconds, as the API keeps times.
+			// now + timeout, rounded up to whole seconds, the precision of times in the API
 			d.Expiry = f.Now.Add(f.Timeout).UTC().Add(time.Second - 1).Truncate(time.Second)
 		}
 	}
@@ -124,7 +124,7 @@ func keep(f Facts, value string) Decision {
 }
 
 // release returns the changes that end a preservation. The recorded end is removed last, because it shows that changes
-// are left. The annotations for the autoscaler do not show that, because rollouts use them as well.
+// are left. The annotations against the autoscaler cannot show this, because rollouts set them as well.
 func release(f Facts, value string, v verdict) Decision {
 	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
 	l := ledger{Decision: &d}
@@ -162,8 +162,8 @@ func asks(value string) bool {
 }
 
 // requested returns the value that counts; empty: nobody requests preservation. Once a node's value was applied, its
-// absence counts too: preservation was stopped there. An unknown value of the machine counts as none. An unknown value
-// of the node makes known false: nothing may change until it is corrected.
+// absence counts too: somebody ended the preservation on the node. An unknown value of the machine counts as none. With
+// an unknown value of the node, known is false: nothing may change until the value is corrected.
 func (f Facts) requested() (value string, known bool) {
 	switch {
 	case f.nodeDecides():
@@ -221,7 +221,7 @@ func (c NodeChanges) Empty() bool {
 }
 
 // mark makes the node carry the annotation against the autoscaler and, if the machine failed, the taint against new
-// pods. The taint leaves a cordon by somebody else untouched. An annotation that others set is not changed.
+// pods. The taint does not change a cordon by somebody else. An annotation that others set is not changed.
 func (l *ledger) mark(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
@@ -258,7 +258,7 @@ func (l *ledger) untaint() {
 }
 
 // remember makes the machine record the node's value. If the node has a known value, the machine's own annotation is
-// removed, so that there is only one. forget removes annotations whose request was met; the value false stays.
+// removed, so that only one counts. forget removes annotations whose request was met; the value false stays.
 func (l *ledger) remember(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && asks(nodeSays) {

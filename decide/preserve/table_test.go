@@ -110,7 +110,7 @@ func TestTheEndIsInWholeSecondsAndNeverTooEarly(t *testing.T) {
 	}
 }
 
-func TestWhoKnowsNoTime(t *testing.T) {
+func TestDecideWithoutNow(t *testing.T) {
 	t.Run("sees that an end is missing", func(t *testing.T) {
 		d := preserve.Decide(facts(timeless, onMachine("now")))
 		assert.True(t, d.StatusChange)

@@ -140,15 +140,16 @@ func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 	), until
 }
 
-// Disbelief returns why the provider is not believed that it has no instance of a machine: it says so of at least
-// fewestDead, and of at least half of all. Empty: it is believed, also while the nodes of others look dead.
+// Disbelief returns why the provider is not believed when it says that instances are gone: it says so of at least
+// fewestDead machines, and of at least half of all. Empty: it is believed, even while nodes of other machines look
+// dead.
 func Disbelief(n Nodes) string {
 	return phrase.If(most(n.Lost, n.Joined), "%s", lost(n))
 }
 
 func lost(n Nodes) string {
 	return fmt.Sprintf(
-		"the provider says of %d of %d machines that it has no instance: if that is true, and not its account or the cluster name wrong, delete these Machines with the label %s",
+		"the provider says of %d of %d machines that it has no instance: if that is true, and neither its account nor the cluster name is wrong, delete these Machines with the label %s",
 		n.Lost,
 		n.Joined,
 		vocabulary.LabelForceDeletion,
@@ -251,7 +252,7 @@ func (r *records) keep(g Grant, m Machine) {
 // has the smallest choice, so no grant takes the machine that another needs, and a repeated review keeps the same
 // grants. The zone of a missing machine is not known yet, so grants of every domain may wait for it.
 func (r *records) follow(gone []Grant, o Observed) {
-	// Machines that may still join. A due machine needs a grant of its own: if the grant that it substitutes waited for
+	// Machines that may still join. A due machine needs a grant of its own: if the grant whose substitute it is waited for
 	// it, a budget of one would stay used for ever.
 	making := map[string][]time.Time{} // when they were created, by domain
 	for _, m := range o.Machines {

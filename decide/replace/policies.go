@@ -11,8 +11,8 @@ import "time"
 const recoveryWindow = time.Minute
 
 // clockSlack is how far the clock of Temporal's server, which dates grants, may be ahead of the API server's, which
-// dates machines. A machine that a scale-up created so shortly before a grant may be taken for its substitute, which
-// only delays the next grant.
+// dates machines. A machine that a scale-up created less than this before a grant may be taken for the substitute of
+// that grant, which only delays the next grant.
 const clockSlack = 10 * time.Second
 
 // MaxGrants is the largest number of replacements that may be in progress in one deployment. Source: the status has an

@@ -22,7 +22,7 @@ const MaxBatch = 50
 // Machine is one machine of the deployment, in any of its sets.
 type Machine struct {
 	Name, UID string
-	Domain    string    // failure domain; the empty domain is one like the others
+	Domain    string    // failure domain; the empty name is a domain like the others
 	Due       bool      // condition ReplacementDue is True
 	DueSince  time.Time // zero: before all others
 	Reason    string    // why it is due
@@ -31,7 +31,7 @@ type Machine struct {
 	Deleting  bool
 	Joined    bool // its node has joined, or it is Available without a target cluster; false while it is being created
 	Failed    bool // phase Failed
-	Free      bool // it is replaced at once, without budget and although the breaker is open: a person deletes its Node
+	Free      bool // a person deletes its Node: it is replaced at once, without budget and even while the breaker is open
 	Created   time.Time
 }
 
@@ -48,8 +48,8 @@ type Grant struct {
 type Nodes struct {
 	Joined int // number of machines that have joined
 	Dead   int // number of these whose node is missing, unhealthy or being deleted
-	Lost   int // number of Dead whose instance the provider no longer has, as it says
-	// When each of the other nodes recovered, if it ever was unhealthy, in any order.
+	Lost   int // number of Dead whose instance the provider says it no longer has
+	// When each of the other nodes last recovered, in any order; a node that never was unhealthy has no entry.
 	Recovered []time.Time
 	Unjudged  []Node // nodes of Joined that Dead and Recovered do not include yet
 }
@@ -82,7 +82,8 @@ type Observed struct {
 	Grants   []Grant   // as recorded, in any order
 	// number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of them
 	Missing int
-	// replacements at a time in one failure domain; a percentage, rounded up, of its machines that are not being deleted
+	// replacements at a time in one failure domain; a percentage counts from its machines that are not being deleted, and
+	// is rounded up
 	Budget rollout.Bound
 	Nodes  Nodes
 	Now    time.Time // time of new grants
@@ -91,10 +92,11 @@ type Observed struct {
 // Decision says what to record, then what to annotate. A grant is recorded first, so that no annotation is without a
 // record.
 type Decision struct {
-	Grants  []Grant  // the complete record, oldest first: replacements in progress and new ones
-	Mark    []string // UIDs from Grants of the machines to annotate now; repeated if the annotation was not written
-	Changed bool     // Grants differs from Observed.Grants
-	Hold    string   // why due machines wait; empty: none waits
+	Grants []Grant // the complete record, oldest first: replacements in progress and new ones
+	// UIDs from Grants of the machines to annotate now; a UID is repeated if the annotation was not written
+	Mark    []string
+	Changed bool   // Grants differs from Observed.Grants
+	Hold    string // why due machines wait; empty: none waits
 	// When to decide again because the hold ends by time; zero: something else must change. Only with Hold.
 	HoldUntil time.Time
 	Why       string // what is granted, ended and held, in one sentence

@@ -25,7 +25,7 @@ type DeploymentFacts struct {
 	OnDelete   bool             // the strategy is OnDelete
 	Revision   int64            // of the current set, or about to be given to it; 0: the set does not exist yet
 	Revisions  []int64          // of the former templates that can return
-	Lacking    map[int64]string // what the other former templates need and does not exist, by revision
+	Lacking    map[int64]string // by revision: the missing object that another former template needs to return
 	RollbackTo *int64           // requested rollback that is not done yet; 0: the revision before; nil: none
 
 	Steps       int    // number of rollout steps; 0: none
@@ -94,7 +94,7 @@ func (f DeploymentFacts) resume() (d Decision) {
 	)
 }
 
-// start changes only a time in the template, which makes a new revision.
+// start changes only the restart time, which is in the template or in spec.rollout.after: all machines are replaced.
 func (f DeploymentFacts) start(o Order) Decision {
 	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
 	if f.Held == "" && f.busy() == "" && f.RestartedAt == at {
@@ -107,7 +107,7 @@ func (f DeploymentFacts) start(o Order) Decision {
 		RestartedAt: &at, Annotation: new("started by " + o.words()),
 		Says: fmt.Sprintf("wrote %s into %s of deployment %s: all its machines are replaced%s", at, f.startField(), f.Name,
 			phrase.If(f.OnDelete, ", each when somebody deletes the old one")) +
-			phrase.If(f.ClusterAPI && f.RestartedAt > at, "; the time %s, which was to come, is lost", f.RestartedAt),
+			phrase.If(f.ClusterAPI && f.RestartedAt > at, "; it overwrites the later time %s", f.RestartedAt),
 	})
 }
 
@@ -133,8 +133,8 @@ func (f DeploymentFacts) busy() string {
 	)
 }
 
-// undo requests the template of a former revision. It writes the number of the revision before, because "the one
-// before" changes if a set is created or deleted meanwhile.
+// undo requests the template of a former revision. It always writes the number of the revision, because "the revision
+// before" becomes another one if a set is created or deleted meanwhile.
 func (f DeploymentFacts) undo(o Order) Decision {
 	to := number(o.Revision)
 	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
@@ -183,7 +183,7 @@ func (f DeploymentFacts) hold(o Order) Decision {
 	)
 }
 
-// stale says why an order is not for the revision being rolled out; empty: it is.
+// stale says why an order is not for the current revision; empty: it is.
 func (f DeploymentFacts) stale(o Order) string {
 	return cmp.Or(
 		phrase.If(
@@ -195,7 +195,7 @@ func (f DeploymentFacts) stale(o Order) string {
 		phrase.If(
 			o.Revision != nil && number(o.Revision) != f.Revision,
 			"the request is for revision %d, and deployment %s has "+
-				"revision %d: look again",
+				"revision %d: look at the rollout, then try again",
 			number(o.Revision),
 			f.Name,
 			f.Revision,
@@ -203,7 +203,7 @@ func (f DeploymentFacts) stale(o Order) string {
 	)
 }
 
-// approve approves steps, without a number up to the pause point.
+// approve approves the steps up to o.Steps, or up to the pause point if o.Steps is 0.
 func (f DeploymentFacts) approve(o Order) Decision {
 	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
 	return unless(cmp.Or(

@@ -145,7 +145,7 @@ func TestRequestsForADeploymentAreRefused(t *testing.T) {
 		{order(request.Cancel, back), calm(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
 		{order(request.Cancel), rolling(held("bob: wait")), "the rollout of revision 7 of deployment shop/d is held already: bob: wait; resume it, or undo it"},
 		{order(request.Cancel), rolling(unmade), "the template of deployment shop/d has no set yet, and so no revision to cancel: try again when it has"},
-		{order(request.Cancel, revision(6)), rolling(), "the request is for revision 6, and deployment shop/d has revision 7: look again"},
+		{order(request.Cancel, revision(6)), rolling(), "the request is for revision 6, and deployment shop/d has revision 7: look at the rollout, then try again"},
 		{order(request.Cancel), rolling(returning(0)), "deployment shop/d was asked to return to the revision before, and does so first: try again afterwards"},
 		{order(request.Cancel, back), rolling(paused), resumeFirst},
 
@@ -163,7 +163,7 @@ func TestRequestsForADeploymentAreRefused(t *testing.T) {
 		{order(request.Approve), calm(), "a rollout of deployment shop/d has no steps: there is nothing to approve"},
 		{order(request.Approve), calm(func(f *request.DeploymentFacts) { f.Steps = 3 }), "no rollout of deployment shop/d is under way: there is no step to approve"},
 		{order(request.Approve), rolling(unmade), "the template of deployment shop/d has no set yet, and so no revision to approve: try again when it has"},
-		{order(request.Approve, revision(8)), rolling(), "the request is for revision 8, and deployment shop/d has revision 7: look again"},
+		{order(request.Approve, revision(8)), rolling(), "the request is for revision 8, and deployment shop/d has revision 7: look at the rollout, then try again"},
 		{order(request.Approve, flags), rolling(waitless), "the rollout of revision 7 of deployment shop/d waits at no step now: wait until it does, or pass steps in advance with --steps"},
 		{order(request.Approve, stepsOf(4)), rolling(), "there is no step 4: the rollout of revision 7 of deployment shop/d has 3 in all"},
 		{order(request.Approve, stepsOf(1)), rolling(), "the rollout of revision 7 of deployment shop/d has passed step 1 of 3 already"},

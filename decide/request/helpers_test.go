@@ -14,7 +14,7 @@ var now = time.Date(2026, 11, 21, 14, 6, 7, 500_000_000, time.UTC)
 
 func in(d time.Duration) time.Time { return now.Add(d) }
 
-// order is what ann wants, because of a reason.
+// order returns an order of ann with a reason.
 func order(c request.Command, change ...func(*request.Order)) request.Order {
 	return with(request.Order{Command: c, Actor: "ann", Reason: "why"}, change)
 }
@@ -38,7 +38,7 @@ func asked(o *request.Order)                   { o.Asked = now }
 func nameless(o *request.Order)                { o.Actor, o.Reason = "", "" }
 func flags(o *request.Order)                   { o.Flags = true }
 
-// going is a machine that is being deleted; running is one that is not.
+// going describes a machine that is being deleted, running one that is not.
 func going(change ...func(*request.MachineFacts)) request.MachineFacts {
 	f := running()
 	f.Phase, f.Deleting, f.Stage = "Terminating", true, deletion.Drain
@@ -51,7 +51,7 @@ func running(change ...func(*request.MachineFacts)) request.MachineFacts {
 	}, change)
 }
 
-// emptied makes a machine one whose node is emptied although it stays.
+// emptied changes the facts to a machine that stays and whose node is being drained.
 func emptied(f *request.MachineFacts) { f.Emptying, f.Means = true, drain.Evict }
 
 // says gives the annotation of the command a value.

@@ -30,7 +30,8 @@ type MachineFacts struct {
 	Extended  time.Time // until when an earlier extend requested evictions; zero: none
 
 	Node string // its name; empty: none
-	// the node's value of the annotation preserve that was applied last; it takes precedence over the machine's
+	// the node's value of the annotation preserve, as it was applied last; it takes precedence over the machine's
+	// annotation
 	NodeSays string
 	Keeps    time.Duration // duration of a preservation
 	KeptTill time.Time     // recorded end of a preservation; zero: none
@@ -84,7 +85,7 @@ func (f MachineFacts) unfit(o Order) string {
 	)
 }
 
-// unkept says why Preserve or Unpreserve has no effect; empty: it has.
+// unkept says why Preserve or Unpreserve has no effect; empty: it has one.
 func (f MachineFacts) unkept(o Order) string {
 	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
 	return cmp.Or(
@@ -98,7 +99,7 @@ func (f MachineFacts) unkept(o Order) string {
 			f.Name,
 		),
 		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
-			"try again when it is", f.Name, phrase.Clock(f.KeptTill, f.Now)),
+			"try again when it is removed", f.Name, phrase.Clock(f.KeptTill, f.Now)),
 		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
 			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, phrase.Length(f.Keeps)),
 	)
@@ -127,8 +128,8 @@ func (f MachineFacts) extend(o Order) Decision {
 	), f.write(o.stamped(until)))
 }
 
-// value returns the value of a command's annotation, except of an extension by a duration. Source of the values of
-// Preserve and Unpreserve: MCM's annotation, which has no room for actor and reason.
+// value returns the value of a command's annotation, for extend only with Until. Source of the values of Preserve and
+// Unpreserve: MCM's annotation, which has no room for actor and reason.
 func (o Order) value(now time.Time) string {
 	switch o.Command {
 	case Preserve:

@@ -88,7 +88,7 @@ func TestRequestsForAMachineAreRefused(t *testing.T) {
 		{order(request.Unpreserve), going(), "machine shop/m-1 is being deleted: unpreserve would change nothing"},
 		{order(request.Preserve), running(func(f *request.MachineFacts) { f.NodeSays = "false" }), `node n-1 says "false" for machine shop/m-1, which counts as long as the node is there: annotate the node instead`},
 		{order(request.Preserve), running(func(f *request.MachineFacts) { f.Keeps = 0 }), "machine shop/m-1 cannot be preserved: its machinePreserveTimeout is 0s"},
-		{order(request.Preserve), running(func(f *request.MachineFacts) { f.KeptTill = now }), "the preservation of machine shop/m-1 has ended at 14:06:07 UTC, and is being removed: try again when it is"},
+		{order(request.Preserve), running(func(f *request.MachineFacts) { f.KeptTill = now }), "the preservation of machine shop/m-1 has ended at 14:06:07 UTC, and is being removed: try again when it is removed"},
 	} {
 		d := request.Decide(c.order, c.facts)
 		assert.Contains(t, d.Refused, c.want)

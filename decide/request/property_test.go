@@ -15,7 +15,7 @@ import (
 	"millwright/decide/request"
 )
 
-// everything calls a test with each command of a kind, given in many ways to many objects.
+// everything calls a test with each command of a kind, with many arguments and many objects.
 func everything(kind request.Kind, test func(request.Order, request.Facts)) {
 	commands := []request.Command{"", "burn"}
 	for _, s := range request.Specs(kind) {
@@ -159,7 +159,8 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 	}
 }
 
-// What an order wrote on a machine is there when it is carried out again, whatever it has brought about by then.
+// An order for a machine that is carried out again leaves its annotation as it wrote it, whatever effect it has had by
+// then.
 func TestOrderForAMachineThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
 	everything(request.Machine, func(o request.Order, facts request.Facts) {
@@ -189,7 +190,7 @@ func TestOrderForAMachineThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
 	assert.Len(t, tried, len(request.Specs(request.Machine)))
 }
 
-// Carried out again, an order for a deployment writes nothing, whether what it asked for has come about by then or not.
+// An order for a deployment that is carried out again writes nothing, whether or not its effect has come about by then.
 func TestOrderForADeploymentThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
 	everything(request.MachineDeployment, func(o request.Order, facts request.Facts) {
@@ -232,7 +233,7 @@ func TestOrdersAreToldApart(t *testing.T) {
 	}
 }
 
-// An extension is later than all that was said before, and than now.
+// An extension is later than now and than every earlier deadline.
 func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	tried := 0
 	everything(request.Machine, func(o request.Order, facts request.Facts) {
@@ -250,7 +251,7 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	assert.Positive(t, tried)
 }
 
-// A deletion or a drain is never changed by accident before there is one, and never when it is too late.
+// A command for a deletion or a drain is refused before there is one (except in advance), and when it is too late.
 func TestCommandsForADeletionNeedOne(t *testing.T) {
 	everything(request.Machine, func(o request.Order, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)
@@ -264,8 +265,8 @@ func TestCommandsForADeletionNeedOne(t *testing.T) {
 	})
 }
 
-// Nothing is written on a deployment that could not come about.
-func TestWhatIsWrittenIsOfUse(t *testing.T) {
+// Nothing is written on a deployment that could not take effect.
+func TestOnlyWhatCanTakeEffectIsWrittenOnADeployment(t *testing.T) {
 	everything(request.MachineDeployment, func(o request.Order, facts request.Facts) {
 		f, d := facts.(request.DeploymentFacts), request.Decide(o, facts)
 		if !writes(d) {

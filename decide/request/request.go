@@ -79,19 +79,21 @@ func Specs(kind Kind) []Spec {
 
 // Order is a request. It is recorded in histories: fields may be added, but never renamed or retyped.
 type Order struct {
-	Command   Command   `json:"command"`             // what is asked for
-	Actor     string    `json:"actor,omitempty"`     // who requests it; empty counts as somebody
-	Reason    string    `json:"reason,omitempty"`    // why; must contain no secret, because it is shown
-	UID       string    `json:"uid,omitempty"`       // of the object; empty: any object of that name
-	For       string    `json:"for,omitempty"`       // a Go duration, from the present deadline, or from now without one
-	Until     string    `json:"until,omitempty"`     // an RFC 3339 time
-	InAdvance bool      `json:"inAdvance,omitempty"` // write it before the machine is being deleted
-	Revision  *int64    `json:"revision,omitempty"`  // to return to (0: the one before), or that is meant (nil: any)
-	Back      bool      `json:"back,omitempty"`      // return to a former revision instead of holding the rollout
-	Steps     int       `json:"steps,omitempty"`     // number of steps approved in all; 0: up to the pause point
-	Asked     time.Time `json:"asked,omitzero"`      // when it was requested; zero: it is never carried out twice
-	Unread    string    `json:"unread,omitempty"`    // why the request could not be parsed; empty: it could
-	Flags     bool      `json:"-"`                   // it came from the command line: refusals name flags
+	Command Command `json:"command"`          // what is asked for
+	Actor   string  `json:"actor,omitempty"`  // who requests it; empty counts as somebody
+	Reason  string  `json:"reason,omitempty"` // why; must contain no secret, because it is shown
+	UID     string  `json:"uid,omitempty"`    // of the object; empty: any object of that name
+	// extension as a Go duration: from the present deadline, or from now if there is none
+	For       string `json:"for,omitempty"`
+	Until     string `json:"until,omitempty"`     // an RFC 3339 time
+	InAdvance bool   `json:"inAdvance,omitempty"` // for a machine that is not being deleted yet, too
+	// revision to return to (0: the one before), or that the request is for (nil: any)
+	Revision *int64    `json:"revision,omitempty"`
+	Back     bool      `json:"back,omitempty"`   // return to a former revision instead of holding the rollout
+	Steps    int       `json:"steps,omitempty"`  // number of steps approved in all; 0: up to the pause point
+	Asked    time.Time `json:"asked,omitzero"`   // when it was requested; zero: the order is never repeated
+	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: it could
+	Flags    bool      `json:"-"`                // it came from the command line: refusals name flags
 }
 
 // Cleaned returns the order with each text in one line of at most 200 bytes.
@@ -109,8 +111,8 @@ func takers(kind Kind, argument string) []string {
 	return list.Map(list.Where(Specs(kind), accept), func(s Spec) string { return string(s.Command) })
 }
 
-// Check says why an order is invalid for every object of a kind, or is not for the one with this UID; empty: it is
-// valid. An empty UID is not known yet.
+// Check says why an order is invalid for every object of the kind, or is for another object than the one with this UID;
+// empty: it is valid. uid is empty while it is not known.
 func Check(kind Kind, uid string, o Order) (refused string) {
 	o = o.Cleaned()
 	specs := Specs(kind)
@@ -131,8 +133,8 @@ func Check(kind Kind, uid string, o Order) (refused string) {
 	}
 	return cmp.Or(
 		phrase.If(specs[at].NeedsReason && o.Reason == "", "%s needs a reason: %s TEXT", o.Command, o.called("reason")),
-		phrase.If(number(o.Revision) < 0, "%d is no revision: revisions count from 1", number(o.Revision)),
-		phrase.If(o.Steps < 0, "%s is %d, and no number of steps", o.called("steps"), o.Steps),
+		phrase.If(number(o.Revision) < 0, "%d is not a revision: revisions count from 1", number(o.Revision)),
+		phrase.If(o.Steps < 0, "%s is %d: steps count from 1", o.called("steps"), o.Steps),
 		phrase.If(o.UID != "" && uid != "" && o.UID != uid,
 			"the request is for a %s with UID %s, and this one has UID %s", kind, o.UID, uid),
 		phrase.If(o.Command == Extend, "%s", o.checkTimes()),
@@ -146,11 +148,11 @@ func (o Order) checkTimes() string {
 	return cmp.Or(
 		phrase.If((o.For == "") == (o.Until == "") || err == nil && more == 0,
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
-		phrase.If(o.For != "" && err != nil, "%s is no duration, such as 1h30m: %v", byFor, err),
-		phrase.If(more < 0, "%s %s would shorten; extend only gives more time", byFor, phrase.Length(more)),
+		phrase.If(o.For != "" && err != nil, "%s is not a duration such as 1h30m: %v", byFor, err),
+		phrase.If(more < 0, "%s %s would shorten the drain; extend only gives more time", byFor, phrase.Length(more)),
 		phrase.If(
 			o.Until != "" && unread != nil,
-			"%s is no RFC 3339 time, such as 2026-11-21T18:00:00Z: %v",
+			"%s is not an RFC 3339 time such as 2026-11-21T18:00:00Z: %v",
 			byUntil,
 			unread,
 		),
@@ -167,12 +169,12 @@ type Facts interface {
 // writes nothing.
 type Decision struct {
 	Refused     string  // why it is refused, in one sentence; empty: it is not
-	Same        bool    // it was carried out before: nothing is written
+	Same        bool    // the order was carried out before: nothing is written
 	Says        string  // what is written, in one sentence without a full stop; empty if Refused
 	Annotation  *string // value of the command's annotation; empty: the annotation is removed
 	Paused      *bool
 	RollbackTo  *int64
-	RestartedAt *string // restart time in the template
+	RestartedAt *string // restart time, for the template or for spec.rollout.after
 	Record      string  // of a deployment: identifies this order if it is carried out again
 }
 
@@ -193,8 +195,8 @@ func same(format string, values ...any) Decision {
 }
 
 // Decide says what an order writes on an object, or why it is refused: it is invalid, it would have no effect, or it is
-// too late. An order that may be carried out twice is not refused because of its own first effect, and has no second
-// effect.
+// too late. An order with a time Asked may be carried out again: it is then not refused because of its own first
+// effect, and has no second effect.
 func Decide(o Order, f Facts) Decision {
 	o = o.Cleaned()
 	kind, uid := f.object()

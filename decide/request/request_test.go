@@ -12,7 +12,7 @@ import (
 	"millwright/decide/request"
 )
 
-func TestOrdersThatMakeNoSense(t *testing.T) {
+func TestInvalidOrders(t *testing.T) {
 	unread := func(o *request.Order) { o.Unread = "it is no JSON" }
 	const six = "2026-11-21T18:00:00Z"
 	const ofMachines = "extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve"
@@ -46,14 +46,14 @@ func TestOrdersThatMakeNoSense(t *testing.T) {
 		{request.Machine, order(request.Extend), "extend needs either for DURATION or until TIME"},
 		{request.Machine, order(request.Extend, by("0s")), "extend needs either for DURATION or until TIME"},
 		{request.Machine, order(request.Extend, by("1h"), until(six), flags), "extend needs either --for DURATION or --until TIME"},
-		{request.Machine, order(request.Extend, by("-1h")), "for -1h would shorten; extend only gives more time"},
-		{request.Machine, order(request.Extend, by("an hour")), `for is no duration, such as 1h30m: time: invalid duration "an hour"`},
+		{request.Machine, order(request.Extend, by("-1h")), "for -1h would shorten the drain; extend only gives more time"},
+		{request.Machine, order(request.Extend, by("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
 		{
-			request.Machine, order(request.Extend, until("tomorrow")), `until is no RFC 3339 time, such as 2026-11-21T18:00:00Z: ` +
+			request.Machine, order(request.Extend, until("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
 				`parsing time "tomorrow" as "2006-01-02T15:04:05Z07:00": cannot parse "tomorrow" as "2006"`,
 		},
-		{request.MachineDeployment, order(request.Undo, revision(-1)), "-1 is no revision: revisions count from 1"},
-		{request.MachineDeployment, order(request.Approve, stepsOf(-1), flags), "--steps is -1, and no number of steps"},
+		{request.MachineDeployment, order(request.Undo, revision(-1)), "-1 is not a revision: revisions count from 1"},
+		{request.MachineDeployment, order(request.Approve, stepsOf(-1), flags), "--steps is -1: steps count from 1"},
 
 		{request.Machine, order(request.Retry, uid("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
 		{request.MachineDeployment, order(request.Pause, uid("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
@@ -105,7 +105,7 @@ func TestWordsOfPeopleAreOneShortLine(t *testing.T) {
 }
 
 // The order is a part of histories.
-func TestOrderIsWrittenAsItAlwaysWas(t *testing.T) {
+func TestJSONOfAnOrder(t *testing.T) {
 	full := order(request.Cancel, back, revision(0), stepsOf(2), by("1h"), until("x"), inAdvance, uid("u"), asked, flags)
 	full.Unread = "y"
 	text, err := json.Marshal(full)

@@ -13,15 +13,16 @@ import (
 
 // ClusterAPIMember is what only the machines of Cluster API have. Only the files clusterapi*.go read it.
 type ClusterAPIMember struct {
-	// Unacknowledged: another set moved it to this one to be updated in place, and the size of this set does not count it
-	// yet.
+	// Unacknowledged: another set moved the machine to this set to be updated in place, and the size of this set does not
+	// count it yet.
 	Unacknowledged bool
-	Moved          bool // another set moved it to this one, and its update in place has not begun
+	Moved          bool // another set moved the machine to this set, and its update in place has not begun
 }
 
 // ClusterAPISet is what only the sets of Cluster API have. Only the files clusterapi*.go read it.
 type ClusterAPISet struct {
-	// Twin: it has the deployment's present template, but another set is Current. A rollback to it would change nothing.
+	// Twin: the set has the deployment's present template, but another set is Current. A rollback to this set would change
+	// nothing.
 	Twin bool
 	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate
 	// shop/join". No rollback returns to it. Empty: none.
@@ -33,14 +34,15 @@ type ClusterAPISet struct {
 // ClusterAPIDeployment is what only the deployments of Cluster API have. Only the files clusterapi*.go read it.
 type ClusterAPIDeployment struct {
 	Extension bool // with RollingUpdate: machines are updated in place where an extension can do that
-	// Suspended says why nothing is done, whatever is asked for: no set is deleted either. Empty: it is not so.
+	// Suspended says why nothing is done, whatever is asked for: not even a set is deleted. Empty: the deployment is not
+	// suspended.
 	Suspended string
 	// NoCreate is why no set is created for the template, although it has none. Zero: one is created.
 	NoCreate Problem
-	// Wake is when other facts hold although nothing changes: another set has to become the current one. Zero: never.
+	// Wake is when to decide again although nothing changes, because another set has to become the current one then. Zero:
+	// never.
 	Wake time.Time
-	// Machines holds the facts of which the conditions of Cluster API are made. Nil: the conditions are those of MCM's
-	// kinds.
+	// Machines holds the facts for the conditions of Cluster API. Nil: the conditions are those of MCM's kinds.
 	Machines *scale.DeploymentMachines
 }
 
@@ -54,16 +56,16 @@ type Answer struct {
 	At       time.Time // when it was asked
 }
 
-// AskAgain is when an extension that gave no answer is asked again. Source: ours; a person who mends it waits half a
-// minute at most.
+// AskAgain is the pause before an extension that gave no answer is asked again. Source: ours; a person who repairs it
+// waits at most half a minute.
 const AskAgain = 30 * time.Second
 
 // Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero
-// Transfer: none do.
+// Transfer: no machine moves.
 type Transfer struct {
 	To   string `json:",omitempty"` // name of the set that gets the surplus of this one
 	From string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
-	// names of machines that were moved to this one and that its size counts, sorted, separated by commas
+	// names of machines that were moved to this set and that its size counts, sorted, separated by commas
 	Acknowledged string `json:",omitempty"`
 }
 

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// candidates returns the former sets whose machines an extension may update in place: those of another template, with
-// machines. A set of the same template is former because all machines are to be replaced.
+// candidates returns the former sets with machines that an extension may update in place: those of another template. If
+// a former set has the present template, all its machines are to be replaced.
 func (p *planner) candidates() []*setPlan {
 	if !p.o.ClusterAPI.Extension || p.o.Strategy != RollingUpdate || p.current == nil || p.current.size >= p.goal() {
 		return nil
@@ -38,8 +38,8 @@ func (p *planner) answered(set *setPlan) bool {
 	return set.ClusterAPI.Answer.Set == p.current.UID && p.current.UID != "" && !set.ClusterAPI.Answer.Failed
 }
 
-// waitsForAnswer reports whether an extension has to answer first. While it gives no answer, the number of machines is
-// followed by former sets.
+// waitsForAnswer reports whether an extension has to answer first. While it gives no answer, former sets follow a
+// changed number of machines.
 func (p *planner) waitsForAnswer() bool {
 	all := p.candidates()
 	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.answered(set) }) {
@@ -70,7 +70,7 @@ func (p *planner) noAnswer() string {
 	return ""
 }
 
-// followByOld is followSize, but the newest former set grows.
+// followByOld is followSize, except that the newest former set grows.
 func (p *planner) followByOld() {
 	if missing := p.missing(); missing > 0 {
 		p.enlarge(newest(p.old()), missing)
@@ -80,7 +80,7 @@ func (p *planner) followByOld() {
 }
 
 // directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set
-// that has a surplus to delete begins once that is gone: it was told to delete machines that are not available, and
+// that still has a surplus to delete begins after that: it was told to delete machines that are not available, and
 // would hand over available ones.
 func (p *planner) directTransfers(all []*setPlan) {
 	for _, set := range p.sets {
@@ -96,8 +96,7 @@ func (p *planner) directTransfers(all []*setPlan) {
 // settled reports whether a set has no surplus, and its workflow has acted on its size.
 func (set *setPlan) settled() bool { return set.active <= set.size && set.Seen == set.Replicas }
 
-// keepTransfers lets only the sets whose surplus is on its way hand machines over: what else becomes surplus is
-// deleted.
+// keepTransfers lets only the sets whose surplus is on its way hand machines over. Any other surplus is deleted.
 func (p *planner) keepTransfers() {
 	for _, set := range p.sets {
 		if set.settled() {
@@ -107,7 +106,7 @@ func (p *planner) keepTransfers() {
 	p.connectTransfers()
 }
 
-// connectTransfers names the sets that hand machines over at those that get them.
+// connectTransfers writes the names of the sets that hand machines over into the sets that get them.
 func (p *planner) connectTransfers() {
 	for _, set := range p.sets {
 		from := list.Map(
@@ -139,8 +138,8 @@ func (p *planner) transfers() bool {
 	return p.current.transfer.From != "" || slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.settling })
 }
 
-// ask asks about the sets for which an extension has not answered yet, and about those for which it could not, after a
-// while.
+// ask asks about the sets for which an extension has not answered yet, and again, after AskAgain, about those for which
+// it gave no answer.
 func (p *planner) ask(d *Decision) {
 	if p.o.Stopped() != "" || p.current == nil || p.current.UID == "" {
 		return
@@ -156,14 +155,14 @@ func (p *planner) ask(d *Decision) {
 	}
 }
 
-// soonest makes a decision be looked at again at a time, if not earlier. A zero time changes nothing.
+// soonest moves Recheck to a time if that is earlier. A zero time changes nothing.
 func (d *Decision) soonest(at time.Time) {
 	if !at.IsZero() && (d.Recheck.IsZero() || at.Before(d.Recheck)) {
 		d.Recheck = at
 	}
 }
 
-// lendOne adds one new machine where the surge allows one and nothing else goes on: then a machine can be updated in
+// lendOne adds one new machine if the surge allows it and nothing else is in progress: then a machine can be updated in
 // place without too few being available. Source: Cluster API.
 func (p *planner) lendOne() {
 	busy := func(set *setPlan) bool {
@@ -175,9 +174,9 @@ func (p *planner) lendOne() {
 	p.grow(min(p.surge, 1))
 }
 
-// acknowledge counts machines that were moved to a set to be updated in place: its size grows by them, and it may
-// begin. A former set counts them, too: the template may have changed since. At most MaxBatch machines are counted
-// whose updates have not begun, because an annotation names them.
+// acknowledge makes the size of each set count the machines that were moved to it to be updated in place, so that their
+// updates may begin. A former set counts them, too, because the template may have changed since. At most MaxBatch
+// machines whose updates have not begun are counted, because an annotation names them.
 func (p *planner) acknowledge() {
 	for _, set := range p.sets {
 		counted := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged })
@@ -193,7 +192,8 @@ func (p *planner) acknowledge() {
 	}
 }
 
-// receiverFirst lets the set that gets machines be written before those that hand them over: they look at it.
+// receiverFirst puts the set that gets machines before the sets that hand them over, because those read its
+// annotations.
 func receiverFirst(resizes []Resize) {
 	slices.SortStableFunc(
 		resizes,

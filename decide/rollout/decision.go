@@ -16,12 +16,12 @@ type Target struct {
 	Why       string
 }
 
-// Resize gives a set its size and annotations, if the set has this UID and version, or for a short time after the
-// decision this size. From and To may be equal: then only the annotations change.
+// Resize gives a set its size and annotations. Precondition: the set has this UID, and it has this Version or, for a
+// short time after the decision, still the size From. From and To may be equal: then only the annotations change.
 type Resize struct {
 	Name, UID, Version string
 	From, To           int
-	Seen               int `json:",omitempty"` // the size that the set has acted on
+	Seen               int `json:",omitempty"` // the size that the set's workflow has acted on
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
 	// Forced: the set may delete an available machine, so that too few may be available for a short time. Only to break a
@@ -91,22 +91,22 @@ func (c NodeChanges) Len() int {
 		len(c.Untaint) + len(c.ProtectFromAutoscaler) + len(c.UnprotectFromAutoscaler)
 }
 
-// Decision says what to do next. It is safe to carry out twice, and what was not carried out is decided again. Its
-// lists have at most MaxBatch entries in all, and fewer if names are long; the rest follows with the next decision.
+// Decision says what to do next. It is safe to carry out twice. What was not carried out is decided again. Its lists
+// have at most MaxBatch entries in all, and fewer if names are long; the next decision has the rest.
 type Decision struct {
 	Rollback *Rollback // without other changes: it changes the template
 	Trigger  *Trigger  // only with Mark and Unmark
-	Record   *Progress // its Failed has only names that are not recorded yet
+	Record   *Progress // the Progress to record; its Failed has only names that are not recorded yet
 	SetChanges
 	MachineChanges
 	NodeChanges
 
-	Revision int64       // of the current set, or given to it by Revise; zero: it does not exist yet
+	Revision int64       // of the current set, or the one that Revise gives it; zero: the set does not exist yet
 	Done     bool        // the deployment is being deleted and owns no set
 	Rolling  bool        // machines of other templates exist, and are being replaced
 	NoSet    bool        // the template has no set, and none is created now
-	Complete bool        // the wanted machines exist, all of the current template, and no others
-	Pause    *PausePoint // the rollout step that it waits at; nil: none
+	Complete bool        // exactly the wanted machines exist, and all have the current template
+	Pause    *PausePoint // the rollout step at which the deployment waits; nil: none
 	HoldBy   string      // what holds the rollout: Paused, Held, Step, Invalid or Machines; empty: nothing
 	Hold     string      // HoldBy as a sentence
 	Late     bool        // the progress deadline has passed

@@ -22,7 +22,7 @@ type MCMMember struct {
 	Guard        string // value of its node's annotation scale-down-disabled; empty: none
 	Guarded      bool   // its node has our marker: we set the Guard
 	Updated      bool   // the in-place update of its node succeeded, and the machine has left phase InPlaceUpdating
-	HandedOver   bool   // it was handed over to this set after that: its label update-result
+	HandedOver   bool   // it was handed over to this set after its update, and still has the label update-result
 	UpdateLabels bool   // its node has labels of an in-place update
 	Candidate    bool   // its node has the label candidate-for-update
 }
@@ -37,7 +37,7 @@ type MCMSet struct {
 type MCMDeployment struct {
 	Frozen   bool // label freeze
 	Unfreeze bool // annotation unfreeze: the freeze of the deployment and of its sets ends
-	Thaws    bool // the freeze of the deployment ends with those of its sets
+	Thaws    bool // the freeze of the deployment ends once none of its sets is frozen
 
 	Guard     bool   // keep the cluster autoscaler off nodes during a rollout
 	Trigger   string // annotation trigger-deletion-by-mcm
@@ -46,7 +46,8 @@ type MCMDeployment struct {
 	Replacing int    // number of grants whose replacements are not complete
 }
 
-// Thawed returns the facts as they are once the freeze has ended, also that of the sets if an annotation ends it.
+// Thawed returns the facts as they are once the freeze of the deployment has ended, and, if the annotation unfreeze
+// ends it, that of its sets.
 func (o Observed) Thawed() Observed {
 	o.Sets = slices.Clone(o.Sets)
 	for i := range o.Sets {

@@ -34,7 +34,7 @@ func (t Trigger) keep(requests []scaleDownRequest) string {
 	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
 }
 
-// scaleDownRequest is an entry of that annotation.
+// scaleDownRequest is an entry of the annotation trigger-deletion-by-mcm.
 type scaleDownRequest struct{ name, at string }
 
 // scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time

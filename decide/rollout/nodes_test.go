@@ -115,8 +115,8 @@ func TestScaler(t *testing.T) {
 	})
 }
 
-// The autoscaler chooses a new machine in the middle of a rollout: its set deletes it whatever its size is, so that no old
-// machine may go for the smaller number.
+// The autoscaler chooses a new machine in the middle of a rollout: its set deletes it whatever its size is, so that no
+// old machine may go for the smaller number.
 func TestTheChoiceOfTheScalerCostsNoMachineThatIsNeeded(t *testing.T) {
 	const before, scaled, later = "2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {

@@ -37,14 +37,14 @@ type Step struct {
 type AutoRollback struct {
 	OnDeadline bool // roll back when the progress deadline passes
 	MaxFailed  int  // roll back when more new machines than this have failed, if Failed is set
-	Failed     bool // MaxFailed applies; so that a MaxFailed of zero means that none may fail
+	Failed     bool // MaxFailed applies; without it, a MaxFailed of zero could not mean that no machine may fail
 }
 
 // Progress is the status's record of a rollout. The zero value: none. A record of another revision is ignored.
 type Progress struct {
 	Revision int64     // the revision being rolled out
 	Step     int       // the current step, from 0; the number of steps once all are over
-	Reached  time.Time // when the step had its machines; zero: not yet. In whole seconds, like all times of a status
+	Reached  time.Time // when the step had all its machines; zero: not yet. In whole seconds, like all times of a status
 	Failed   []string  // sorted names of new machines that failed, at most one more than MaxFailed
 }
 
@@ -92,7 +92,7 @@ type Set struct {
 	Desired   int    // annotation desired-replicas; -1: none
 	Max       int    // annotation max-replicas; -1: none
 	NoScaleUp bool   // label scale-up-disabled: it creates no machine
-	Drift     bool   // it differs in something that the deployment copies to its current set
+	Drift     bool   // it differs from what the deployment copies to its sets
 	Failure   Problem
 
 	MCM        MCMSet        // zero for a set of Cluster API
@@ -152,7 +152,7 @@ type Observed struct {
 	Requests
 	Invalid  string        // why the deployment is invalid, in one sentence; empty: it is valid
 	NoSet    string        // why the last creation of the current set failed; empty: it did not fail
-	Absent   time.Duration // since the last progress: for how long no worker was at work, which does not count
+	Absent   time.Duration // for how long since the last progress no worker was at work; this time does not count
 	Progress Progress      // as recorded
 	Sets     []Set         // in any order
 	Orphans  []Orphan      // in any order
@@ -223,8 +223,7 @@ func Bounds(o Observed) (surge, unavailable int) {
 	return surge, min(unavailable, o.Replicas)
 }
 
-// most returns the value of the annotation max-replicas. Source: MCM, where only a rolling update counts its surge
-// there.
+// most returns the value of the annotation max-replicas. Source: MCM, which adds the surge only for a rolling update.
 func most(o Observed) int {
 	surge, _ := Bounds(o)
 	if o.Strategy != RollingUpdate {
@@ -236,8 +235,8 @@ func most(o Observed) int {
 // inPlace reports whether machines keep their instances.
 func (o Observed) inPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
 
-// stepped reports whether rollout steps apply. With the other strategies the number of new machines does not depend on
-// us.
+// stepped reports whether rollout steps apply. With the other strategies Millwright does not choose the number of new
+// machines.
 func (o Observed) stepped() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
 
 // StepCount returns how many steps a rollout has. Zero: no steps, or the strategy has none.

@@ -24,7 +24,7 @@ type setPlan struct {
 	forced      bool
 	free        bool // a smaller size may be reverted at once, because no promise depends on it
 	transfer    Transfer
-	settling    bool // it is to hand its surplus over, and deletes an earlier surplus first
+	settling    bool // the set is to hand its surplus over, and first deletes an earlier surplus
 }
 
 // planner is a deployment during a decision.
@@ -187,10 +187,11 @@ func (p *planner) budget() int {
 	return sum(p.sets, func(set *setPlan) int { return set.guaranteed(set.size) }) - p.needed
 }
 
-// lower removes up to by machines from the size of a set, and at most budget available ones. It returns how many.
+// lower reduces the size of a set by up to by machines, of which at most budget are available ones. It returns by how
+// many.
 func (p *planner) lower(set *setPlan, by int, why string) int {
 	n := max(set.size-max(by, 0), 0)
-	if n == set.size { // the budget costs a look at every set
+	if n == set.size { // the budget below looks at every set
 		return 0
 	}
 	budget := max(p.budget(), 0)

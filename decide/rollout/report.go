@@ -164,7 +164,7 @@ func (p *planner) isProgressing() Condition {
 func (p *planner) state(was string) Condition {
 	counts := p.count()
 	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machines(p.o.Replicas), counts.Available)
-	// only the number of machines changed, which is no rollout
+	// only the number of machines changed: that is no rollout
 	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == ""
 	return cmp.Or(
 		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),

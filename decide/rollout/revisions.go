@@ -14,7 +14,7 @@ import (
 
 // Rollback puts a former set's template into the deployment, and clears spec.rollbackTo.
 type Rollback struct {
-	Set      *Target // nil: no set to return to; only rollbackTo is cleared
+	Set      *Target // nil: there is no set to return to, and only spec.rollbackTo is cleared
 	Revision int64
 	// Reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound, DeploymentRollbackTemplateUnchanged or
 	// DeploymentRollbackTemplateNotFound.
@@ -78,7 +78,7 @@ func (p *planner) automatic(failed []string) *Rollback {
 	case a.OnDeadline && p.late():
 		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
 	}
-	// another template, and one that exists
+	// only sets of another template whose objects exist
 	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin() || set.Lacks() != "" })
 	if why == "" || len(old) == 0 {
 		return nil
@@ -199,8 +199,8 @@ func (p *planner) underway() bool {
 	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.active+set.terminating) }) > 0
 }
 
-// failures adds new machines that failed to the known ones, up to one more than MaxFailed. Without a MaxFailed it adds
-// none. Known ones stay.
+// failures adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed does not
+// apply, it adds none. Known names stay.
 func (p *planner) failures(known []string) []string {
 	if !p.o.Automatic.Failed {
 		return known

@@ -22,7 +22,7 @@ type Planned struct {
 	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
 	Thaw       bool               // the freeze is over: the label freeze and the annotation unfreeze have to be removed
 	Pending    attention.Decision // the most urgent pending work
-	Replaces   bool               // once Status is written, the most urgent pending work are replacements
+	Replaces   bool               // once Status is written, the most urgent pending work is replacements
 }
 
 // Plan plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its
@@ -107,7 +107,7 @@ func (o Observed) left(d Decision) attention.Decision {
 
 // The values of Decision.HoldBy.
 const (
-	HeldBy         = "Held" // it was cancelled
+	HeldBy         = "Held" // a person cancelled the rollout
 	HeldByPause    = "Paused"
 	HeldByStep     = "Step"
 	HeldByMachines = "Machines"
@@ -115,7 +115,7 @@ const (
 )
 
 // teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan it waits until the garbage
-// collector has let go of the sets.
+// collector has removed their owner references.
 func (p *planner) teardown() Decision {
 	if p.o.Orphaning {
 		return Decision{
@@ -292,7 +292,7 @@ func (p *planner) exclusive() (d Decision, found bool) {
 	}
 	d.Why = r.Why
 	if d.Record = p.unrecorded(record); d.Record == nil {
-		// first: a failed machine may be gone when the template is written
+		// the record is written first, because a failed machine may be gone when the template is written
 		d.Rollback = r
 	}
 	d.bound()
@@ -309,7 +309,7 @@ func (p *planner) align() (d Decision) {
 		}
 		d.Revise = p.revise()
 	}
-	// Revise does both
+	// Revise also syncs its set
 	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) })
 	d.Sync = targets(drifted, "it differs from the deployment")
 	d.bound()
@@ -326,7 +326,7 @@ func (p *planner) align() (d Decision) {
 
 // setOfTemplate creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) setOfTemplate() (d Decision, found bool) {
-	if p.o.Stopped() != "" || p.o.refused().Reason != "" { // it follows the number of machines with the sets that it has
+	if p.o.Stopped() != "" || p.o.refused().Reason != "" { // the sets that exist follow the number of machines
 		return d, false
 	}
 	if why := p.o.noCreation(); why != "" {
@@ -335,8 +335,8 @@ func (p *planner) setOfTemplate() (d Decision, found bool) {
 	return p.create(), true
 }
 
-// allowScaleUp decides which sets may create machines: the current set always, old sets unless machines are handed over
-// or wait to be deleted.
+// allowScaleUp decides which sets may create machines: the current set always, an old set unless machines are handed
+// over in place or people delete them (OnDelete).
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
@@ -377,8 +377,8 @@ func (p *planner) ownership() Decision {
 	return d
 }
 
-// mostReleased is how many sets that a deployment released may be without an owner until it creates no other set.
-// Source: ours; one may be what a person wants.
+// mostReleased is how many released sets may be without an owner before the deployment creates no further set. Source:
+// ours; a person may want one.
 const mostReleased = 2
 
 // noCreation says why no set is created for the template although it has none; empty: one is created.

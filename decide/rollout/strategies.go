@@ -97,8 +97,8 @@ func (p *planner) shrink() {
 	}
 }
 
-// trim removes new machines that are not available yet if there are too many machines in all, which happens after the
-// number became smaller.
+// trim removes new machines that are not available yet if there are too many machines in all. That happens after the
+// wanted number became smaller.
 func (p *planner) trim() {
 	over := sum(p.sets, size) - p.o.Replicas - p.surge
 	idle := p.current.size - p.current.available
@@ -177,7 +177,7 @@ func (p *planner) onDelete() {
 	over := max(sum(p.sets, size)-p.o.Replicas, 0)
 	idle, why := min(over, max(p.current.size-p.current.available, 0)), fmt.Sprintf("%d wanted in all", p.o.Replicas)
 	p.current.put(p.current.size-idle, why)
-	over -= idle // even if put refused: the old machines serve
+	over -= idle // even if put refused this: the old machines serve
 	for _, set := range p.old() {
 		by := min(over, set.size)
 		set.put(set.size-by, why)
@@ -188,7 +188,7 @@ func (p *planner) onDelete() {
 	}
 }
 
-// loseMachines lowers old sets to the machines that they have, unless they may still create one.
+// loseMachines lowers the size of old sets to the number of machines that they have, unless they may still create one.
 func (p *planner) loseMachines() {
 	for _, set := range p.old() {
 		if set.NoScaleUp && set.active < set.size {
@@ -206,7 +206,7 @@ func (p *planner) followSize() {
 	missing := p.missing()
 	switch {
 	case len(p.sets) == 0:
-	case p.moving() > 0 && missing <= 0: // a smaller number is followed once they have moved
+	case p.moving() > 0 && missing <= 0: // a smaller number is followed once the machines have moved
 	case missing > 0 && len(nonEmpty) == 1:
 		p.enlarge(nonEmpty[0], missing)
 	case missing > 0:

@@ -30,9 +30,9 @@ func (o *planner) leavingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
 func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
 
 // move hands the surplus over to the set that updates it in place, the first to be deleted first. Three kinds of
-// members are not moved: one that is being updated already stays, and another goes in its place; one that a health
-// check wants replaced is deleted; one without a node is deleted if no member with a node is left, because there is
-// nothing to update yet. If the other set takes none, the surplus waits.
+// members are not moved. A member that is already being updated stays, and another one is moved in its place. A member
+// that a health check wants replaced is deleted. A member without a node is deleted if no member with a node is left,
+// because there is nothing to update yet. If the other set takes none, the surplus waits.
 func move(o *planner, active []Member, surplus int) Decision {
 	if o.ClusterAPI.NoMove != "" {
 		return Decision{}

@@ -12,7 +12,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// DeploymentMachines is what a MachineDeployment of Cluster API knows about its machines. Its conditions are made of it.
+// DeploymentMachines is what a MachineDeployment of Cluster API knows about its machines, for its conditions.
 type DeploymentMachines struct {
 	Members []Member // those of all its sets, in any order
 	Missing []string // kinds of objects that the template refers to and that do not exist

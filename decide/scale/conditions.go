@@ -99,7 +99,7 @@ func (t tally) add(name string, a Answer, message string) {
 		a = Unknown
 	}
 	if a == True {
-		t[a] = nil // it is there, and nobody reads what is said about it
+		t[a] = nil // an entry without messages: nobody reads the message of a True machine
 		return
 	}
 	t[a] = append(t[a], said{name, message})
@@ -121,7 +121,7 @@ func (t tally) condition(kind string, why reasons) Condition {
 	)
 }
 
-// group is the machines with the same message, by name.
+// group is the machines with the same message, sorted by name.
 type group struct {
 	message string
 	names   []string
@@ -218,15 +218,14 @@ func created(o *planner) Condition {
 	)
 }
 
-// scalingUp is True until the wanted machines exist and each has joined once. A machine that was ready before and is
-// not now does not count as scaling.
+// scalingUp is True until the wanted machines exist and each has joined once. A machine that has joined and is not
+// ready now does not count as scaling.
 func scalingUp(o *planner) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	active := o.live
 	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.failed() })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
 	if why := phrase.Parts(slices.Concat(blockers(o), o.Pauses, []string{o.Invalid})...); len(why) > 0 {
-		// whatever the reason
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
 	waits := fmt.Sprintf("Scaling up to %d replicas: waiting for %s to become ready", o.Replicas, machines(joining))

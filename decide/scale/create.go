@@ -16,9 +16,9 @@ import (
 // s.
 const largest = 32
 
-// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32, so that a cause which fails
-// every creation fails few requests. A batch is sent only after the one before had no error. It returns none for n of 0
-// or less.
+// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32. So a cause that makes every
+// creation fail makes few requests fail, because a batch is sent only after the batch before had no error. It returns
+// nil for n of 0 or less.
 func Batches(n int) []int {
 	var sizes []int
 	for size := 1; n > 0; size = min(2*size, largest) {
@@ -46,7 +46,7 @@ func create(o *planner, active []Member) Decision {
 // blockers returns why the set may create no machine now, each as one sentence.
 func blockers(o *planner) []string {
 	// Something removes the labels of new machines, so the set releases each one and would create another without end.
-	// Source of the bound: MCM considers a set overshot from twice the replicas and two on.
+	// Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
 	runaway := o.Released > 0 && len(o.live)+o.Released >= 2*o.Replicas+2
 	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
 		missing(o),

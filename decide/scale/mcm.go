@@ -20,7 +20,7 @@ type MCMMember struct {
 	// Blocked is why the provider creates no instance; zero: no problem.
 	Blocked Problem
 
-	Replace        bool // failed, and to be replaced now without a grant; also while it is being deleted
+	Replace        bool // failed, and to be replaced now without a grant; stays true while it is being deleted
 	Preserved      bool // deleted last
 	PreservedUntil time.Time
 	Kept           bool      // preserved by its set because it failed
@@ -40,9 +40,9 @@ type MCMSet struct {
 // Freeze is the label freeze of a set, which stops the creation of machines, and what may end it.
 type Freeze struct {
 	Label    bool // the set has the label
-	Owner    bool // its deployment has the label, and nothing has ended that
+	Owner    bool // its deployment has the label, and nothing has ended the freeze of the deployment
 	Unfreeze bool // the set has the annotation unfreeze
-	EndsAt   int  // the freeze ends with so many machines or fewer; zero: only the annotation ends it
+	EndsAt   int  // the freeze ends when the set has this many machines or fewer; zero: only the annotation ends it
 }
 
 // thaw reports whether the freeze of the set is over, and its label or annotation has to be removed.
@@ -53,7 +53,7 @@ func (o *planner) thaw() bool {
 // frozen reports whether no machine is created.
 func (o *planner) frozen() bool { return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.thaw() }
 
-// keep preserves failed members instead of replacing them: the oldest first, at most o.Keep in all.
+// keep preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in all.
 func keep(o *planner, active []Member) Decision {
 	left := o.MCM.Keep - list.Count(active, func(m Member) bool { return m.MCM.Kept })
 	failed := pointers(active, func(m Member) bool { return m.MCM.Failed && !m.MCM.Kept && !m.MCM.Preserved && !m.MCM.Dismissed })
@@ -135,8 +135,8 @@ func (c *Counts) countMCM(members []Member) {
 	c.AutoPreserved = list.Count(members, func(m Member) bool { return m.MCM.Kept && !m.Deleting })
 }
 
-// noInstance says why machines get no instance. Of several reasons it says the last in alphabetical order, with the
-// message of the first machine by name: an empty reason means that all get theirs.
+// noInstance says why machines get no instance; an empty reason means that each machine gets its instance. Of several
+// reasons it returns the last in alphabetical order, with the message of the first machine by name.
 func noInstance(o *planner) (c Condition) {
 	for _, m := range o.Members {
 		if why := m.MCM.Blocked; !m.Deleting && why.Reason > c.Reason {

@@ -16,7 +16,7 @@ type Generations struct {
 
 // ripe reports whether a machine that is to be replaced may be deleted now. A machine that never joined, and that was
 // created after the last generation failed, is the next generation. It waits for the pause after that failure, so that
-// a class that makes no usable machine costs less and less. All other machines are deleted at once.
+// a class whose machines never join costs less and less. All other machines are deleted at once.
 func ripe(o *planner, m Member) bool {
 	return failures(o) == 0 || !newest(o, m) || !o.Now.Before(nextGeneration(o))
 }
@@ -63,7 +63,8 @@ func notYet(o *planner) string {
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
 
-// recovered reports whether a machine has joined since the recorded generations failed, so that the record is over.
+// recovered reports whether a machine has joined since the recorded generations failed, so that the record has to be
+// cleared.
 func recovered(o *planner) bool { return o.MCM.Generations.Failed != 0 && failures(o) <= 0 }
 
 // follows reports whether a machine was created after the last failed generation.

@@ -106,7 +106,7 @@ type Orphan struct {
 // Remediation is the policy for the replacement of machines that failed or are unhealthy.
 type Remediation struct {
 	Limited     bool // MaxInFlight applies; false: no limit
-	MaxInFlight int  // most marked machines that are being deleted at a time, rounded up from a percentage
+	MaxInFlight int  // largest number of marked machines that are being deleted at a time; a percentage was rounded up
 	// Backoff is the pause before the second generation in a row that failed before it had joined is deleted. The pause
 	// doubles with each further generation, up to MaxBackoff. Zero: no pause.
 	Backoff    time.Duration
@@ -149,10 +149,11 @@ type Observed struct {
 	Seed       uint64   // source of the random characters
 	Members    []Member // in any order
 	Orphans    []Orphan // in any order
-	Released   int      // machines that this set released, that have no controller and are not being deleted
+	Released   int      // number of machines that this set released, that have no controller and are not being deleted
 
-	Pauses    []string           // who has paused the set, each as one sentence; none: it is not paused
-	Stopped   []string           // why no machine is created, each as one sentence, beside what other facts say; none: nothing
+	Pauses []string // who has paused the set, each as one sentence; none: it is not paused
+	// further reasons why no machine is created, each as one sentence; the other facts have reasons of their own
+	Stopped   []string
 	Missing   []string           // kinds of objects that the template refers to and that do not exist
 	Preflight preflight.Observed // zero: no control plane is configured, and nothing is checked
 
@@ -173,15 +174,15 @@ func (m Member) target(why string) Target {
 
 func (m *Member) name() string { return m.Name }
 
-// planner is a set during a decision: its facts, with members and orphans by name and no negative size, and what
-// follows from them. The lists are not to be changed.
+// planner is a set during a decision: its facts, with members and orphans sorted by name and no negative size, and what
+// follows from them. Its lists must not be changed.
 type planner struct {
 	Observed
 	live       []Member // the members that are not being deleted
 	joined     bool     // a member created after the last of Generations has joined
 	remediable []Member // marked members that are deleted now, at most MaxBatch
 	marksLater []said   // why each of the other marked members stays for now
-	postponed  []said   // the same, and why each failed member stays that does
+	postponed  []said   // marksLater, and why each failed member that stays for now does so
 }
 
 // open returns the planner of these facts.

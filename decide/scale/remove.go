@@ -156,7 +156,7 @@ func hash(name string) uint64 {
 	return mixed
 }
 
-// worth returns the rank of a member's worst defect. The lowest goes first.
+// worth returns the rank of a member's worst defect. Members with the lowest rank are deleted first.
 func worth(m *Member) int {
 	return slices.Index([]bool{
 		m.failed(),

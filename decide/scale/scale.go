@@ -29,8 +29,8 @@ type Target struct {
 	Why       string // one sentence, for events and history
 }
 
-// Decision says what to do next. At most one of its lists has entries, at most MaxBatch, Create at most MaxCreate. All
-// lists are empty if there is nothing to do now.
+// Decision says what to do next. At most one of its lists has entries: at most MaxBatch, in Create at most MaxCreate.
+// All lists are empty if there is nothing to do now.
 type Decision struct {
 	Release   []Target // remove our controller reference
 	Adopt     []Target // set our controller reference, after a live read of the set
@@ -70,14 +70,14 @@ type Planned struct {
 	Pending    attention.Decision // the most urgent pending work
 	Calm       bool               // no work is pending once Status is written
 	Postponed  []Target           // members that are marked to be replaced and stay for now, each with the reason
-	Outdated   bool               // they stay until the rollout removes them
+	Outdated   bool               // the set is an old set: Postponed members stay until the rollout removes them
 }
 
 // Plan plans one step towards the wanted number. The order is: release members that do not match, adopt machines that
-// do, preserve failed machines, delete failed and unhealthy machines, begin updates in place, delete chosen machines,
-// delete or move surplus machines, create, copy the template. Machines that are
-// being deleted count for nothing. A set that is being deleted deletes all its machines, and with --cascade=orphan
-// none. A paused set does nothing. The same facts in any order give the same plan.
+// do, preserve failed machines, unmark machines that are healthy again, delete failed and unhealthy machines, begin
+// updates in place, delete chosen machines, delete or move surplus machines, create, copy the template. Machines that
+// are being deleted do not count as existing. A set that is being deleted deletes all its machines, and with
+// --cascade=orphan none. A paused set does nothing. The same facts in any order give the same plan.
 func Plan(o Observed) Planned {
 	return open(o).plan()
 }
@@ -201,15 +201,15 @@ func step(o *planner) Decision {
 
 func held(why string) Decision { return Decision{Hold: why, Why: why} }
 
-// letsGo says what a set waits for that is being deleted with --cascade=orphan.
+// letsGo says what a set that is being deleted with --cascade=orphan waits for.
 func (o *planner) letsGo() string {
 	return "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
 		machines(len(o.Members)) + " and the finalizer orphan"
 }
 
-// release removes the controller reference from members whose labels no longer match. They count as members until that
-// is done, so that the set creates no substitute while it owns them. Members that are being deleted are not released.
-// If the selector is invalid or empty, no member is released.
+// release removes the controller reference from members whose labels no longer match. They count as members until their
+// reference is removed, so that the set creates no substitute while it owns them. Members that are being deleted are
+// not released. If the selector is invalid or empty, no member is released.
 func release(o *planner, active []Member) Decision {
 	if o.SelectsAll {
 		return Decision{}

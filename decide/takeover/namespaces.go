@@ -15,8 +15,8 @@ type Other struct {
 	Leases    []Lease // of MCM's processes in it
 }
 
-// others says which other namespaces Millwright would take over at the same time. The flags of worker and bridge limit
-// them; the cluster of the nodes is the same for all.
+// others says which other namespaces Millwright would take over at the same time. The flags of worker and bridge can
+// exclude namespaces; the target cluster is the same for all.
 func (f Facts) others() (all []Finding) {
 	others := slices.SortedFunc(
 		slices.Values(f.Others),

@@ -12,7 +12,7 @@ import (
 // Step is one step of a takeover, or of the way back.
 type Step struct {
 	Title    string   `json:"title"`
-	Says     []string `json:"says,omitempty"`     // sentences
+	Says     []string `json:"says,omitempty"`     // what to know, in sentences
 	Commands []string `json:"commands,omitempty"` // to type
 }
 
@@ -127,20 +127,20 @@ func (f Facts) becomes(findings []Finding) []Step {
 	)}}
 }
 
-// look is how a person sees that all is well.
+// look returns how a person checks the result.
 func (f Facts) look() []Step {
 	return []Step{
 		{
 			Title: "Look",
 			Says: []string{
-				"Each machine has the same provider ID and the same node as before, and the column WAITS-FOR is empty but for the machines above.",
+				"Each machine has the same provider ID and the same node as before, and the column WAITS-FOR is empty, except for the machines above.",
 			},
 			Commands: []string{"kubectl get machinedeployments,machinesets,machines --namespace " + f.Namespace + " -o wide"},
 		},
 	}
 }
 
-// answer is for clusters with Gardener's autoscaler.
+// answer returns the step that clusters with Gardener's autoscaler need.
 func (f Facts) answer() []Step {
 	return []Step{{
 		Title: "With Gardener's cluster autoscaler: answer it",

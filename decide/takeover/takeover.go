@@ -1,6 +1,6 @@
 // Package takeover decides what has to be done before Millwright takes a namespace over from machine-controller-manager
-// (MCM), what Millwright will do there, and the steps of the way there and back. That a node is touched is not decided
-// here: the facts hold what the decisions of Millwright are about each object.
+// (MCM), what Millwright will do there, and the steps of the way there and back. It does not decide about single
+// objects: the facts contain what Millwright would decide about each of them.
 package takeover
 
 import (
@@ -20,23 +20,23 @@ type Facts struct {
 	Namespace string
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
-	Others       []Other       // other namespaces with Machines that the flags of worker and bridge do not leave out
+	Others       []Other       // other namespaces with Machines that the flags of worker and bridge do not exclude
 	Leases       []Lease       // of MCM's processes
 	Controllers  []Controller  // Deployments that run MCM
-	MissingKinds []string      // of Millwright, which the API server does not serve
+	MissingKinds []string      // kinds of Millwright that the API server does not serve
 	Unreadable   []string      // what could not be read, and why
 	Classes      []Class       // those that exist, and those that only a template or a machine names
 	Deployments  []Deployment  // MachineDeployments
 	Sets         []Set         // MachineSets
 	Machines     []Machine     // Machines
-	Refused      []RefusedSpec // templates of which the API server takes no machine
+	Refused      []RefusedSpec // templates whose machines the API server rejects
 }
 
-// Lease is that of a leader election.
+// Lease is the Lease of a leader election.
 type Lease struct {
 	Name, Holder string
 	Renewed      time.Time
-	Lasts        time.Duration // after a renewal
+	Lasts        time.Duration // how long it is valid after a renewal
 }
 
 // Controller is a Deployment whose pods are MCM.
@@ -50,8 +50,8 @@ type Class struct {
 	Name     string
 	Exists   bool
 	Provider string // in lower case
-	BadName  string // why that cannot be the name of a provider; empty: it can
-	Machines int    // that name it
+	BadName  string // why Provider cannot be the name of a provider; empty: it can
+	Machines int    // number of machines that name the class
 	Lenders  []Lender
 }
 
@@ -63,13 +63,13 @@ type Lender struct {
 	Unread          string // why it could not be read; empty: it was
 }
 
-// RefusedSpec is a template of which the API server takes no machine.
+// RefusedSpec is a template whose machines the API server rejects.
 type RefusedSpec struct{ Object, Why string }
 
 // Deployment is a MachineDeployment, with what Millwright would decide about it now.
 type Deployment struct {
 	Name     string
-	Invalid  string // why its spec cannot be followed; empty: it can
+	Invalid  string // why Millwright cannot follow its spec; empty: it can
 	MinReady time.Duration
 	Frozen   bool
 	NewSet   bool   // no set has its template: another one is created
@@ -108,14 +108,14 @@ type Weight string
 // The weights, the heaviest first.
 const (
 	First Weight = "first" // has to be done before Millwright starts
-	Note  Weight = "note"  // Millwright does this when it starts, or behaves so; MCM would go on with it, too
+	Note  Weight = "note"  // Millwright does this, or behaves like this, when it starts: nothing has to be done before
 	OK    Weight = "ok"
 )
 
 // Finding is one thing that was found out.
 type Finding struct {
 	Weight Weight `json:"weight"`
-	Object string `json:"object"`       // kind/name, or what else it is about
+	Object string `json:"object"`       // kind/name, or the part of the installation that the finding is about
 	Says   string `json:"says"`         // one sentence
 	Do     string `json:"do,omitempty"` // what to do; empty: nothing
 }
@@ -209,7 +209,7 @@ func (f Facts) classes() (all []Finding) {
 			})
 		case c.Provider == "":
 			all = append(all, Finding{
-				First, object, "it has no provider: Millwright does not know which worker is asked for its instances",
+				First, object, "it has no provider: Millwright does not know which worker to ask for its instances",
 				"set the field provider to the name of the cloud, such as aws: the worker of that name serves it",
 			})
 		case c.BadName != "":
@@ -254,7 +254,7 @@ func named(machines int) string {
 	return phrase.Count(machines, "machine") + phrase.OneOf(machines, " names", " name")
 }
 
-// calm is the finding about those objects of a kind of which nothing has to be said; none if there are none.
+// calm returns the finding about the n objects of a kind that need no other finding; none if n is 0.
 func calm(n int, object, one, several string) []Finding {
 	if n == 0 {
 		return nil
@@ -314,7 +314,7 @@ func pause(name, namespace string) string {
 	return fmt.Sprintf("to replace no machine now: millwright rollout pause %s/%s", namespace, name)
 }
 
-// behaviour says where Millwright without --as-mcm treats an object otherwise than MCM.
+// behaviour says where Millwright without --as-mcm treats an object differently from MCM.
 func (f Facts) behaviour(object string, minReady time.Duration, frozen bool) (all []Finding) {
 	if f.AsMCM {
 		return nil

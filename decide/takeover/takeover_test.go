@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 		"the CRDs of MCM":             {func(f *takeover.Facts) { f.MissingKinds = []string{"machinedrainrules", "rolloutpolicies"} }, "CRDs", []string{"first the API server has no machinedrainrules, rolloutpolicies"}},
 		"not everything can be read":  {func(f *takeover.Facts) { f.Unreadable = []string{"leases is forbidden"} }, "rights", []string{"first leases is forbidden"}},
 		"a class that does not exist": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Machines: 2}} }, "machineclass/c", []string{"note it does not exist, and 2 machines name it: their instances can be neither created nor deleted"}},
-		"a class without a provider":  {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, BadName: "is empty"}} }, "machineclass/c", []string{"first it has no provider: Millwright does not know which worker is asked for its instances"}},
+		"a class without a provider":  {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, BadName: "is empty"}} }, "machineclass/c", []string{"first it has no provider: Millwright does not know which worker to ask for its instances"}},
 		"a provider that cannot be a name": {func(f *takeover.Facts) {
 			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "a_b", BadName: "a_b is no name"}}
 		}, "machineclass/c", []string{"first a_b is no name"}},

@@ -1,5 +1,5 @@
-// Package attached starts processes that must not outlive this one. The stack's supervisor starts its components so,
-// and package incus its server.
+// Package attached starts processes that must end with this process. The stack's supervisor uses it for its components,
+// and package incus for its server.
 package attached
 
 import (
@@ -23,7 +23,7 @@ var parentThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// Start starts a process that is killed when this one ends for any reason. It is safe for concurrent use.
+// Start starts a process that the kernel kills when this process ends for any reason. It is safe for concurrent use.
 func Start(command *exec.Cmd) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}

@@ -21,7 +21,7 @@ type Authority struct {
 	key         crypto.Signer
 }
 
-// New makes a CA of this name and writes it.
+// New makes a CA with the name and writes it to the files.
 func New(name, certificatePath, keyPath string) (Authority, error) {
 	template := Template(name)
 	template.IsCA, template.BasicConstraintsValid = true, true
@@ -45,20 +45,21 @@ func Read(certificatePath, keyPath string) (Authority, error) {
 	return Authority{parsed, key}, nil
 }
 
-// Template is a certificate of this name for Issue, which is valid for ten years: longer than any local stack lives.
+// Template returns the template of a certificate with the name for Issue. The certificate is valid for ten years, which
+// is longer than any local stack exists.
 func Template(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
 		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour), // a machine's clock may be behind
+		NotBefore:    time.Now().Add(-time.Hour), // the clock of another computer may be behind
 		NotAfter:     time.Now().AddDate(10, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  usage,
 	}
 }
 
-// Issue makes a key and its certificate, followed by that of the authority, and writes both. The zero Authority makes
-// one that signs itself.
+// Issue makes a key and a certificate and writes both. The certificate's file also has the authority's certificate, as
+// the second block. The zero Authority makes a self-signed certificate.
 func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	MCM        = "mcm"        // a released machine-controller-manager, only for the test of a takeover
 )
 
-// HeavyNames returns the names of the heavy binaries that every stack needs: all but Kubelet and MCM.
+// HeavyNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
 func HeavyNames() []string { return []string{Kubernetes, Temporal} }
 
 // describe names a heavy binary in progress messages.
@@ -42,9 +42,9 @@ func describe(name string) string {
 	return name
 }
 
-// Heavy returns the path of the named heavy binary of the clone at repo. If the cache has none for the present sources
-// and toolchain it builds one, which takes minutes, and reports on progress. Several processes may call it at once: one
-// builds, the others wait for it. A second call takes milliseconds.
+// Heavy returns the path of the named heavy binary of the clone at repo. If the cache has no binary for the current
+// sources and toolchain, Heavy builds one, which takes minutes, and reports its progress. Several processes may call it
+// at once: one of them builds, and the others wait. A second call takes milliseconds.
 func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
 	if all := append(HeavyNames(), Kubelet, MCM); !slices.Contains(all, name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
@@ -67,8 +67,8 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	return filepath.Join(entry, name), nil
 }
 
-// compileInto builds the module into the directory entry, which appears complete or not at all. The caller holds the
-// lock of this name.
+// compileInto builds the module into the folder entry, which either does not exist or is complete. The caller holds the
+// lock of the name.
 func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	return whole(entry, name, func(dir string) error {
 		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describe(name), entry)

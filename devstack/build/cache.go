@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// kept is how many cache entries of one name are kept: the present one and the one before, so that switching between
+// kept is how many cache entries of one name are kept: the current one and the one before it, so that a switch between
 // two branches builds nothing. An entry has about 150 MB.
 const kept = 2
 
@@ -38,8 +38,8 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// prune removes all but the most recently used entries of one name, and never the entry keep. The caller holds the lock
-// of that name. A stack that runs from a removed entry continues: its processes hold the file open.
+// prune removes all entries of one name except the most recently used ones and the entry keep. The caller holds the
+// lock of the name. A stack that runs a removed binary continues, because its processes hold the file open.
 func prune(cache, name, keep string) error {
 	found, err := os.ReadDir(cache)
 	if err != nil {
@@ -70,7 +70,7 @@ func prune(cache, name, keep string) error {
 }
 
 // lock takes an exclusive lock on a file, which it creates if absent, and returns a function that releases it. The
-// kernel also releases it when the process ends. If another process holds it, waiting is called once.
+// kernel also releases the lock when the process ends. If another process holds the lock, waiting is called once.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 type clusterAPIProgram struct {
 	name   string
 	module string
-	folder string // in the module: that of the main package, beside its folder config
+	folder string // folder of the module that has the main package and its folder config
 }
 
 func clusterAPIPrograms() []clusterAPIProgram {
@@ -48,16 +48,17 @@ func clusterAPIPrograms() []clusterAPIProgram {
 	}
 }
 
-// edit replaces text of a file of a published module.
+// edit replaces a text in a file of a published module.
 type edit struct {
 	module, file string
 	old, new     string
-	times        int // how often old is in the file; another number is an error
+	times        int // how many times old is in the file; any other number is an error
 }
 
-// loopbackEdits make Cluster API's programs listen on loopback only: upstream binds webhooks, workload clusters and the
-// debug server of the development provider to all addresses, and has no flag against it. A workload cluster listens at
-// the address that the programs have been told as their pod's, which is one per stack: the ports are always the same.
+// loopbackEdits make Cluster API's programs listen on loopback addresses only. Upstream binds webhooks, workload
+// clusters and the debug server of the development provider to all addresses, and has no flag to change this. Workload
+// clusters have the same ports in every stack, so they listen at the address of the variable POD_IP, which differs
+// between stacks.
 func loopbackEdits() []edit {
 	const mux = "infrastructure/inmemory/pkg/server/mux.go"
 	return []edit{
@@ -107,8 +108,8 @@ func (e edit) apply(folder string) error {
 
 // ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. Its folder
 // config/NAME has the CustomResourceDefinitions and webhook configurations of the program NAME as upstream publishes
-// them, and the kustomization.yaml with the labels of its definitions. Unless the cache has the folder, it is made,
-// which takes minutes; a second call takes milliseconds.
+// them, and the kustomization.yaml with the labels of these definitions. If the cache lacks the folder,
+// ClusterAPIPrograms builds it, which takes minutes. A second call takes milliseconds.
 func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", ClusterAPI)
 	flags, err := linkerFlags(ClusterAPI, module)
@@ -139,7 +140,7 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 }
 
 // Clusterctl returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only
-// tests use it. Unless the cache has it, it is built, which takes a minute; a second call takes milliseconds.
+// tests use it. If the cache lacks clusterctl, it is built, which takes a minute. A second call takes milliseconds.
 func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	const name = "clusterctl"
 	module := filepath.Join(repo, "devstack", ClusterAPI)
@@ -193,7 +194,7 @@ func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []str
 }
 
 // editModules copies the modules that have edits, edits the copies, and returns the path of a go.mod that replaces the
-// modules by them.
+// modules with the copies.
 func editModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {

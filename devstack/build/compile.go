@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	reportEvery = 15 * time.Second // one line of progress; often enough to show that it runs
-	// compiled packages from which on the go command has no cache; with one, it compiles only those that changed
+	reportEvery = 15 * time.Second // time between two lines of progress; short enough to show that the build runs
+	// number of compiled packages that shows that the go command has no cache: with one, it compiles only changed
+	// packages
 	coldFrom  = 20
 	tailLines = 40 // lines of the compiler's output in an error
 )
 
-// compile runs the go command in dir, with more environment, and reports on progress. When the context is cancelled,
-// the compilers end, too.
+// compile runs the go command in dir with additional environment variables, and reports its progress. If the context is
+// cancelled, the compilers also end.
 func compile(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
@@ -66,8 +67,8 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 
 // compilerOutput parses the output of `go build -v`. The tail may be read after reading has ended.
 type compilerOutput struct {
-	packages  atomic.Int64 // compiled so far; cached ones are not printed
-	downloads atomic.Int64 // modules fetched so far
+	packages  atomic.Int64 // packages compiled so far; the go command does not print cached ones
+	downloads atomic.Int64 // modules downloaded so far
 	tail      []string     // the last lines that are neither packages nor downloads
 }
 
@@ -92,7 +93,7 @@ func (o *compilerOutput) read(output io.Reader) {
 	_, _ = io.Copy(io.Discard, output) // an endless line must not block the compiler
 }
 
-// line says how far the build is, and how long all of it takes if the go command has nothing of it in its cache.
+// line returns a line of progress. It says how long the whole build takes if the go command has no cache for it.
 func (o *compilerOutput) line(what string, took time.Duration) string {
 	packages := o.packages.Load()
 	text := fmt.Sprintf(

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// readyFile is in every folder of Folder: its age says when the folder was used last.
+// readyFile is in every complete folder of Folder. Its time of modification is the time of the last use of the folder.
 const readyFile = ".complete"
 
-// Folder returns the path of a folder in the cache that fill makes; recipe is all that its content depends on. If the
-// cache has none for this recipe, fill is called with the path of an empty folder, which appears in the cache as a
-// whole when fill returns without an error. Several processes may call it at once: one fills, the others wait. A second
-// call takes milliseconds. The cache keeps the folders of the last two recipes of each name.
+// Folder returns the path of a folder in the cache. Recipe has everything on which the folder's content depends. If the
+// cache has no folder for the recipe, fill gets the path of an empty folder to fill, which is in the cache after fill
+// has returned without an error. Several processes may call Folder at once: one of them fills the folder, and the
+// others wait. A second call takes milliseconds. The cache keeps the folders of the last two recipes of each name.
 func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill func(dir string) error) (string, error) {
 	sum := sha256.Sum256([]byte(recipe))
 	return cached(ctx, name, hex.EncodeToString(sum[:])[:keyLength], readyFile, progress, func(entry string) error {
@@ -31,8 +31,8 @@ func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill f
 	})
 }
 
-// cached returns the cache entry of a name and a key. If it does not have the file, build makes the entry, for one
-// caller at a time.
+// cached returns the cache entry of a name and a key. If the entry does not have the file, build makes the entry, for
+// one caller at a time.
 func cached(
 	ctx context.Context,
 	name, key, file string,
@@ -63,8 +63,8 @@ func cached(
 	return entry, prune(cache, name, entry)
 }
 
-// whole makes the folder entry, which appears complete or not at all. The caller holds the lock of this name, so an
-// existing temporary folder was left by a build that was killed.
+// whole makes the folder entry, which either does not exist or is complete. The caller holds the lock of the name, so
+// only a build that was killed can have left a temporary folder.
 func whole(entry, name string, fill func(dir string) error) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {
@@ -82,7 +82,8 @@ func whole(entry, name string, fill func(dir string) error) error {
 	return nil
 }
 
-// use reports whether a cache entry has the file, and marks the entry as used now, so that prune removes others first.
+// use reports whether a cache entry has the file. It marks the entry as used now, so that prune removes other entries
+// first.
 func use(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

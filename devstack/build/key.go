@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// keyLength is how many hexadecimal digits of the hash name a cache entry: 64 bits are enough for a few entries.
+// keyLength is the number of hexadecimal digits of the hash in the name of a cache entry: 64 bits are enough for a few
+// entries.
 const keyLength = 16
 
 // linkerFlags returns the flags of go build for a heavy binary.
@@ -59,7 +60,7 @@ func (v version) stamp() string {
 	)
 }
 
-// environment returns what is added to the environment of the go command for a heavy binary.
+// environment returns the additional environment variables of the go command for a heavy binary.
 func environment(name string) []string {
 	if name == Kubelet {
 		return []string{"CGO_ENABLED=0"} // it runs with the C library of the node's image, not with that of this machine
@@ -87,8 +88,8 @@ func toolchain(ctx context.Context, module string, environment []string) (string
 	return string(out), nil
 }
 
-// keyOf hashes every file of the module that may be part of the binary: all but tests, documents and hidden files. That
-// is a few more than go.mod, go.sum, Go files and embedded files, and does not require loading packages.
+// keyOf hashes every file of the module that may be part of the binary: all except tests, documents and hidden files.
+// It need not load packages, and so also hashes a few files that are not part of the binary.
 func keyOf(module fs.FS, toolchain string, flags []string) (string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "toolchain %q flags %q\n", toolchain, flags)

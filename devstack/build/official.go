@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The programs of Temporal's official images, by their names there.
+// The names of the programs in Temporal's official images.
 const (
 	TemporalServer  = "temporal-server"
 	TemporalSQLTool = "temporal-sql-tool"
@@ -25,9 +25,9 @@ func officialPackages() map[string]string {
 	}
 }
 
-// Official returns a folder with the programs of Temporal's official images, in the versions of devstack/temporal and
-// under their names there. Unless the cache has it, it links them: nearly all of their packages are those of the binary
-// Temporal, which should be built before.
+// Official returns a folder with the programs of Temporal's official images, under their names in the images and in the
+// versions of devstack/temporal. If the cache lacks the folder, Official builds the programs. Build the heavy binary
+// Temporal first: it has nearly all of their packages, so that then only the programs are linked.
 func Official(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", Temporal)
 	flags, err := linkerFlags(Temporal, module)

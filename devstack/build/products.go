@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Our own binaries, by the folder of their main package. They are named like the last part of the folder.
+// The folders of the main packages of Millwright's own binaries. A binary has the name of the last part of its folder.
 const (
 	Worker       = "worker"
 	Bridge       = "k8sbridge"
@@ -21,13 +21,13 @@ const (
 	VirtualCloud = "devstack/virtualcloud"
 )
 
-// ProductNames returns the folders of all of our own binaries.
+// ProductNames returns the folders of all of Millwright's own binaries.
 func ProductNames() []string {
 	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud}
 }
 
-// Products builds our own binaries of these folders into <repo>/bin and returns their paths by folder. The go command's
-// own cache makes a second call cheap, and a lock keeps two callers from writing the same file.
+// Products builds Millwright's own binaries of these folders into <repo>/bin and returns their paths by folder. The go
+// command's cache makes a second call cheap, and a lock keeps two callers from writing the same file.
 func Products(ctx context.Context, repo string, progress io.Writer, folders ...string) (map[string]string, error) {
 	bin := filepath.Join(repo, "bin")
 	paths := make(map[string]string, len(folders))
@@ -44,9 +44,9 @@ func Products(ctx context.Context, repo string, progress io.Writer, folders ...s
 	return paths, compileProducts(ctx, repo, ".", bin+string(filepath.Separator), packages, progress)
 }
 
-// Nested builds a main package of a module of its own, which has dependencies that only its users need: as
-// <repo>/bin/<name>, the path that it returns. The module is its folder from the root of the clone, and the folder that
-// of the package from there.
+// Nested builds a main package of a nested module, whose dependencies only few users need, and returns the path of the
+// binary, <repo>/bin/<name>. Module is the folder of the module, relative to the root of the clone; folder is the
+// folder of the package, relative to module.
 func Nested(ctx context.Context, repo, module, folder, name string, progress io.Writer) (string, error) {
 	path := filepath.Join(repo, "bin", name)
 	return path, compileProducts(ctx, repo, module, path, []string{"./" + folder}, progress)
@@ -68,7 +68,7 @@ func compileProducts(ctx context.Context, repo, module, output string, packages 
 	return compile(ctx, filepath.Join(repo, module), strings.Join(packages, ", "), nil, arguments, progress)
 }
 
-// checkMain returns an error if a folder does not exist or has no main package of ours.
+// checkMain returns an error if a folder is not one of ProductNames, does not exist, or has no Go files.
 func checkMain(repo, folder string) error {
 	if !slices.Contains(ProductNames(), folder) {
 		return fmt.Errorf("build %s: not one of our binaries: have %v", folder, ProductNames())
@@ -87,8 +87,8 @@ func checkMain(repo, folder string) error {
 	return nil
 }
 
-// FindRepo returns the root of the clone: the nearest folder at or above from whose go.mod is that of module
-// millwright. The empty string means the working directory.
+// FindRepo returns the root of the clone: the folder from, or the nearest folder above it, that has the go.mod of
+// module millwright. An empty from means the working directory.
 func FindRepo(from string) (string, error) {
 	dir, err := filepath.Abs(from) // of the empty string: the working directory
 	if err != nil {

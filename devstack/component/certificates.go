@@ -8,9 +8,9 @@ import (
 	"millwright/devstack/authority"
 )
 
-// WriteTemporalCertificates writes a new CA and what it signs: the certificate of Temporal's server, which its own
-// workers and its UI use as clients too, and that of our processes. Who writes them again replaces the CA: a server
-// that is started after that takes no other clients.
+// WriteTemporalCertificates writes a new CA and two certificates that it signs: one for Temporal's server, its internal
+// workers and its UI, and one for Millwright's processes. A second call replaces the CA: a server that is started after
+// it accepts only clients with the new certificates.
 func WriteTemporalCertificates(l Layout) error {
 	ca, err := authority.New("temporal-ca", l.TemporalAuthority(), l.Path("pki", "temporal-ca.key"))
 	if err != nil {

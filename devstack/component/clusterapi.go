@@ -7,25 +7,25 @@ import (
 	"millwright/devstack/build"
 )
 
-// The label that Cluster API's core filters its objects by, and the value that it has in the stack. Core handles no
-// object with another value or without one; the providers handle all.
+// The label by which Cluster API's core filters its objects, and its values in the stack. Core handles only objects
+// with its value; the providers handle all objects.
 const (
 	WatchFilterLabel = "cluster.x-k8s.io/watch-filter"
 	UpstreamFilter   = "upstream"
-	OurFilter        = "millwright" // of the MachineSets that Millwright reconciles; deploy/rbac/cluster-api has it, too
+	OurFilter        = "millwright" // value on Millwright's MachineSets, also in deploy/rbac/cluster-api
 )
 
-// ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack that is
-// ClusterAPIIdentity.
+// ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack, ClusterAPIIdentity
+// takes its place.
 const ClusterAPICoreUser = "system:serviceaccount:capi-system:capi-manager"
 
-// coreFeatures are the feature gates of Cluster API's core that are off unless a flag says otherwise, and on in the
-// stack: core calls the runtime extensions that an ExtensionConfig names, and the one with the hook UpdateMachine to
-// update a Machine in place. Core then calls the hook CanUpdateMachineSet for its own MachineDeployments, too, if an
-// extension is registered for their namespace. The other gates stay as released.
+// coreFeatures are the feature gates of Cluster API's core that are off by default and on in the stack. With them, core
+// calls the runtime extensions in ExtensionConfigs, and the hook UpdateMachine to update a Machine in place. Core also
+// calls the hook CanUpdateMachineSet for its own MachineDeployments if an extension is registered for their namespace.
+// The other gates have their defaults.
 const coreFeatures = "RuntimeSDK=true,InPlaceUpdates=true"
 
-// clusterAPIFilters are the flags of our worker and bridge beside Cluster API; none without it.
+// clusterAPIFilters are the additional flags of worker and bridge in a stack with Cluster API; nil in any other stack.
 func (p Plan) clusterAPIFilters() []string {
 	if p.ClusterAPI == "" {
 		return nil
@@ -33,7 +33,7 @@ func (p Plan) clusterAPIFilters() []string {
 	return []string{"--cluster-api-watch-filter", OurFilter, "--cluster-api-upstream-watch-filter", UpstreamFilter}
 }
 
-// ClusterAPI returns the components that are Cluster API, in starting order.
+// ClusterAPI returns the names of Cluster API's components, in starting order.
 func ClusterAPI() []string {
 	var names []string
 	for _, c := range All() {
@@ -52,15 +52,15 @@ func (p Plan) ClusterAPIWebhooks(name string) string {
 	return "https://" + Address(p.Ports[webhooksPort(name)])
 }
 
-// WorkloadClusters returns the address of the API servers of workload clusters of the development provider. They have
-// ports from 20000 on in every stack, so each stack has an address of its own on loopback: the last two numbers are the
-// port of its API server.
+// WorkloadClusters returns the loopback address of the API servers of the development provider's workload clusters.
+// Their ports begin at 20000 in every stack, so each stack has its own address: its last two bytes are the port of the
+// stack's API server.
 func (p Plan) WorkloadClusters() string {
 	port := p.Ports[APIServer]
 	return fmt.Sprintf("127.64.%d.%d", port>>8, port&0xff)
 }
 
-// clusterAPIFlags are those of a program of Cluster API. It serves no metrics.
+// clusterAPIFlags are the flags of a program of Cluster API. It serves no metrics.
 func (p Plan) clusterAPIFlags(name string) []string {
 	flags := []string{
 		"--kubeconfig=" + p.Layout().Kubeconfig(ClusterAPIIdentity),
@@ -76,7 +76,7 @@ func (p Plan) clusterAPIFlags(name string) []string {
 	return flags
 }
 
-// Environment returns what a component has in its environment besides; that of the options comes after it.
+// Environment returns the additional environment variables of a component. Those of the options come after them.
 func (p Plan) Environment(name string) []string {
 	if name == ClusterAPIDev {
 		return []string{"POD_IP=" + p.WorkloadClusters()}

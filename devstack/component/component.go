@@ -1,5 +1,5 @@
-// Package component describes what a local stack consists of: the components and what they need of each other, their
-// command lines, ports, credentials, files and readiness probes. Package stack runs them.
+// Package component describes the components of a local stack: which components a component needs, and their command
+// lines, ports, credentials, files and readiness probes. Package stack runs the components.
 package component
 
 import (
@@ -22,13 +22,13 @@ const (
 	Bootstrap         = "bootstrap" // ends when complete: CRDs and RBAC, Temporal's namespace and search attributes
 	Worker            = "worker"
 	Bridge            = "bridge"
-	// only on demand: a worker that serves the provider's queue alone, as a user of its own
+	// only on demand: a worker that serves the provider's queue alone, with its own user
 	ProviderWorker = "worker-provider"
 	SecondBridge   = "bridge-2" // only on demand: for tests of failover
-	SecondWorker   = "worker-2" // only on demand: the same
+	SecondWorker   = "worker-2" // only on demand: for tests of failover
 	// only on demand: machine-controller-manager, its process for deployments and sets
 	MCMManager  = "mcm-manager"
-	MCMMachines = "mcm-machines" // only on demand: the same, its process for machines
+	MCMMachines = "mcm-machines" // only on demand: machine-controller-manager, its process for machines
 
 	// Only on demand: Cluster API beside Millwright.
 	ClusterAPICore         = build.ClusterAPICore
@@ -37,25 +37,25 @@ const (
 	ClusterAPIDev          = build.ClusterAPIDev
 )
 
-// Component is what the supervisor must know about a component. Its command line is in kubernetes.go or ours.go, its
-// readiness probe in probes.go.
+// Component has the facts about a component that the supervisor needs. Its command line is in kubernetes.go,
+// clusterapi.go or ours.go, its readiness probe in probes.go.
 type Component struct {
 	Name       string
-	Needs      []string // must be ready before; they are chosen together with this component
-	After      []string // the same, but only if they are chosen
-	Heavy      string   // name of the heavy binary that it runs from, if any
-	Folder     string   // or the folder of our own binary, if any
-	ClusterAPI bool     // or it is the program of Cluster API that has its name: build.ClusterAPIPrograms
+	Needs      []string // components that must be ready before it starts, and that are chosen together with it
+	After      []string // components that must be ready before it starts, if they are chosen
+	Heavy      string   // name of its heavy binary; empty: it has another program
+	Folder     string   // folder of its main package among Millwright's own binaries; empty: it has another program
+	ClusterAPI bool     // its program is Cluster API's with its name: build.ClusterAPIPrograms
 
 	OnDemand bool // not part of "all"
 }
 
-// Extra is a component that the table does not have: whoever starts the stack describes it, and Plan.Binaries and
-// Plan.Args have its program and its command line. It gets one port.
+// Extra is a component that is not in the table. The caller that starts the stack describes it. Its program is in
+// Plan.Binaries, its command line in Plan.Args. It gets one port.
 type Extra struct {
 	Name  string   `json:"name"`
-	Needs []string `json:"needs,omitempty"` // as those of a Component
-	Ready string   `json:"ready"`           // path at its port that answers with 200 when it is ready
+	Needs []string `json:"needs,omitempty"` // as Component.Needs
+	Ready string   `json:"ready"`           // HTTP path at its port that answers 200 when it is ready
 }
 
 // All returns the table and then the extras, in starting order: no component needs a later one.
@@ -110,7 +110,8 @@ func Named(name string, extras ...Extra) (Component, error) {
 	return all[i], nil
 }
 
-// WithNeeds returns the chosen components and all that they need, in starting order; all components if none is chosen.
+// WithNeeds returns the chosen components and all components that they need, in starting order. If none is chosen, it
+// returns Names.
 func WithNeeds(chosen []string, extras ...Extra) ([]string, error) {
 	if len(chosen) == 0 {
 		return Names(), nil

@@ -26,7 +26,7 @@ const (
 	ProviderIdentity = "millwright-provider"
 	MCMIdentity      = "machine-controller-manager"
 
-	ClusterAPIIdentity = "cluster-api" // of all its programs
+	ClusterAPIIdentity = "cluster-api" // all programs of Cluster API
 )
 
 // SecretsRole is the ClusterRole of the product that lets a provider's worker read Secrets.
@@ -37,8 +37,8 @@ func Users() []string {
 	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
-// UsersOf returns the users that have a role of the product (deploy/rbac) in the stack: none for other roles. The
-// worker may read Secrets because it serves the queue of the virtual provider, too.
+// UsersOf returns the users that have a role of the product (deploy/rbac) in the stack; nil for any other role. The
+// worker may read Secrets, because it also serves the queue of the virtual provider.
 func UsersOf(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
@@ -55,13 +55,13 @@ func UsersOf(role string) []string {
 
 // identity is one user of the API server.
 type identity struct {
-	name  string // of the kubeconfig
-	user  string // that the API server sees
-	group string // empty: only the permissions from RBAC
+	name  string // name of the kubeconfig
+	user  string // name of the user for the API server
+	group string // group of the user; empty: none, so that only RBAC gives permissions
 }
 
-// masters may do everything. Its members stand for parts of a cluster or for a person; our own worker and bridge are
-// not members: they get exactly the permissions that the product ships with.
+// masters is the group that may do everything. Its members are parts of a cluster, or a person. Worker and bridge are
+// not members: they have exactly the permissions in the product's manifests.
 const masters = "system:masters"
 
 func identities() []identity {
@@ -113,7 +113,8 @@ func writeIdentities(l Layout, server string) error {
 	return nil
 }
 
-// kubeconfig refers to the file of the API server's certificate, because the API server creates it later.
+// kubeconfig returns the kubeconfig of a user. It has the path of the API server's certificate, because the API server
+// creates the certificate later.
 func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	const cluster = "devstack"
 	config := clientcmdapi.NewConfig()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kubernetesCommand returns role and flags of a component of the multi-call binary.
+// kubernetesCommand returns the arguments of the multi-call binary for a component: its role and its flags.
 func (p Plan) kubernetesCommand(name string) []string {
 	switch name {
 	case Etcd:
@@ -39,7 +39,7 @@ func (p Plan) etcdFlags() []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=devstack=" + peer,
-		"--unsafe-no-fsync", // data survive the end of the process, not that of the machine
+		"--unsafe-no-fsync", // data survive the end of the process, but not a crash of the computer
 		"--log-level=warn",
 	}
 }
@@ -51,8 +51,8 @@ func (p Plan) apiServerFlags() []string {
 		"--etcd-servers=" + p.etcdURL(),
 		"--bind-address=" + loopback,
 		"--secure-port=" + strconv.Itoa(p.Ports[APIServer]),
-		// The API server refuses to advertise a loopback address: give it one from the range reserved for documentation, and
-		// let it write no endpoints.
+		// The API server refuses to advertise a loopback address: give it one from the range reserved for
+		// documentation, and let it write no endpoints.
 		"--advertise-address=192.0.2.2",
 		"--endpoint-reconciler-type=none",
 		"--cert-dir=" + l.Path("pki"),
@@ -91,8 +91,8 @@ func (p Plan) controllerManagerFlags() []string {
 	}
 }
 
-// controllers are those that machines, pods, volumes and disruption budgets need. With fewer controllers it starts
-// faster.
+// controllers are the controllers that machines, pods, volumes and disruption budgets need. With fewer controllers, the
+// controller manager starts faster.
 func controllers() []string {
 	return []string{
 		"clusterrole-aggregation-controller",
@@ -140,8 +140,8 @@ func (p Plan) kwokFlags() []string {
 	}
 }
 
-// nodeTimes are the duration of a node's lease, which is renewed after a quarter of it, and the grace period until the
-// node is not Ready.
+// nodeTimes are the duration of a node's lease, and the grace period after which a node without renewals is not Ready.
+// A node renews its lease after a quarter of the duration.
 type nodeTimes struct{ lease, grace time.Duration }
 
 // nodeTimes returns short times for tests of failures, or long ones for benchmarks. Measured: 5,000 nodes with a lease

@@ -10,7 +10,7 @@ func (l Layout) Path(parts ...string) string {
 	return filepath.Join(append([]string{string(l)}, parts...)...)
 }
 
-// State is the file that says what runs.
+// State is the file with the state of the stack: which components run.
 func (l Layout) State() string { return l.Path("stack.json") }
 
 // Lock is the file that the supervisor holds locked.
@@ -35,11 +35,11 @@ func (l Layout) serviceAccountKey() string { return l.Path("pki", "service-accou
 // APIServerCertificate is the API server's certificate and its CA in one file. The API server creates it if absent.
 func (l Layout) APIServerCertificate() string { return l.Path("pki", "apiserver.crt") }
 
-// TemporalAuthority is the certificate of the CA of Temporal's certificates, if its frontend demands them: it signs
-// that of the server, and that of the server's clients.
+// TemporalAuthority is the certificate of the CA that signs the certificates of Temporal's server and of its clients.
+// It exists only if Temporal's frontend requires certificates.
 func (l Layout) TemporalAuthority() string { return l.Path("pki", "temporal-ca.crt") }
 
-// TemporalClient is the certificate of the clients of a Temporal that demands one.
+// TemporalClient is the certificate of Temporal's clients, if Temporal's frontend requires one.
 func (l Layout) TemporalClient() string { return l.Path("pki", "temporal-client.crt") }
 
 // TemporalClientKey is the private key of TemporalClient.
@@ -51,8 +51,8 @@ func (l Layout) temporalServerKey() string { return l.Path("pki", "temporal.key"
 // ClusterAPIAuthority is the certificate of the CA of the webhooks of Cluster API.
 func (l Layout) ClusterAPIAuthority() string { return l.Path("pki", "cluster-api-ca.crt") }
 
-// clusterAPIWebhooks is the folder of the certificate and its key with which Cluster API serves webhooks, under the
-// names that it expects.
+// clusterAPIWebhooks is the folder with the certificate and the key of Cluster API's webhooks, under the file names
+// that Cluster API expects.
 func (l Layout) clusterAPIWebhooks() string { return l.Path("pki", "cluster-api") }
 
 // Kubeconfig is the kubeconfig of an identity.
@@ -60,7 +60,8 @@ func (l Layout) Kubeconfig(identity string) string {
 	return l.Path("kubeconfig", identity+".kubeconfig")
 }
 
-// folders must exist before anything starts. They are private, because they contain the stack's tokens.
+// folders are the folders that must exist before any component starts. They are private, because they have the stack's
+// tokens.
 func (l Layout) folders() []string {
 	return []string{
 		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooks(),

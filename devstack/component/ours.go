@@ -48,12 +48,13 @@ func (p Plan) virtualCloudFlags() []string {
 	}
 }
 
-// bootstrapFlags are those of the millwright, which prepares Temporal; bootstrap.go prepares the API server.
+// bootstrapFlags are the arguments of millwright bootstrap, which prepares Temporal. Package stack prepares the API
+// server.
 func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
 
-// ProcessFlags are those that all of our processes have.
+// ProcessFlags are the flags that all of Millwright's processes have.
 func (p Plan) ProcessFlags(name, identity string) []string {
 	return append([]string{
 		"--kubeconfig", p.Layout().Kubeconfig(identity),
@@ -66,14 +67,14 @@ func (p Plan) workerFlags(name, identity string) []string {
 	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.Cloud())
 }
 
-// mcmFlags are those of a process of machine-controller-manager. It works in the namespace default, unless further
-// flags name another one.
+// mcmFlags are the flags of a process of machine-controller-manager. It works in the namespace default unless the
+// options have another namespace.
 func (p Plan) mcmFlags(name, process string) []string {
 	return []string{
 		process,
 		"--target-kubeconfig", p.Layout().Kubeconfig(MCMIdentity),
 		"--address", loopback, "--port", strconv.Itoa(p.Ports[name]),
-		"--kube-api-qps", "200", "--kube-api-burst", "400", // its default of 20 is for a cluster that others need too
+		"--kube-api-qps", "200", "--kube-api-burst", "400", // the default of 20 is for an API server with other clients
 		"--v", "3",
 	}
 }
@@ -97,7 +98,7 @@ func (p Plan) temporalClientFlags() []string {
 
 // TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
 func (p Plan) TemporalOptions() (client.Options, error) {
-	if !p.TemporalTLS { // whatever the environment of this process says of another Temporal
+	if !p.TemporalTLS { // ignore the environment of this process, which may name another Temporal
 		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
 	}
 	var flags connection.Flags
@@ -109,7 +110,7 @@ func (p Plan) TemporalOptions() (client.Options, error) {
 	return flags.Options()
 }
 
-// Command returns the arguments of a component; those of the options come last.
+// Command returns the arguments of a component. The arguments in the options come last.
 func (p Plan) Command(name string) []string {
 	var flags []string
 	switch name {
@@ -125,7 +126,7 @@ func (p Plan) Command(name string) []string {
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
 		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilters()...)
-		flags = append(flags, "--identity", name) // one that starts again leads at once, as in its pod
+		flags = append(flags, "--identity", name) // after a restart it leads at once, as in a pod
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
 	case MCMMachines:

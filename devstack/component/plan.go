@@ -16,19 +16,19 @@ type Plan struct {
 	Env        map[string][]string `json:"env,omitempty"`
 	Args       map[string][]string `json:"args,omitempty"`
 	Quiet      bool                `json:"quiet,omitempty"`
-	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // of virtual nodes; zero: as Quiet says
+	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // of a virtual node's lease; zero: Quiet decides
 	Timeout    time.Duration       `json:"timeout"`
-	// TemporalTLS makes Temporal's frontend demand certificates.
+	// TemporalTLS makes Temporal's frontend require certificates of its clients.
 	TemporalTLS bool `json:"temporalTLS,omitempty"`
-	// Extras are the components that the table does not have; those that are chosen are in Components, too.
+	// Extras are the components that are not in the table. The chosen ones are also in Components.
 	Extras []Extra `json:"extras,omitempty"`
-	// Manifests are folders of objects that bootstrap applies besides the product's.
+	// Manifests are folders with objects that bootstrap applies besides the product's objects.
 	Manifests []string `json:"manifests,omitempty"`
-	// ClusterAPI is the folder of Cluster API's programs and manifests, if there are some: build.ClusterAPIPrograms.
+	// ClusterAPI is the folder of build.ClusterAPIPrograms; empty: the stack has no Cluster API.
 	ClusterAPI string `json:"clusterAPI,omitempty"`
 }
 
-// extra returns a component that the table does not have.
+// extra returns the Extra with the name; false if there is none.
 func (p Plan) extra(name string) (Extra, bool) {
 	i := slices.IndexFunc(p.Extras, func(e Extra) bool { return e.Name == name })
 	if i < 0 {

@@ -28,7 +28,7 @@ const (
 	firstExtraOffset = 22
 )
 
-// MaxExtras is for how many extras a stack has ports.
+// MaxExtras is the maximum number of extras: a stack has ports for so many.
 const MaxExtras = 4
 
 // port is one port of the stack.
@@ -39,9 +39,9 @@ type port struct {
 	offset   int    // position in a free block
 }
 
-// portTable lists all ports. Temporal's two are the usual ones, which people and tools expect. The others are unusual,
-// so that they rarely collide with another cluster on this machine, and lower than the range from which Linux takes the
-// ports of outgoing connections.
+// portTable lists all ports. Temporal's two ports are its defaults, which people and tools expect. The other ports are
+// unusual, so that they rarely collide with another cluster on this computer, and lower than the ports that Linux takes
+// for outgoing connections.
 func portTable(extras ...Extra) []port {
 	table := []port{
 		{Etcd, Etcd, 16379, 0},
@@ -150,11 +150,12 @@ func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (port, b
 // Address returns host and port of a port on loopback.
 func Address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// ErrLocked says that another process holds the lock.
+// ErrLocked is the error of TryLock if another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
 // TryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file
-// handle is closed, in this process and in those that inherited it, and so never longer than these processes.
+// handle is closed, in this process and in the processes that inherited it. So it ends at the latest with these
+// processes.
 func TryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A
-// second call replaces them, except for what must be kept: the ServiceAccount key, and all data.
+// second call replaces them, except the ServiceAccount key. It never changes data of components.
 func Prepare(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
 	for _, folder := range l.folders() {
@@ -43,7 +43,7 @@ func Prepare(ctx context.Context, plan Plan) error {
 	return writeKubectl(plan)
 }
 
-// prepareExtras writes what only stacks with more than the usual need.
+// prepareExtras writes the files that only some stacks need: certificates of Temporal and of Cluster API's webhooks.
 func prepareExtras(plan Plan) error {
 	if plan.TemporalTLS {
 		if err := WriteTemporalCertificates(plan.Layout()); err != nil {
@@ -56,7 +56,7 @@ func prepareExtras(plan Plan) error {
 	return nil
 }
 
-// writeStages writes how KWOK plays nodes and pods.
+// writeStages writes the stages by which KWOK simulates nodes and pods.
 func writeStages(ctx context.Context, plan Plan) error {
 	stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
 	if err != nil {
@@ -68,9 +68,9 @@ func writeStages(ctx context.Context, plan Plan) error {
 	return nil
 }
 
-// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. The
-// kubeconfig is in the environment, and no flag: kubectl looks for a plugin only if the plugin's name comes first, and
-// the plugin reads the environment, too.
+// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. It sets the
+// kubeconfig by an environment variable, not by a flag: kubectl finds a plugin only if the plugin's name is the first
+// argument, and the plugin reads the variable, too.
 func writeKubectl(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
@@ -84,9 +84,9 @@ func writeKubectl(plan Plan) error {
 // quote quotes a word for the shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// writeAuditPolicy writes the API server's audit policy. It records, without bodies, the requests of our own processes,
-// people and tests to the API server, and none of Kubernetes' own components: the requests per machine are counted from
-// it. A watch is recorded twice, when it starts (ResponseStarted) and when it ends.
+// writeAuditPolicy writes the API server's audit policy. The audit log has the requests of Millwright's processes, of
+// people and of tests, without bodies, and no requests of Kubernetes' own components. Benchmarks count requests in it.
+// It has a watch twice: when the watch starts (ResponseStarted) and when it ends.
 func writeAuditPolicy(l Layout) error {
 	ours := []string{
 		WorkerIdentity,

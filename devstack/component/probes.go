@@ -19,8 +19,8 @@ import (
 
 // The times of readiness probes.
 const (
-	ProbeEvery   = 50 * time.Millisecond // the largest delay until readiness is seen
-	probeTimeout = 2 * time.Second       // of one request
+	ProbeEvery   = 50 * time.Millisecond // time between two probes
+	probeTimeout = 2 * time.Second       // maximum time of one probe
 )
 
 // Probe checks once whether a component is ready, and returns nil if it is.
@@ -45,15 +45,15 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 	case MCMManager, MCMMachines:
 		return healthy(ctx, "http://"+Address(p.Ports[name])+"/healthz")
 	}
-	path := "/readyz" // of worker and bridge
+	path := "/readyz" // path of worker and bridge
 	if e, isExtra := p.extra(name); isExtra {
 		path = e.Ready
 	}
 	return healthy(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
-// LoopbackClient verifies no certificates: it connects only to our own child processes, on loopback, and sends no
-// secret.
+// LoopbackClient verifies no certificates, because it connects only to components of the stack on loopback addresses,
+// and sends no secret.
 var LoopbackClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	DisableKeepAlives: true,                                  // a restarted component has no old connections
@@ -95,8 +95,8 @@ func (p Plan) probeAPIServer(ctx context.Context) error {
 	return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// probeControllerManager also waits for a result of the controllers: /healthz succeeds before they run, and no pod can
-// be created before the namespace has its ServiceAccount.
+// probeControllerManager also checks for a result of the controllers, the ServiceAccount of a namespace: /healthz
+// succeeds before the controllers run, and no pod can be created without the ServiceAccount.
 func (p Plan) probeControllerManager(ctx context.Context) error {
 	if err := healthy(ctx, "https://"+Address(p.Ports[ControllerManager])+"/healthz"); err != nil {
 		return err

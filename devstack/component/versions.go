@@ -2,7 +2,8 @@ package component
 
 import "debug/buildinfo"
 
-// Versions returns the version of each component, as its binary reports it. Our own components have that of the clone.
+// Versions returns the version of each component, as its binary reports it. Millwright's own components have the
+// version of the clone.
 func Versions(plan Plan) map[string]string {
 	modules := map[string]string{
 		Etcd:              "go.etcd.io/etcd/server/v3",

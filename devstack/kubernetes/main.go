@@ -1,6 +1,6 @@
-// Package main is the Kubernetes half of the local stack: one multi-call binary whose first argument names the role to
-// play. The devstack command starts one process per role, so that a test can kill and restart a single component. It
-// holds no flags of its own: each role takes the flags of the upstream component.
+// Package main is Kubernetes in the local stack: one multi-call binary whose first argument names a role. The devstack
+// command starts one process for each role, so that a test can kill and restart a single component. The binary has no
+// flags of its own: each role has the flags of the upstream component.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// role is one component of the control plane. run takes the process over with os.Args set as the upstream main expects
-// them, and returns the exit code.
+// role is one component of the control plane. Before run is called, os.Args has the arguments that the upstream main
+// expects. run returns the exit code of the process.
 type role struct {
 	name string
 	run  func() int

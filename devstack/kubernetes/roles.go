@@ -41,8 +41,8 @@ func kubectl() int {
 	return 0
 }
 
-// kwok follows the upstream main. Its command must not see the global --version flag of component-base, which is not a
-// bool: cobra would refuse to start.
+// kwok does what the upstream main does. Its command must not get the global flag --version of component-base, which is
+// not a bool, because cobra would fail.
 func kwok() int {
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true

@@ -15,8 +15,8 @@ import (
 //go:embed stages/*.yaml
 var ownStages embed.FS
 
-// stages prints, as one stream of YAML documents for kwok --config, the stages of KWOK's own module that we use as they
-// are, its node stages with repairs, and ours (the files in stages/).
+// stages prints one stream of YAML documents for kwok --config: stages of KWOK's own module without changes, KWOK's
+// node stages with repairs, and Millwright's own stages (the files in stages/).
 func stages() int {
 	documents := []string{
 		podfast.DefaultPodReady,
@@ -50,9 +50,9 @@ func stages() int {
 	return 0
 }
 
-// nodeInitialize repairs KWOK's node stage: a node that a test has failed (stages/node-not-ready.yaml) must not be
-// healed at once, and a Ready condition that changes now must not carry the node's creation time as its transition
-// time, since health clocks are anchored in it.
+// nodeInitialize repairs KWOK's node stage in two ways. A node that a test has made not Ready
+// (stages/node-not-ready.yaml) must not become Ready again at once. A condition Ready that changes now must not have
+// the node's creation time as its transition time, because the health clock counts from the transition time.
 func nodeInitialize(upstream string) (string, error) {
 	const (
 		match      = "    matchExpressions:\n"
@@ -72,9 +72,9 @@ func nodeInitialize(upstream string) (string, error) {
 	return strings.Replace(healed, transition, "{{ $lastTransitionTime := $now }}", 1), nil
 }
 
-// nodeHeartbeat repairs KWOK's heartbeat of a node, which comes ten minutes after the last one: like a kubelet's, it
-// must leave the transition times of the conditions. The stage would set them to the node's creation time, which is a
-// change of state that never happened. The template is a strategic merge patch, so what it leaves out stays.
+// nodeHeartbeat repairs KWOK's heartbeat of a node, which comes each ten minutes. Like a kubelet's heartbeat, it must
+// not change the transition times of the conditions; KWOK would set them to the node's creation time. The template is a
+// strategic merge patch, so a field that it leaves out does not change.
 func nodeHeartbeat(upstream string) (string, error) {
 	const transition = "        lastTransitionTime: {{ $lastTransitionTime | Quote }}\n"
 	if strings.Count(upstream, transition) != 1 {

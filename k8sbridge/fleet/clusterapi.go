@@ -19,9 +19,9 @@ type (
 	upstreamDeployment = *clusterv1.MachineDeployment
 )
 
-// upstreamSum is a gauge of a sum over the objects of Cluster API of one kind that Millwright reconciles, for each
-// Cluster: a label with the names of objects would make a series for each. These gauges are not among those of
-// machine-controller-manager's names, which have no label for the API group.
+// upstreamSum returns a gauge with one series for each Cluster: the sum of value over the objects of one kind of
+// Cluster API that Millwright reconciles. A label with the name of the object would make one series for each object.
+// These gauges do not have machine-controller-manager's names, because those have no label for the API group.
 func upstreamSum[T metav1.Object](name, help string, clusterOf func(T) string, value func(T) *int32) gauge[T] {
 	return gauge[T]{
 		desc(
@@ -34,7 +34,7 @@ func upstreamSum[T metav1.Object](name, help string, clusterOf func(T) string, v
 			sums := map[[2]string]float64{}
 			for _, o := range objects {
 				of := [2]string{o.GetNamespace(), clusterOf(o)}
-				sums[of] += 0 // not reported yet
+				sums[of] += 0 // a series also for a Cluster none of whose objects has a value
 				if n := value(o); n != nil {
 					sums[of] += float64(*n)
 				}
@@ -46,7 +46,7 @@ func upstreamSum[T metav1.Object](name, help string, clusterOf func(T) string, v
 	}
 }
 
-// one is the value of an object that is counted.
+// one returns 1 for an object that counts, else nil.
 func one(counts bool) *int32 {
 	if counts {
 		return new(int32(1))
@@ -67,7 +67,7 @@ func upstreamSetGauges() []gauge[upstreamSet] {
 		),
 		sum(
 			"status_replicas",
-			"Machines, those that are being deleted included, of the MachineSets",
+			"Machines (including those that are being deleted) of the MachineSets",
 			func(s upstreamSet) *int32 { return s.Status.Replicas },
 		),
 		sum(
@@ -118,7 +118,7 @@ func upstreamDeploymentGauges() []gauge[upstreamDeployment] {
 		),
 		sum(
 			"status_replicas",
-			"Machines, those that are being deleted included, of the MachineDeployments",
+			"Machines (including those that are being deleted) of the MachineDeployments",
 			func(d upstreamDeployment) *int32 { return d.Status.Replicas },
 		),
 		sum(
@@ -157,7 +157,7 @@ func upstreamMachineGauges() []gauge[*clusterv1.Machine] {
 // kindOfMachine names machines of Cluster API in the label kind. Millwright has no workflow for them.
 const kindOfMachine = "ClusterAPIMachine"
 
-// collectClusterAPI sends the gauges of the objects of Cluster API, and returns what they do.
+// collectClusterAPI sends the gauges of the objects of Cluster API, and returns what these objects do.
 func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []moving) {
 	now, sets, machines := time.Now(), g.api.Sets(), []*clusterv1.Machine{}
 	for _, s := range sets {
@@ -177,7 +177,7 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []movi
 	return all
 }
 
-// movingAs returns what an object does whose operation names what blocks it.
+// movingAs returns what an object of Cluster API does: its operation, which also names what blocks it.
 func movingAs(kind string, o *v1alpha1.Operation) moving {
 	m := moving{kind: kind, operation: o, reason: capi.Reason(o)}
 	if m.reason != "" {

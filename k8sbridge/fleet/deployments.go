@@ -23,7 +23,7 @@ func deploymentGauges() []gauge[deployment] {
 		),
 		number(
 			prefix+"status_replicas",
-			"Machines, those that are being deleted included.",
+			"Machines, including those that are being deleted.",
 			func(d deployment) float64 { return float64(d.Status.Replicas) },
 		),
 		number(

@@ -71,7 +71,7 @@ func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 			}
 		},
 		DeleteFunc: func(object any) {
-			// of another type: it went while the watch was broken, and its end is not known
+			// A tombstone has another type: the machine was deleted while the watch was broken, and nobody knows when.
 			if m, is := object.(machine); is && cluster.Ours(m.Namespace) {
 				w.gone(m, time.Now())
 			}
@@ -94,7 +94,7 @@ func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 	return stop, nil
 }
 
-// forget removes the series of a deployment that is gone, whose number would otherwise grow without bound.
+// forget removes the series of a deployment that is gone: otherwise the number of series would grow without bound.
 func (d Durations) forget(object any) {
 	key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {
@@ -149,7 +149,7 @@ func (w watcher) measure(what string, m machine, took time.Duration) {
 	w.took[what].WithLabelValues(labels[2:]...).Observe(seconds(took))
 }
 
-// labels are namespace, deployment, instance type and zone; empty where there is none.
+// labels returns namespace, deployment, instance type and zone of a machine; an unknown one is empty.
 func (w watcher) labels(m machine) []string {
 	var owner, instanceType string
 	if o := metav1.GetControllerOf(m); o != nil {
@@ -192,5 +192,5 @@ func turnedTrue(before, after machine, of corev1.NodeConditionType) (time.Time, 
 	return c.LastTransitionTime.Time, !cache.IsTrue(before.Status.Conditions, of)
 }
 
-// seconds is never negative: times have whole seconds, and clocks of machines differ.
+// seconds returns 0 for a negative duration: the times of the API have whole seconds, and the clocks of hosts differ.
 func seconds(d time.Duration) float64 { return max(d, 0).Seconds() }

@@ -1,5 +1,5 @@
 // Package fleet answers what a monitoring system asks about machines, sets and deployments: how many there are, in
-// which state, and which of them stand still since when. The bridge's main calls it while the bridge is the leader. It
+// which state, which of them stand still, and since when. The bridge's main calls it while the bridge is the leader. It
 // reads the bridge's caches at each scrape, and sends nothing.
 //
 // Metrics that begin with mcm_ have the names and labels of machine-controller-manager (ADR 0077).
@@ -26,14 +26,14 @@ type Gauges struct {
 	deployments []gauge[*v1alpha1.MachineDeployment]
 	waits       waits
 
-	api                 *capi.Cache // nil: none of Cluster API
+	api                 *capi.Cache // nil: Cluster API is not watched
 	upstreamDeployments []gauge[*clusterv1.MachineDeployment]
 	upstreamSets        []gauge[*clusterv1.MachineSet]
 	upstreamMachines    []gauge[*clusterv1.Machine]
 }
 
-// NewGauges returns the gauges of the objects in a cluster's caches, and of those of Cluster API that Millwright
-// reconciles; a nil api has none. The caches are only read at a scrape.
+// NewGauges returns the gauges of the objects in a cluster's caches, and of the objects of Cluster API that Millwright
+// reconciles (nil: none). The caches are only read at a scrape.
 func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
 		cluster:             cluster,
@@ -74,7 +74,7 @@ func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
 	g.waits.collect(samples, moving)
 }
 
-// ours returns the objects of a resource in the namespaces that are Millwright's, in no order.
+// ours returns the objects of a resource in the namespaces that are Millwright's, in any order.
 func ours[T metav1.Object](cluster *cache.Cluster, resource cache.Resource) []T {
 	known := map[string]bool{}
 	return slices.DeleteFunc(cache.All[T](cluster.Informer(resource)), func(o T) bool {
@@ -153,7 +153,7 @@ func failedMachines[T metav1.Object](name, help string, failed func(T) []v1alpha
 		"failed_machine_last_operation_machine_operation_type",
 	}
 	return several(name, help, labels, func(object T, send emit) {
-		sent := map[string]bool{} // a name that is in a status twice would spoil the whole scrape
+		sent := map[string]bool{} // a name that is in a status twice would make the whole scrape fail
 		for _, m := range failed(object) {
 			if !sent[m.Name] {
 				sent[m.Name] = true
@@ -166,7 +166,7 @@ func failedMachines[T metav1.Object](name, help string, failed func(T) []v1alpha
 // conditions sends one sample for each condition: 1 for True, 0 for False, 2 for Unknown. Source of the values:
 // machine-controller-manager.
 func conditions[C any](send emit, all []C, read func(C) (kind, status string)) {
-	sent := map[string]bool{} // nothing but our own code keeps the types of a machine's conditions apart
+	sent := map[string]bool{} // a type twice would make the whole scrape fail; the API allows it in a Machine
 	for _, c := range all {
 		kind, status := read(c)
 		if sent[kind] {

@@ -265,7 +265,7 @@ func TestWhatStandsStill(t *testing.T) {
 	assert.Empty(t, gauges(t, "millwright_blocked_"))
 }
 
-// within waits until the caches have had the news.
+// within waits until holds is true: until the caches have received the events.
 func within(t *testing.T, holds func(c *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, holds, 2*time.Minute, 5*time.Millisecond)

@@ -26,7 +26,7 @@ func setGauges() []gauge[set] {
 		),
 		number(
 			prefix+"status_replicas",
-			"Machines, those that are being deleted included.",
+			"Machines, including those that are being deleted.",
 			func(s set) float64 { return float64(s.Status.Replicas) },
 		),
 		number(prefix+"status_fully_labelled_replicas", "Machines with all labels of the template.",

@@ -10,7 +10,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// none is the value of a label that has nothing to say: an empty one cannot be told from an absent one.
+// none is the value of a label without content: Prometheus does not distinguish an empty label from an absent one.
 const none = "None"
 
 func orNone(value string) string {
@@ -24,14 +24,15 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// waits are gauges of what is in motion and of what stands still, with the time of the oldest.
+// waits are gauges of the objects that are in motion and of those that stand still: their number, and since when the
+// oldest has been.
 type waits struct{ operations, oldest, blocked, longest *prometheus.Desc }
 
 func newWaits() waits {
 	return waits{
 		operations: desc(
 			"millwright_operations_open",
-			"Objects with a current operation, by step, and by the reason of their condition Blocked; None: it only takes time.",
+			"Objects with a current operation, by step and by the reason of their condition Blocked. Reason None: not blocked.",
 			"kind",
 			"step",
 			"reason",
@@ -59,11 +60,11 @@ func (w waits) describe(descs chan<- *prometheus.Desc) {
 type moving struct {
 	kind      string
 	operation *v1alpha1.Operation // nil: it has none
-	reason    string              // of its condition Blocked; empty: it is not blocked
-	since     time.Time           // it is blocked
+	reason    string              // reason of its condition Blocked; empty: it is not blocked
+	since     time.Time           // since when it is blocked
 }
 
-// inMotion returns what the objects of Millwright do.
+// inMotion returns for each object of Millwright its operation and what blocks it.
 func inMotion(machines []machine, sets []set, deployments []deployment) (all []moving) {
 	for _, m := range machines {
 		reason, since := blockedBy(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
@@ -117,7 +118,7 @@ func blockedBy[C any](
 	return "", time.Time{}
 }
 
-// groups count objects by labels. An array is comparable; the last place is empty if there are only two labels.
+// groups count objects by two or three labels; the third place of a key is empty if there are two.
 type groups map[[3]string]*group
 
 type group struct {

@@ -54,7 +54,7 @@ type key struct {
 type wake struct {
 	versions  cache.MinVersions
 	deleted   []deleted // objects of this name that are gone
-	notBefore time.Time // earliest time of a signal to their workflows, unless another object has the name by then
+	notBefore time.Time // earliest signal to the workflows of deleted; ignored if an object has the name again
 }
 
 // deleted is an object that does not exist any more.
@@ -88,9 +88,9 @@ type Bridge struct {
 	backoff      workqueue.TypedRateLimiter[key]
 	limiter      flowcontrol.RateLimiter
 	orphans      *sweeps
-	// of the objects of Cluster API; nil: none is watched
+	// the cache of the objects of Cluster API; nil: none is watched
 	api     *capi.Cache
-	pollers func(ctx context.Context, provider string) (int, error) // nil: nobody is asked
+	pollers func(ctx context.Context, provider string) (int, error) // nil: never asked
 
 	mu          sync.Mutex
 	seen        map[string]fingerprints // by resource and UID

@@ -87,8 +87,8 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 	}, map[string]string{"Asked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Said": "written by the class's own workflow", "SaidSo": "written by the class's own workflow"})
 }
 
-// The bridge asks Temporal who serves the providers. A class is woken when its status says something else, and then its
-// machines that are at work.
+// The bridge asks Temporal who serves the providers. A class is woken when its status says something else; its machines
+// that are at work are woken when the status has changed.
 func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 	var workers atomic.Int32
 	synctest.Test(t, func(t *testing.T) {

@@ -27,9 +27,9 @@ import (
 // it before Run; nil changes nothing.
 func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.api = api }
 
-// followTemplates adds the handlers of the caches of templates and control planes, which are added when a set names
-// their kind. When such a cache is filled, the sets and deployments that name the kind are evaluated: no event says
-// that an object does not exist.
+// followTemplates adds handlers to the caches of templates and control planes. Such a cache begins when a set names its
+// kind. When the cache is filled, all sets and deployments of Cluster API are evaluated: no event says that an object
+// does not exist.
 func (b *Bridge) followTemplates(ctx context.Context) {
 	b.api.OnTrack(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {
@@ -95,8 +95,9 @@ func (b *Bridge) handleClusterAPI(e event) {
 	}
 }
 
-// handleClusterAPIMachine enqueues the set of a machine and the set's deployment, and for a machine without a set those
-// that may adopt it; also its drain, if Millwright drains its node.
+// handleClusterAPIMachine enqueues the set of a machine and the set's deployment. For a machine without a set it
+// enqueues the sets that may adopt the machine, and the set that released it. It also enqueues the drain of the
+// machine's node, if Millwright drains it.
 func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	c := b.compare(e, machineOfClusterAPI(m))
 	b.enqueueClusterAPIDrain(e, m, c)
@@ -121,8 +122,8 @@ func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	}
 }
 
-// machineOfClusterAPI returns the fingerprints of a machine of Cluster API. Its conditions count without their times,
-// except that of Ready, from which the set counts available machines.
+// machineOfClusterAPI returns the fingerprints of a machine of Cluster API. The times of its conditions do not count,
+// except the time of Ready: the set computes from it which machines are available.
 func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, v1alpha1.AnnotationDrainStatus)
@@ -178,7 +179,8 @@ func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool
 	enqueueAll(b, run.KindClusterAPISet, sets, w, 0)
 }
 
-// enqueueClusterAPIDrain enqueues the drain of a machine's node, and if that has ended, those whose turn comes next.
+// enqueueClusterAPIDrain enqueues the drain of a machine's node. If this drain has ended or its turn has come, it also
+// enqueues the drains whose turn comes next.
 func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c change) {
 	k, w := key{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.wake()
 	switch {
@@ -236,8 +238,9 @@ func (b *Bridge) clusterAPIDrain(m *clusterv1.Machine) subject {
 	return s
 }
 
-// clusterAPISet returns the subject of a set of Cluster API, with its machines and what decides whether it may create
-// others. If that cannot be read, the set counts as not calm, and its workflow finds out.
+// clusterAPISet returns the subject of a set of Cluster API. Its versions include those of the machines and of all
+// other objects that the decision reads. If one of these cannot be read, the set counts as not calm, and its workflow
+// reports why.
 func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) subject {
 	if !b.api.Ours(set) {
 		return describe(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})

@@ -129,7 +129,7 @@ func proveCAPISleeps(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	})
 }
 
-// capiWakesRow is a change of an object, and when it has the calm object of a kind evaluated.
+// capiWakesRow is a change of an object, and when this change makes the bridge evaluate the calm object of a kind.
 type capiWakesRow struct {
 	name string
 	o    runtime.Object
@@ -139,7 +139,7 @@ type capiWakesRow struct {
 // The times of a capiWakesRow.
 const never, atOnce, debounced = "never", "at once", "debounced"
 
-// proveCAPIWakes checks when the change of each row has the object of a kind evaluated.
+// proveCAPIWakes checks when the change of each row makes the bridge evaluate the object of a kind.
 func proveCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiWakesRow) {
 	t.Helper()
 	for _, row := range rows {
@@ -178,7 +178,7 @@ func ownedInfrastructure(change ...capitest.OnForeign) runtime.Object {
 	return capitest.Infrastructure(append([]capitest.OnForeign{capitest.Owned}, change...)...)
 }
 
-// Which change of which object has the set evaluated, and when.
+// Which change of which object makes the bridge evaluate the set, and when.
 func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return theSet(change) }
 	machine := func(change capitest.OnMachine) runtime.Object { return theMachine(change) }
@@ -617,7 +617,8 @@ func TestTheNextDrainForClusterAPIHearsOfItsTurn(t *testing.T) {
 	})
 }
 
-// Who opts in or out has the set look at its machines.
+// When a set, its deployment or its Cluster opts into drains by Millwright or out of them, the set looks at its
+// machines.
 func TestWhoWakesASetThatOptsIntoDrains(t *testing.T) {
 	for name, o := range map[string]runtime.Object{
 		"the set":        theSet(note(v1alpha1.AnnotationClusterAPIDrain, "true")),
@@ -634,7 +635,7 @@ func TestWhoWakesASetThatOptsIntoDrains(t *testing.T) {
 	}
 }
 
-// The runs of sets and drains of Cluster API whose objects vanished while no bridge led.
+// The runs of sets and drains of Cluster API are signaled if their objects vanished while no bridge led.
 func TestRunsOfClusterAPIWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	gone := func(kind run.Kind) string {
 		return garden.ID(kind, cache.Ref{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})

@@ -20,7 +20,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// handleClusterAPIDeployment enqueues a deployment of Cluster API, and the sets that read it.
+// handleClusterAPIDeployment enqueues a deployment of Cluster API, and its sets if a field changed that they read.
 func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeployment) {
 	if b.handleOwned(e, run.KindClusterAPIDeployment, "", deploymentOfClusterAPI(d)).children {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
@@ -64,8 +64,8 @@ func deploymentOfClusterAPI(d *clusterv1.MachineDeployment) fingerprints {
 	}
 }
 
-// setOfClusterAPI returns the fingerprints of a set of Cluster API. Its conditions count for its deployment without
-// their times.
+// setOfClusterAPI returns the fingerprints of a set of Cluster API. A condition that changes nothing but its time does
+// not signal the set's deployment.
 func setOfClusterAPI(s *clusterv1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
 	spec.Replicas = nil // its deployment wrote the size, or sees it in the status that follows
@@ -101,7 +101,8 @@ func setOfClusterAPI(s *clusterv1.MachineSet) fingerprints {
 	return f
 }
 
-// controllerOf returns the name of a controller for which is holds, and otherwise a name that no object has.
+// controllerOf returns the controller's name if is(ref) is true. Otherwise it returns a name that no object can have:
+// an empty name would make the object an orphan.
 func controllerOf(ref metav1.OwnerReference, is func(metav1.OwnerReference) bool) string {
 	if is(ref) {
 		return ref.Name
@@ -114,8 +115,8 @@ func has(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// clusterAPIDeploymentOf returns the name of the deployment that controls the set of this key, whosoever reconciles it;
-// empty: none.
+// clusterAPIDeploymentOf returns the name of the deployment that controls the set with this key; empty: none. The
+// deployment need not be one that Millwright reconciles.
 func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	item, found, err := b.cluster.Informer(capi.SetsResource).GetStore().GetByKey(set)
 	if err != nil || !found {
@@ -128,7 +129,7 @@ func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	return ref.Name
 }
 
-// notOfDeployment returns the labels and annotations that others than the deployment's workflow write.
+// notOfDeployment returns the labels and annotations that neither Millwright nor a deployment's controller writes.
 func notOfDeployment(o metav1.Object) [2]map[string]string {
 	all := foreign(o)
 	maps.DeleteFunc(all[1], func(key, _ string) bool {
@@ -137,7 +138,7 @@ func notOfDeployment(o metav1.Object) [2]map[string]string {
 	return all
 }
 
-// The beginnings of the annotations that a deployment of Cluster API and its sets have from its controller.
+// Prefixes of the annotations that the controller of a deployment of Cluster API writes on the deployment and its sets.
 var (
 	ofDeployment = strings.TrimSuffix(clusterv1.RevisionAnnotation, "revision")
 	ofTransfers  = strings.TrimSuffix(clusterv1.AcknowledgedMoveAnnotation, "acknowledged-move")
@@ -152,8 +153,9 @@ func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDe
 	enqueueAll(b, run.KindClusterAPIDeployment, deployments, w, 0)
 }
 
-// clusterAPIDeployment returns the subject of a deployment of Cluster API, with its sets and machines. If its templates
-// cannot be read, it counts as not calm, and its workflow finds out.
+// clusterAPIDeployment returns the subject of a deployment of Cluster API. Its versions include those of its sets,
+// machines and templates. If a template cannot be read, the deployment counts as not calm, and its workflow reports
+// why.
 func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineDeployment) subject {
 	if !b.api.Ours(d) {
 		return describe(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})

@@ -112,7 +112,7 @@ func TestACalmDeploymentOfClusterAPISleeps(t *testing.T) {
 	proveCAPISleeps(t, capiFleet(), run.KindClusterAPIDeployment)
 }
 
-// Which change of which object has the deployment evaluated, and when.
+// Which change of which object makes the bridge evaluate the deployment, and when.
 func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 	of, set, machine := onDeploymentOfFleet, onSetOfFleet, onMachineOfFleet
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object { return machine(saying(kind, status)) }

@@ -80,7 +80,7 @@ func (b *Bridge) handle(e event) {
 		}
 	case *v1alpha1.MachineClass:
 		b.handleClass(e, object)
-	case *v1alpha1.RolloutPolicy: // which objects it selects may have changed, too
+	case *v1alpha1.RolloutPolicy: // its selector may have changed: all of its namespace
 		if b.compare(e, fingerprints{spec: hash(object.UID, object.Spec)}).spec {
 			b.enqueueNamespace(object.Namespace, e.wake())
 		}
@@ -176,7 +176,7 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 		b.enqueue(key{run.KindMachineDeployment, m.Namespace, controller(set)}, e.wake(), 0)
 	}
 	if c.node && (nodeOf(m) != "" && b.cluster.NodeOf(m) != nil || b.cluster.NodeToName(m) != nil) {
-		// earlier events of the node enqueued no machine
+		// earlier events of the node did not enqueue this machine
 		b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, e.wake(), debounce)
 	}
 	for _, claim := range c.claims {
@@ -190,8 +190,8 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	}
 }
 
-// enqueueRivals enqueues the other machines that name the instance or the node of a claim: whose these are may have
-// become clear, or a doubt.
+// enqueueRivals enqueues the other machines that name the instance or the node of a claim: the change may have decided
+// which machine owns them, or may have put that in doubt.
 func (b *Bridge) enqueueRivals(claim observecache.Claim, w wake) {
 	rivals := slices.Concat(b.cluster.MachinesOfInstance(claim.ProviderID), b.cluster.MachinesOfNode(claim.Told))
 	rivals = slices.DeleteFunc(rivals, func(m *v1alpha1.Machine) bool { return string(m.UID) == claim.UID })
@@ -206,9 +206,9 @@ func (b *Bridge) wakeQueue(w wake) {
 	}
 }
 
-// handleSecret enqueues what may wait for a Secret: the machines of its classes for its data, the classes for its
-// finalizer. A change of the finalizer changes no data. The minimum versions of machines do not include Secrets: a call
-// of the cloud that fails compares the Secret that it used with the API server's.
+// handleSecret enqueues the machines and classes that may wait for a Secret: machines wait for its data, classes for
+// its finalizer. A change of only the finalizer enqueues no machine. The signal to a machine has no minimum version of
+// the Secret: a cloud call that fails compares the Secret that it used with the one at the API server.
 func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 	c := b.compare(e, secretFingerprints(secret))
 	for _, class := range class.ClassesOfSecret(b.cluster, secret.Namespace, secret.Name) {
@@ -262,8 +262,8 @@ func rolloutNamed(o metav1.Object) string {
 	}
 }
 
-// change says which fingerprints of an object differ from those seen before. For a new or deleted object all of them
-// do.
+// change says which fingerprints of an object differ from those seen before. For a new or deleted object nearly all of
+// them count as different: compare has the exceptions.
 type change struct {
 	added      bool // the object is new
 	spec       bool

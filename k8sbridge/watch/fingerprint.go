@@ -25,20 +25,20 @@ import (
 // workflow.
 type fingerprints struct {
 	spec      uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
-	parentNow uint64 // signals the controller's workflow at once: the controller; of a set all but size and progress
-	// signals the controller's workflow debounced: of a machine the other fields; of a set its progress
+	parentNow uint64 // signals the controller's workflow at once: controller; of a set all but size and progress
+	// signals the controller's workflow debounced: the other fields of a machine; the progress of a set
 	parentDebounced uint64
 	children        uint64 // signals the workflows of the objects that it controls, at once
 	health          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
 	parent          string // name of the controller
 	class           string // name of the class that a machine refers to
 	node            string // name of the node that a machine depends on
-	// what a machine says of its instance and node: signals the machines that say the same of theirs
+	// the instance and the node that a machine names: signals the other machines that name one of the two
 	claim      cache.Claim
 	deployment string // signals the deployment of a machine's set at once; empty: the deployment reads nothing
 	guarded    bool   // our finalizer is set: its removal signals the object's workflow
 	draining   bool   // a machine's node is drained, or waits for its turn
-	queued     bool   // it waits for its turn
+	queued     bool   // the drain of a machine waits for its turn
 	// the provider reports OutOfRange for a machine: several instances, or none where there should be one
 	outOfRange bool
 }
@@ -111,7 +111,8 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	}
 }
 
-// standsStill says why a machine stands still, which its set and deployment repeat; empty: it does not.
+// standsStill returns why a machine stands still; its set and deployment repeat this text. Empty: it does not stand
+// still.
 func standsStill(m *v1alpha1.Machine) string {
 	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineBlocked); c != nil {
 		return c.Reason + c.Message
@@ -190,9 +191,9 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	}
 }
 
-// classFingerprints returns the fingerprints of a class. Whether a worker serves its provider signals its machines that
-// are at work. Its spec signals its own workflow and those of its machines that are not calm. The generation covers all
-// of its content.
+// classFingerprints returns the fingerprints of a class. A change of the generation, which covers all of its content,
+// signals its own workflow and those of its machines that are not calm. A change of what its status says about a
+// missing worker of its provider signals its machines with a current operation.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
 		spec:     hash(c.UID, c.Generation, deleting(c)),
@@ -201,9 +202,9 @@ func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	}
 }
 
-// secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data; its version says that
-// they changed. If our finalizer or the deletion timestamp changed, the version changed for that reason only; that
-// affects the classes that refer to the Secret, its parents.
+// secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data: a new resource version
+// counts as a change of the data, unless our finalizer or the deletion timestamp changed with it. Such a change affects
+// the classes that refer to the Secret; they are its parents here.
 func secretFingerprints(s metav1.Object) fingerprints {
 	return fingerprints{
 		spec:            hash(s.GetUID(), s.GetResourceVersion()),
@@ -212,7 +213,7 @@ func secretFingerprints(s metav1.Object) fingerprints {
 }
 
 // nodeFingerprints covers the fields that health checks and node syncs read, without heartbeats. The fingerprint health
-// leaves out the condition that a deletion writes.
+// covers only the deletion and the conditions, without the condition that a machine's deletion writes.
 func nodeFingerprints(n *corev1.Node) fingerprints {
 	conditions := machine.CopiedConditions(n)
 	spec := hash(

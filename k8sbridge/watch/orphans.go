@@ -25,8 +25,8 @@ type Schedules interface {
 	GetHandle(ctx context.Context, id string) client.ScheduleHandle
 }
 
-// sweeps keeps a schedule for each class, by which Temporal starts sweeps for orphans. It has its own queue and one
-// worker, so that it never delays signals.
+// sweeps keeps a schedule of Temporal for each class, which starts sweeps for orphans. It has its own queue and one
+// goroutine for it, so that it never delays signals.
 type sweeps struct {
 	installation run.Installation
 	cluster      *cache.Cluster
@@ -100,8 +100,7 @@ func (s *sweeps) checkAll() {
 	}
 }
 
-// check enqueues a check of the schedule of a class.
-// In a namespace that is not Millwright's there is none.
+// check enqueues a check of the schedule of a class, unless the class is in a namespace that is not Millwright's.
 func (s *sweeps) check(class cache.Ref) {
 	if s.cluster.Ours(class.Namespace) {
 		s.queue.Add(task{class: class})
@@ -144,7 +143,7 @@ func (s *sweeps) do(ctx context.Context, t task) {
 	}
 	s.metrics.failures.WithLabelValues(string(run.KindOrphanCollection)).Inc()
 	s.log.Warn(
-		"a schedule is not as it should be, will try again",
+		"a request about a schedule of sweeps failed",
 		"namespace",
 		t.class.Namespace,
 		"class",
@@ -189,9 +188,10 @@ func (s *sweeps) drop(ctx context.Context, id string) error {
 	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// compare deletes the schedules of classes that were deleted while no bridge ran, or are not in a namespace of
-// Millwright, and enqueues a check of each class that has no schedule in the list: somebody deleted it, or Temporal has
-// lost its data. A schedule gets into the list a little after its creation.
+// compare compares Temporal's list of schedules with the classes. It deletes each schedule without a class: the class
+// was deleted while no bridge ran, or its namespace is not Millwright's any more. It enqueues a check of each class
+// without a schedule: somebody deleted the schedule, Temporal has lost its data, or the schedule is so new that the
+// list does not have it yet.
 func (s *sweeps) compare(ctx context.Context) error {
 	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {

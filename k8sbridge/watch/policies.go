@@ -12,12 +12,14 @@ const (
 	retryFirst  = 500 * time.Millisecond // back-off after a failed signal, doubling
 	retryMost   = time.Minute
 	resyncEach  = time.Minute // Source: docs/adr/0007-resync.md
-	// interval of the questions who serves a provider. Source: a missing worker is to be named within a minute
+	// interval at which Temporal is asked how many workers serve each provider. Source: a missing worker is to be named
+	// within a minute
 	pollersEach = 20 * time.Second
-	// interval of the looks for calls of a provider that have been open for long. Source: a twelfth of the shortest such
-	// time
+	// interval of the search for calls of a provider that have been open for long. Source: a twelfth of the shortest time
+	// that counts as long
 	callsEach = 10 * time.Second
-	// machines signaled when the drain of one begins or ends. Source: some of them may be gone meanwhile
+	// number of queued machines that are signaled when a drain begins or ends. Source: more than one, as some may be gone
+	// meanwhile
 	drainsWoken = 5
 )
 
@@ -32,7 +34,8 @@ const (
 	scheduleRetry   = time.Minute // after a failed request about a schedule
 	triggerInterval = time.Minute // least time between two sweeps that are triggered early for one class
 	catchUp         = time.Minute // a sweep that is later than this, because Temporal was unavailable, is skipped
-	// each begins up to a tenth of the period late, so that not all classes are swept at once
+	// each sweep begins up to a tenth of its period late, and at most jitterMost, so that not all classes are swept at
+	// once
 	jitterShare = 10
 	jitterMost  = time.Minute
 )

@@ -17,8 +17,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// watched returns the caches of the objects that have a workflow, by its kind. Without Cluster API there are none of
-// its kinds.
+// watched returns the caches of the objects that have a workflow, by the kind of the workflow. The kinds of Cluster API
+// are missing if Millwright does not watch it.
 func (b *Bridge) watched() map[run.Kind]cache.SharedIndexInformer {
 	informers := map[run.Kind]cache.SharedIndexInformer{}
 	for kind, resource := range map[run.Kind]observecache.Resource{
@@ -53,9 +53,10 @@ func (b *Bridge) sweep() {
 	})
 }
 
-// resync makes sure, each minute, that every object that is not calm has an open run. At first it wakes the runs whose
-// objects are gone or not Millwright's; if that fails, again after a minute. It does both at once when a namespace has
-// become Millwright's, or another's. It also wakes the machines whose turn to be drained comes next.
+// resync makes sure, each minute, that every object that is not calm has an open run. At first it also wakes the runs
+// whose objects are gone or not Millwright's, and repeats that each minute until it succeeds. It does both at once when
+// a namespace has become Millwright's, or another controller's. Each minute it also wakes the machines whose turn to be
+// drained comes next.
 func (b *Bridge) resync(ctx context.Context) {
 	strays := 1 // how often runs whose objects are gone are still to be woken
 	for begun := false; ; begun = true {
@@ -90,8 +91,8 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.unsaid || need.Prompt() || slices.Contains(prompt, need) {
-		// others wait for a change outside
+	if need := s.decision.Need; s.unexplained || need.Prompt() || slices.Contains(prompt, need) {
+		// work of other needs waits for a change from outside
 		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil
 	}
@@ -119,8 +120,8 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	return ctx.Err() == nil
 }
 
-// watchCalls looks until ctx ends for calls of a provider that have been open for long, and signals their machines,
-// whose status does not say it yet. No event tells of that, and a timer in each creation would cost more.
+// watchCalls signals, until ctx ends, each machine whose call of a provider has been open for long and whose status
+// does not say so yet. No event reports such a call, and a timer in each creation would cost more.
 func (b *Bridge) watchCalls(ctx context.Context) {
 	for {
 		select {

@@ -17,7 +17,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// skip: no sweep of a class starts while another one runs.
+// skip is the overlap policy of the schedules: no sweep of a class starts while another one of this class runs.
 const skip = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 
 // wanted returns the schedule that a class should have.

@@ -11,8 +11,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// AskPollers makes the bridge ask for the workers of each provider that a class names, and wake the classes whose
-// status says something else. Call it before Run. ask returns how many workers serve a provider.
+// AskPollers makes the bridge ask regularly whether each provider that a class names has a worker, and wake the classes
+// whose status does not say so or says otherwise. Call it before Run. ask returns how many workers serve a provider.
 func (b *Bridge) AskPollers(ask func(ctx context.Context, provider string) (int, error)) {
 	b.pollers = ask
 }
@@ -29,7 +29,7 @@ func (b *Bridge) watchPollers(ctx context.Context) {
 	}
 }
 
-// askPollers asks once for each provider, and wakes the classes whose status says something else.
+// askPollers asks once for each provider, and wakes the classes whose status does not say the answer.
 func (b *Bridge) askPollers(ctx context.Context) {
 	answers := map[string]int{}
 	classes := cache.All[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes))

@@ -22,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// subject is an object with what a signal to its workflow needs.
+// subject is an object with everything that a signal to its workflow needs.
 type subject struct {
 	ref        cache.Ref
 	generation int64
@@ -31,9 +31,9 @@ type subject struct {
 	decision   attention.Decision
 	// versions are those of all objects that the decision was made from. The workflow's decision must see at least these:
 	// the worker's caches may be behind the bridge's in a resource without an event, such as the class of a new machine.
-	versions cache.MinVersions
-	unsaid   bool   // the status of a machine does not name what blocks it
-	rollout  string // workflow ID of the open rollout, from the status; empty: none
+	versions    cache.MinVersions
+	unexplained bool   // the status of a machine does not name what blocks it
+	rollout     string // workflow ID of the open rollout, from the status; empty: none
 }
 
 // ours reports whether Millwright acts on objects of a kind in a namespace.
@@ -85,7 +85,8 @@ func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
 	return subject{}, false
 }
 
-// set returns the subject of a set, with its machines and what decides whether it may create others.
+// set returns the subject of a set. Its versions include those of the machines and of all other objects that the
+// decision reads.
 func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 	around := set.Read(b.cluster, of)
 	now := time.Now()
@@ -110,7 +111,8 @@ func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 	return s
 }
 
-// class returns the subject of a class, with what else is in its namespace.
+// class returns the subject of a class. Its versions include those of the other objects in the namespace that the
+// decision reads.
 func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	neighbours := class.Read(b.cluster, c.Namespace)
 	facts := class.Facts(c, neighbours)
@@ -124,12 +126,12 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	return s
 }
 
-// deployment returns the subject of a deployment, with its sets and machines.
+// deployment returns the subject of a deployment. Its versions include those of its sets and machines.
 func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	tree := deployment.Read(b.cluster, d)
 	now := time.Now()
 	plan := rollout.Plan(deployment.Observed(tree, now))
-	// as long as there is one, the deployment is not calm
+	// while a replacement is held, the deployment is not calm
 	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld)
 	said := deployment.IsExplained(&d.Status, deployment.Explained(tree, plan, hold, now).Blocked(now))
 	s := describe(cache.Deployments, d, unlessSaid(plan.Pending, said))
@@ -151,11 +153,11 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 	return s
 }
 
-// machine returns the subject of a machine, with its node, class and parents.
+// machine returns the subject of a machine. Its versions include those of its node and its class.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	node, around := b.cluster.NodeOf(m), machine.Read(b.cluster, m)
 	s := describe(cache.Machines, m, attention.PlanMachine(machine.Facts(m, around, time.Time{})).Decision)
-	s.unsaid = !machine.IsExplained(m, machine.Explained(m, around.Class, time.Now()).WaitsFor())
+	s.unexplained = !machine.IsExplained(m, machine.Explained(m, around.Class, time.Now()).WaitsFor())
 	if node != nil {
 		s.versions.Raise(cache.Nodes, node.ResourceVersion)
 	}
@@ -170,8 +172,8 @@ func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	return s
 }
 
-// unlessSaid returns the pending work of a set or a deployment. If there is none, and its status does not say what
-// blocks it, that has to be written.
+// unlessSaid returns the pending work of a set or a deployment. If it has none, but its status does not say what blocks
+// it, the pending work is to write that status.
 func unlessSaid(pending attention.Decision, said bool) attention.Decision {
 	if pending.Calm() && !said {
 		return attention.Decision{Need: attention.Scale, Why: "the status does not say what blocks it"}

@@ -1,5 +1,5 @@
-// Package commandline is what the command lines of all programs have in common: wrong calls with a suggestion, signals
-// and exit codes.
+// Package commandline is what the command lines of all programs have in common: errors of wrong calls with a
+// suggestion, signals and exit codes.
 package commandline
 
 import (
@@ -41,8 +41,8 @@ func Main(c *cobra.Command) {
 	}
 }
 
-// Version returns the version of the module that the program was built from, and of the commit if it is known: what the
-// go command has written into the program.
+// Version returns the version of the module that the program was built from, and the commit if it is known, as the go
+// command has recorded them in the program.
 func Version() string {
 	info, known := debug.ReadBuildInfo()
 	if !known {
@@ -66,7 +66,7 @@ func ExitCode(err error) int {
 }
 
 // Strict makes a command and all below it refuse unknown subcommands and flags and wrong arguments with an error that
-// says how they are called. Nothing but the caller prints an error.
+// says how they are called. The caller has to print the error: cobra does not.
 func Strict(c *cobra.Command) {
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{suggest(c, err), c.UseLine()} })
@@ -118,7 +118,8 @@ func unknown(c *cobra.Command, args []string) error {
 // for commands.
 const mistakes = 2
 
-// didYouMean asks for the commands whose names begin with a word, or are nearly the same; empty if there are none.
+// didYouMean returns a question that suggests the commands whose names begin with a word or are nearly the same; empty
+// if there are none.
 func didYouMean(c *cobra.Command, word string) string {
 	c.SuggestionsMinimumDistance = mistakes
 	likely := c.SuggestionsFor(word)

@@ -1,6 +1,7 @@
 // Package connection says how to reach Temporal: address, namespace, TLS, API key, and the keys that encrypt payloads.
-// A flag beats the environment variable that Temporal's own tools read, and that beats their configuration file. Every
-// process and the millwright use it. It connects nothing itself: Options returns the options of a client.
+// A flag has precedence over the environment variable that Temporal's own tools read, and the variable has precedence
+// over their configuration file. Every process and the program millwright use this package. It makes no connection:
+// Options returns the options of a client.
 package connection
 
 import (
@@ -21,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// defaultAddress is where Temporal's own tools look, without a name that must be resolved.
+// defaultAddress is the default of Temporal's own tools, as an IP address: no name must be resolved.
 const defaultAddress = "127.0.0.1:7233"
 
 // Flags are the flags of a connection, with the values of environment and configuration file for those that are not
@@ -30,7 +31,7 @@ type Flags struct {
 	Address   string
 	Namespace string
 
-	tls         *bool // nil: TLS is used if anything of it is set, or an API key
+	tls         *bool // nil: TLS is used if another setting of TLS or an API key is given
 	files       files
 	serverName  string
 	apiKeyFile  string
@@ -111,7 +112,7 @@ func (f *Flags) Options() (client.Options, error) {
 	profile := f.profile
 	profile.Address, profile.Namespace, profile.TLS = f.Address, f.Namespace, nil
 	if f.apiKeyFile != "" {
-		profile.APIKey = "" // that of the file is used
+		profile.APIKey = "" // the key in the file is used
 	}
 	options, err := profile.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
@@ -149,8 +150,8 @@ func (f *Flags) Options() (client.Options, error) {
 	return options, nil
 }
 
-// unreadable is the error of the configuration file. Of a syntax error it names the place: the parser's text shows a
-// part of the file, which may be the API key.
+// unreadable returns the error for a configuration file that cannot be read. For a syntax error it names only the
+// place: the parser's text shows a part of the file, which may be the API key.
 func unreadable(err error) error {
 	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
 		err = fmt.Errorf("line %d, at the key %q: it is not TOML", syntax.Position.Line, syntax.LastKey)
@@ -161,7 +162,7 @@ func unreadable(err error) error {
 	)
 }
 
-// apiKey reads the key again each time: who exchanges it restarts nothing.
+// apiKey reads the file at each request, so that a new key needs no restart.
 func (f *Flags) apiKey(context.Context) (string, error) {
 	text, err := os.ReadFile(f.apiKeyFile)
 	if err != nil {
@@ -174,8 +175,8 @@ func (f *Flags) apiKey(context.Context) (string, error) {
 	return key, nil
 }
 
-// tlsSettings returns the settings of TLS, with the flags; nil without TLS. A flag that names a file turns TLS on, also
-// where the environment or the configuration file turn it off.
+// tlsSettings returns the settings of TLS, with the flags; nil without TLS. A flag for a file or for the server's name
+// turns TLS on, even if the environment or the configuration file turns it off. --temporal-tls decides over all others.
 func (f *Flags) tlsSettings() *tlsSettings {
 	var given envconfig.ClientConfigTLS
 	on := f.profile.APIKey != "" || f.apiKeyFile != ""
@@ -195,7 +196,7 @@ func (f *Flags) tlsSettings() *tlsSettings {
 		certificate: given.ClientCertData, key: given.ClientKeyData, authority: given.ServerCACertData,
 	}
 	if f.files.certificate != given.ClientCertPath || f.files.key != given.ClientKeyPath {
-		s.certificate, s.key = nil, nil // a flag beats a text in the environment
+		s.certificate, s.key = nil, nil // a flag has precedence over a text in the environment
 	}
 	if f.files.authority != given.ServerCACertPath {
 		s.authority = nil
@@ -203,7 +204,7 @@ func (f *Flags) tlsSettings() *tlsSettings {
 	return s
 }
 
-// errHalf says that one of two things that belong together is missing.
+// errHalf says that a certificate was given without its private key, or a private key without its certificate.
 var errHalf = errors.New(
 	"the certificate that Temporal demands and its private key belong together: give both, or neither (--temporal-tls-cert-path, --temporal-tls-key-path)",
 )

@@ -7,8 +7,9 @@ import (
 	"go.temporal.io/sdk/converter"
 )
 
-// DataConverter returns the converter of values that all processes use, also where there are no keys: the SDK's, whose
-// error for an encrypted payload names the key. Keys leaves a payload encrypted that it cannot decrypt.
+// DataConverter returns the converter of values that all processes use, with or without keys: the converters of the
+// SDK, and one for payloads that are still encrypted because Keys could not decrypt them. The error of the latter names
+// the key.
 func DataConverter() converter.DataConverter {
 	return converter.NewCompositeDataConverter( // those of the SDK in their order, and ours
 		converter.NewNilPayloadConverter(),
@@ -20,8 +21,9 @@ func DataConverter() converter.DataConverter {
 	)
 }
 
-// withoutContent is a value that says itself that nobody could read it. A signal is one: the SDK drops a signal that it
-// cannot decode. A run that has dropped one could not be replayed once the key is there.
+// withoutContent is a value that can record why its payload could not be decrypted. The value of a signal is one: the
+// SDK drops a signal that it cannot decode, and a run that has dropped a signal could not be replayed once the key is
+// there.
 type withoutContent interface{ Unreadable(why string) }
 
 // encrypted is the converter for payloads that are still encrypted when they become values.
@@ -29,7 +31,7 @@ type encrypted struct{}
 
 func (encrypted) Encoding() string { return encodingEncrypted }
 
-// ToPayload encrypts nothing: Keys does, below the client.
+// ToPayload encrypts nothing: Keys encrypts, below the client.
 func (encrypted) ToPayload(any) (*commonpb.Payload, error) { return nil, nil }
 
 func (e encrypted) FromPayload(p *commonpb.Payload, value any) error {
@@ -47,7 +49,7 @@ func (encrypted) ToString(p *commonpb.Payload) string {
 	)
 }
 
-// longestName is how many characters messages have of the name of a key, which anybody may have written.
+// longestName is the largest number of characters of a key's name in a message: anybody may have written the name.
 const longestName = 63
 
 // keyName returns the name of the key that a payload was encrypted with, in quotes.

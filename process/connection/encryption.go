@@ -106,11 +106,11 @@ func (k *Keys) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 	return encrypted, nil
 }
 
-// Decode decrypts payloads, each with the key that it names. One that is not encrypted is returned as it is: it was
-// written before there were keys. So is one that cannot be decrypted, because its key is not in the file or because
-// somebody changed it: whoever may signal can send such a payload, and an error would keep all tasks of its run from the
-// workers. It stays encrypted, so it never passes for a value; DataConverter has the error. The log says it once for each
-// key. It never returns an error.
+// Decode decrypts payloads, each with the key that it names. A payload that is not encrypted is returned as it is: it
+// was written before there were keys. A payload that cannot be decrypted, because its key is not in the file or because
+// somebody changed it, is also returned as it is: whoever may signal can send such a payload, and an error would keep
+// all tasks of its run from the workers. It stays encrypted, so it never passes for a value: the converter that
+// DataConverter returns makes it an error. The log names each such key once. Decode never returns an error.
 func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	decrypted := make([]*commonpb.Payload, len(payloads))
 	for i, p := range payloads {
@@ -143,8 +143,8 @@ func (k *Keys) decrypt(p *commonpb.Payload) (*commonpb.Payload, error) {
 	return &content, nil
 }
 
-// mostReported is how many names of keys the log has. Source: more than files of keys ever have; anybody may write any
-// number of names.
+// mostReported is the largest number of keys whose names are logged, as anybody may write any number of names. Source:
+// more than any file of keys has.
 const mostReported = 100
 
 // report says once for each key that a payload cannot be decrypted.
@@ -183,12 +183,12 @@ func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encrypt payloads: %w", err)
 	}
-	return []grpc.UnaryClientInterceptor{final, copied, failures, payloads}, nil
+	return []grpc.UnaryClientInterceptor{finalErrors, copyRequest, failures, payloads}, nil
 }
 
-// final makes what cannot be encrypted an error of which the SDK says so at once. It sends a request
-// again after an error that is not one of gRPC, and logs nothing.
-func final(
+// finalErrors turns an error of the encryption into an error of gRPC with the code FailedPrecondition, which the SDK
+// returns at once. After an error that is not one of gRPC, the SDK would send the request again and log nothing.
+func finalErrors(
 	ctx context.Context,
 	method string,
 	request, reply any,
@@ -203,9 +203,9 @@ func final(
 	return err
 }
 
-// copied gives the interceptors after it a copy of the request, which they change. The SDK sends a request again after
-// some errors, and would send what is encrypted twice.
-func copied(
+// copyRequest gives a copy of the request to the interceptors after it, because they change it. The SDK sends the same
+// request again after some errors: without the copy, the payloads of the second one would be encrypted twice.
+func copyRequest(
 	ctx context.Context,
 	method string,
 	request, reply any,

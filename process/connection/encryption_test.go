@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// line is one of a file of keys, whose key is this letter 32 times.
+// line is a line of a file of keys. Its key is the letter, 32 times.
 func line(name, letter string) string {
 	return name + " " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, keySize))) + "\n"
 }
@@ -173,7 +173,7 @@ func TestAClientHasTheDataConverter(t *testing.T) {
 	}
 }
 
-// tolerant is a value that says itself that it could not be read.
+// tolerant is a value that records why it could not be read.
 type tolerant struct{ why string }
 
 func (v *tolerant) Unreadable(why string) { v.why = why }
@@ -340,8 +340,8 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
 }
 
-// undecryptable are payloads that a process with the key "a" cannot decrypt: under a key that nobody has, of another key of
-// the same name, changed on the way, and not a payload inside.
+// undecryptable are payloads that a process with the key "a" cannot decrypt: encrypted with a key that nobody has,
+// encrypted with another key of the same name, changed on the way, or without a payload inside.
 func undecryptable(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
 	t.Helper()
 	encode := func(k *Keys) *commonpb.Payload {
@@ -399,7 +399,7 @@ func signaled(p *commonpb.Payload) *historypb.HistoryEvent {
 // shown is a message as text, with its payloads as they are.
 func shown(m proto.Message) string { return fmt.Sprint(m) }
 
-// An error of the server stays what it is, and one of the encryption is none after which the SDK sends a request again.
+// An error of the server stays as it is. After an error of the encryption, the SDK does not send the request again.
 func TestErrorsOfAnswers(t *testing.T) {
 	fails := status.Error(codes.Unavailable, "shard is moving")
 	ask := through(

@@ -15,12 +15,12 @@ import (
 // files are the paths of PEM files; an empty one means none.
 type files struct{ certificate, key, authority string }
 
-// tlsSettings are the settings of TLS. Of each PEM text there is the file, or the text itself, or none.
+// tlsSettings are the settings of TLS. Each PEM text is given as a file, as a text, or not at all.
 type tlsSettings struct {
 	files                       files
 	certificate, key, authority []byte
 	serverName                  string // empty: the host of the address
-	// whose certificate the server has is not checked: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION
+	// the server's certificate is not verified: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION
 	unverified bool
 }
 
@@ -86,9 +86,9 @@ func pemOf(what, path string, text []byte) ([]byte, error) {
 
 func where(path string) string { return cmp.Or(path, "the text in environment or configuration file") }
 
-// reloading are transport credentials that read the files at each handshake. So a certificate that is renewed, and a CA
-// that is replaced, serve the next connection. Handshakes are rare: Temporal's server ends a connection after five
-// minutes by default (frontend.keepAliveMaxConnectionAge), and the client makes another one.
+// reloading are transport credentials that read the files at each handshake. So the next connection uses a renewed
+// certificate or a replaced CA. Handshakes are rare: Temporal's server ends a connection after five minutes by default
+// (frontend.keepAliveMaxConnectionAge), and the client makes another one.
 type reloading struct {
 	credentials.TransportCredentials // answers what does not depend on the files
 	settings                         *tlsSettings

@@ -52,13 +52,13 @@ func (s *conformance) TestCreateMakesOneInstanceForEachMachine() {
 	first := s.create(s.Class, a).ProviderID
 	s.NotEqual(first, s.create(s.Class, b).ProviderID)
 	c.Name = a.Name // a machine that replaces one of the same name is another machine
-	if s.named {    // which the caller tells from its missing UID, and from the Machine that names the instance
+	if s.named {    // the caller finds out: the instance has no UID, and another Machine has its provider ID
 		same := s.create(s.Class, c)
 		s.Equal([]string{first, ""}, []string{same.ProviderID, same.MachineUID})
 		s.Len(s.list(), 2)
 		return
 	}
-	if s.unique { // until the first one is gone
+	if s.unique { // it can have no instance until the first one is gone
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, c)
 		s.fails(err, provider.AlreadyExists)
 		s.Len(s.list(), 2)

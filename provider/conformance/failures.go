@@ -17,12 +17,12 @@ func (s *conformance) TestEveryCodeComesThrough() {
 		for _, code := range s.Codes {
 			of := m
 			if method == provider.MethodCreateInstance {
-				of = fresh // without an instance, so that it would be created and not adopted
+				of = fresh // it has no instance that would be adopted
 			}
 			s.Fail(method, provider.Errorf(code, "the cloud says no"))
 			err := s.invoke(s.T().Context(), method, of)
 			if s.answers(method, code) {
-				continue // what it means is in the provider's own tests
+				continue // the provider's own tests check what it means
 			}
 			if method == provider.MethodDeleteInstance && code == provider.NotFound {
 				s.NoError(err, "what is absent is deleted")
@@ -59,7 +59,7 @@ func (s *conformance) TestRetryAfterIsCarried() {
 	}
 }
 
-// A cloud may quote a request in its error.
+// A cloud may quote a request, with its credentials, in an error.
 func (s *conformance) TestSecretsStayInside() {
 	s.need(s.Fail != nil, "make calls fail")
 	m := s.machine()
@@ -73,7 +73,7 @@ func (s *conformance) TestSecretsStayInside() {
 		for key, value := range s.Class.Secret {
 			quoted := strings.TrimSpace(string(value))
 			if strings.Contains(quoted, "\n") {
-				continue // a message is one sentence
+				continue // a message has one line
 			}
 			s.Fail(method, provider.Errorf(provider.Unauthenticated, "token %q is not valid", quoted))
 			typed := s.failure(s.invoke(s.T().Context(), method, of), provider.Unauthenticated)
@@ -82,7 +82,7 @@ func (s *conformance) TestSecretsStayInside() {
 	}
 }
 
-// Credentials are those of the call: refused ones do not outlive it, and neither do good ones.
+// Each call uses the credentials of its class, and keeps none for the next call: neither refused nor accepted ones.
 func (s *conformance) TestRefusedCredentials() {
 	s.need(s.Denied != nil, "refuse credentials")
 	m := s.machine()

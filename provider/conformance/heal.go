@@ -28,7 +28,7 @@ func (s *conformance) TestADeletionHealsFromEveryCode() {
 	s.need(s.Fail != nil, "make calls fail")
 	for _, code := range s.Codes {
 		if code == provider.NotFound || s.answers(provider.MethodDeleteInstance, code) {
-			continue // means that it is gone
+			continue // the code means that the instance is gone
 		}
 		m := s.machine()
 		m = recorded(m, s.create(s.Class, m))

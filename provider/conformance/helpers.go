@@ -29,7 +29,7 @@ func (s *conformance) setUp() {
 	}
 }
 
-// uid is what an instance of the machine carries as its UID.
+// uid is the UID that an instance of the machine carries; empty if instances carry names only.
 func (s *conformance) uid(m provider.Machine) string {
 	if s.named {
 		return ""
@@ -67,13 +67,13 @@ func (s *conformance) machine() provider.Machine {
 	}
 }
 
-// tried returns the machine of a caller that may have called CreateInstance before.
+// tried returns the machine as a caller passes it that may have called CreateInstance before.
 func tried(m provider.Machine) provider.Machine {
 	m.NeverTried = false
 	return m
 }
 
-// recorded returns the machine after its instance was recorded.
+// recorded returns the machine as a caller passes it that has recorded its instance.
 func recorded(m provider.Machine, i provider.Instance) provider.Machine {
 	m.ProviderID, m.LastKnownState, m.NeverTried = i.ProviderID, i.LastKnownState, false
 	return m
@@ -95,7 +95,7 @@ func (s *conformance) createNow(class provider.Class, m provider.Machine) provid
 	return instance
 }
 
-// settle waits until every read shows what was done.
+// settle waits for the cloud's window: then every read shows all earlier changes.
 func (s *conformance) settle() {
 	s.T().Helper()
 	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
@@ -111,7 +111,7 @@ func (s *conformance) plant(m provider.Machine) {
 	s.settle()
 }
 
-// list returns the instances of Class once every read shows what was done. It must succeed.
+// list waits until every read shows all earlier changes, and returns the instances of Class. It must succeed.
 func (s *conformance) list() []provider.Instance {
 	s.T().Helper()
 	s.settle()
@@ -121,7 +121,7 @@ func (s *conformance) list() []provider.Instance {
 	return instances
 }
 
-// fails requires an error of that code that is typed, has a message, and contains no secrets.
+// fails requires an error of type *provider.Error that has the code and a message and contains no secrets.
 func (s *conformance) fails(err error, code provider.Code) {
 	s.T().Helper()
 	_ = s.failure(err, code)
@@ -164,14 +164,14 @@ func (s *conformance) keepsSecrets(err error, result any) {
 func (s *conformance) gone(m provider.Machine) {
 	s.T().Helper()
 	s.settle()
-	m.NeverTried = true // no need to outwait: it is called repeatedly
+	m.NeverTried = true // InstanceStatus is called repeatedly, so it need not wait for the window
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOf(err) == provider.NotFound
 	}, patience, 5*time.Millisecond)
 }
 
-// tagged skips a test of UIDs for a cloud without them.
+// tagged skips a test about UIDs if instances of the cloud carry none. Instead names the test for such clouds.
 func (s *conformance) tagged(instead string) {
 	s.T().Helper()
 	if s.named {
@@ -179,12 +179,12 @@ func (s *conformance) tagged(instead string) {
 	}
 }
 
-// answers reports whether a code is an answer, and no refusal.
+// answers reports whether the provider takes a code for an answer; see Cloud.Answers.
 func (s *conformance) answers(method provider.Method, code provider.Code) bool {
 	return s.Answers != nil && s.Answers(method, code)
 }
 
-// crowded makes two instances with the machine's name, past the driver.
+// crowded plants two instances with the machine's name.
 func (s *conformance) crowded(m provider.Machine) {
 	s.T().Helper()
 	s.several()
@@ -192,13 +192,13 @@ func (s *conformance) crowded(m provider.Machine) {
 	s.plant(m)
 }
 
-// several skips a test of several instances of one name for a cloud that never has them.
+// several skips a test that needs several instances with the same name if names are unique in the cloud.
 func (s *conformance) several() {
 	s.T().Helper()
 	s.need(!s.NamesUnique, "make two instances of one name: names are unique")
 }
 
-// need skips the test if the harness does not support something.
+// need skips the test if the harness does not support what it needs.
 func (s *conformance) need(supported bool, what string) {
 	s.T().Helper()
 	if !supported {
@@ -236,7 +236,7 @@ func (s *conformance) invokeFor(
 	return err
 }
 
-// sameNode requires that the node's name does not change once it is known.
+// sameNode requires that both instances have the same node name, unless the first one has none yet.
 func (s *conformance) sameNode(made, seen provider.Instance) {
 	s.T().Helper()
 	if made.NodeName != "" {
@@ -244,8 +244,8 @@ func (s *conformance) sameNode(made, seen provider.Instance) {
 	}
 }
 
-// remoteMethods are those that send requests to the cloud, for a machine with an instance. InitializeInstance is none of
-// them if the cloud has no such step.
+// remoteMethods are the methods that send requests to the cloud for a machine with an instance. InitializeInstance is
+// among them only if the cloud has an initialize step.
 func (s *conformance) remoteMethods(m provider.Machine) []provider.Method {
 	methods := []provider.Method{
 		provider.MethodCreateInstance,

@@ -41,7 +41,7 @@ func (s *conformance) TestStatusOfSeveralIsOutOfRange() {
 	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 	s.fails(err, provider.OutOfRange)
 	seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, recorded(m, made))
-	if s.named { // the other one may be another Machine's
+	if s.named { // the second instance may belong to another Machine
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, seen.ProviderID)
 		return
@@ -79,7 +79,7 @@ func (s *conformance) TestInitialize() {
 
 func (s *conformance) TestInitializeWithoutSuchAStepIsUnimplementedOrDone() {
 	m := s.machine()
-	made := s.createNow(s.Class, m) // the next call follows at once
+	made := s.createNow(s.Class, m) // without settle: InitializeInstance may follow at once
 	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, recorded(m, made))
 	if err != nil {
 		s.fails(err, provider.Unimplemented)
@@ -124,7 +124,7 @@ func (s *conformance) TestDeleteByProviderID() {
 	s.Equal(kept.ProviderID, left[0].ProviderID)
 }
 
-// Whoever finds an instance without a UID decides whose it is, and deletes it by its provider ID.
+// If instances carry names only, the caller decides whose an instance is, and deletes it by its provider ID.
 func (s *conformance) TestANameAloneDeletesNothing() {
 	if !s.named {
 		s.T().Skip("instances of this cloud carry UIDs: TestDeleteByProviderIDOrUID")
@@ -139,7 +139,7 @@ func (s *conformance) TestANameAloneDeletesNothing() {
 	s.Empty(s.list())
 }
 
-// A copy of a machine, or a stranger, names the instance of another machine.
+// The Machine may be a copy of another one, or may have another one's provider ID for another reason.
 func (s *conformance) TestAnInstanceOfAnotherMachineIsRefused() {
 	if s.named {
 		s.T().Skip("instances of this cloud carry no UID: the caller looks who names them")
@@ -158,7 +158,7 @@ func (s *conformance) TestAnInstanceOfAnotherMachineIsRefused() {
 		s.Equal([]string{made.ProviderID, m.UID}, []string{refusal.Instance.ProviderID, refusal.Instance.MachineUID})
 	}
 	s.Len(s.list(), 1)
-	stranger.FormerUID = m.UID // proven: the machine was restored, and has another UID than before
+	stranger.FormerUID = m.UID // as if it were proven that the Machine was restored with another UID than before
 	adopted, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger)
 	s.Require().NoError(err)
 	s.Equal(made.ProviderID, adopted.ProviderID)
@@ -178,7 +178,7 @@ func (s *conformance) TestDeleteOfAStub() {
 func (s *conformance) TestDeleteByUIDTakesDuplicatesToo() {
 	m := s.machine()
 	s.crowded(m)
-	if s.named { // a person decides
+	if s.named { // a person must decide which one is deleted
 		s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)), provider.Aborted)
 		s.Len(s.list(), 2)
 		return
@@ -197,7 +197,7 @@ func (s *conformance) TestDeleteLeavesOtherClustersAlone() {
 	made := s.create(s.Class, m)
 	foreign := recorded(m, made)
 	foreign.Cluster = "another"
-	// a refusal or a success; only the remaining instances matter
+	// it may fail or succeed: only the remaining instances count
 	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign)
 	s.Len(s.list(), 1)
 }
@@ -211,7 +211,7 @@ func (s *conformance) TestDeleteNamesNothingIsRefused() {
 func (s *conformance) TestListIsScopedAndSorted() {
 	s.Empty(s.list())
 	want := []string{}
-	for range 12 { // past ten, so that order by text and order by number differ
+	for range 12 { // with more than ten, the order by text and the order by number differ
 		want = append(want, s.create(s.Class, s.machine()).ProviderID)
 	}
 	class, foreign := s.elsewhere(s.machine())
@@ -222,7 +222,7 @@ func (s *conformance) TestListIsScopedAndSorted() {
 	otherNamespace.Namespace = "another"
 	for _, other := range []provider.Class{otherClass, otherNamespace} {
 		id := s.create(other, s.machine()).ProviderID
-		if s.named { // its tags are those of the cluster alone
+		if s.named { // instances do not carry their class, so the list has those of all classes
 			want = append(want, id)
 		}
 	}

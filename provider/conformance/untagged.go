@@ -2,7 +2,7 @@ package conformance
 
 import "millwright/provider"
 
-// untagged makes an instance of Class that carries the machine's name and no UID, as another controller makes it.
+// untagged makes an instance of Class that carries the machine's name and no UID, as another controller would make it.
 func (s *conformance) untagged(m provider.Machine) {
 	m.UID = ""
 	s.plant(m)
@@ -58,7 +58,7 @@ func (s *conformance) TestTheNameCountsInItsClassAndClusterOnly() {
 		s.list()[0].ProviderID == s.create(otherClass, m).ProviderID,
 		"without a UID the name counts in all classes",
 	)
-	if s.unique { // the other class's machine has the name now, and it was not this one that kept it
+	if s.unique { // the name is in use: another cluster cannot have an instance with it
 		_, err := s.Provider.CreateInstance(s.T().Context(), class, foreign)
 		s.fails(err, provider.AlreadyExists)
 	} else {

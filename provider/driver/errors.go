@@ -19,9 +19,10 @@ func Expired(message string) *provider.Error {
 
 func isExpired(err error) bool { return errors.Is(err, errExpired) }
 
-// describe turns an error of a driver into one of a provider: it adds to the message what was tried, and removes the
-// values of the class's Secret. The end of the context has precedence, since it breaks calls off. The driver's error is
-// no cause of the result, because it may quote a Secret. It returns nil for nil.
+// describe turns an error of a driver into an error of a provider: it adds to the message what was tried, and removes
+// the values of the class's Secret. If the context has ended, the result is Canceled or DeadlineExceeded, whatever the
+// driver returned. The result does not wrap the driver's error, because that may quote a Secret. It returns nil for
+// nil.
 func describe(ctx context.Context, class provider.Class, err error, format string, args ...any) error {
 	if err == nil {
 		return nil

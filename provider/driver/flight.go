@@ -7,8 +7,8 @@ import (
 	"millwright/provider"
 )
 
-// flights makes concurrent creations of one UID in this process share one request: the first one sends it, the others
-// get its result. The zero value is valid.
+// flights makes concurrent creations for one UID in this process share one request: the first caller sends it, and the
+// other callers get its result. The zero value is valid.
 type flights struct {
 	mu    sync.Mutex
 	byUID map[string]*flight
@@ -20,8 +20,8 @@ type flight struct {
 	err      error
 }
 
-// do runs create for a UID, or waits for the run that is in flight. If that run fails, those who waited run create
-// themselves, one after the other, since it may have failed because of its caller's context. They pass first as false,
+// do runs create for a UID, or waits for the run of another caller. If that run fails, which may be because its
+// caller's context has ended, the waiting callers run create themselves, one after the other. They pass first as false,
 // because a creation was tried before.
 func (f *flights) do(
 	ctx context.Context,
@@ -55,14 +55,14 @@ func (f *flights) run(
 	first bool,
 	create func(bool) (provider.Instance, error),
 ) (provider.Instance, error) {
-	// the result of those who wait if create panics
+	// the result for the waiting callers if create panics
 	mine.err = provider.Errorf(provider.Internal, "the creation broke off")
 	defer f.leave(uid, mine)
 	mine.instance, mine.err = create(first)
 	return mine.instance, mine.err
 }
 
-// join returns a new flight of the caller, or the one that is in flight.
+// join returns a new flight, which the caller must run, or the flight of another caller.
 func (f *flights) join(uid string) (mine, under *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,10 +6,9 @@ import (
 	"millwright/provider"
 )
 
-// Observer receives the result of each request of a driver: the method of the Driver or of the Initializer; the code of
-// the answer, OK for a success; and the duration. It receives one result for each call of a method, also if the method
-// sends several requests, such as for the pages of a list, or none, as Traits may. Many goroutines call it at the same
-// time.
+// Observer receives the result of each call of a driver's method: the name of the method, the code of the answer (OK
+// for a success), and the duration. It receives one result for each call, also if the method sends several requests,
+// such as for the pages of a list, or no request. Many goroutines call it at the same time.
 type Observer func(method string, code provider.Code, took time.Duration)
 
 // Observe sets the observer of all later requests. Call it before the first call of the Provider.

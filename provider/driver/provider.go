@@ -11,26 +11,26 @@ import (
 
 // The numbers of this package.
 const (
-	// expiringLife is how long after a search a create request that can expire may be accepted. It is part of every wait
-	// for an earlier creation, so it is short; a request that takes longer is refused and sent again.
+	// expiringLife is the time after a search in which the cloud may accept a create request that can expire. Every
+	// wait for an earlier creation includes it, so it is short. A request that takes longer is refused and sent again.
 	expiringLife = 2 * time.Second
 
-	// unboundLife is the same for clouds whose requests do not expire: how long after the begin of a search an earlier
-	// process's request is waited for. It is an assumption, since nothing bounds such a request: longer than the 10 s
-	// after which an attempt without a heartbeat counts as dead, and shorter than the back-off of 30 s after
-	// ResourceExhausted.
+	// unboundLife is the same for a cloud whose requests do not expire: the time after the begin of a search in which a
+	// request of an earlier process may still reach the cloud. It is an assumption, because nothing bounds such a
+	// request. It is longer than the 10 s after which an attempt without a heartbeat counts as dead, and shorter than
+	// the back-off of 30 s after ResourceExhausted.
 	unboundLife = 15 * time.Second
 
 	// defaultSearchInterval is the time between two searches for an earlier creation.
 	defaultSearchInterval = 250 * time.Millisecond
 
-	// maxSends is how often one CreateInstance sends its request if the cloud refuses it as too late. A refusal proves
-	// that nothing was created, so sending again is safe; on a slower network the call fails.
+	// maxSends is how many times one CreateInstance sends its request if the cloud refuses it as too late. The refusal
+	// proves that nothing was created, so it is safe to send the request again. On a slower network the call fails.
 	maxSends = 3
 )
 
-// Provider is a provider.Provider over a Driver. It is safe for concurrent use, and keeps nothing that a restart could
-// lose.
+// Provider is a provider.Provider that uses a Driver. It is safe for concurrent use, and has no state that a restart
+// could lose.
 type Provider struct {
 	driver         Driver
 	search         bool
@@ -45,12 +45,12 @@ var _ provider.Provider = (*Provider)(nil)
 // Option changes a Provider at construction.
 type Option func(*Provider)
 
-// WithoutSearch makes CreateInstance create without a search. It is for one test, which shows that the safety test of
-// creations fails without the search.
+// WithoutSearch makes CreateInstance create without a search. It is for one test, which proves that the test of exactly
+// one instance fails without the search.
 func WithoutSearch() Option { return func(p *Provider) { p.search = false } }
 
-// WithRequestLife sets how long after the search before it a create request may still take effect; zero or less means 2
-// s for a cloud whose requests expire, and 15 s for others.
+// WithRequestLife sets how long a create request may still take effect, counted from the search before it. Zero or less
+// means 2 s for a cloud whose requests expire, and 15 s for any other cloud.
 func WithRequestLife(life time.Duration) Option { return func(p *Provider) { p.requestLife = life } }
 
 // WithSearchInterval sets the time between two searches for an earlier creation; zero or less means 250 ms.
@@ -83,10 +83,9 @@ func (p *Provider) promises(ctx context.Context, class provider.Class) (provider
 }
 
 // CreateInstance adopts the machine's instance, or creates one. It returns Aborted while the instance is being
-// terminated.
+// terminated. Concurrent calls for one UID in this process share one request.
 //
-// How it makes exactly one instance follows from the cloud's Traits: docs/provider.md,
-// docs/adr/0005-create-exactly-once.md. Calls for one UID in this process share one request.
+// The cloud's Traits decide how it makes exactly one instance: docs/provider.md, docs/adr/0005-create-exactly-once.md.
 func (p *Provider) CreateInstance(
 	ctx context.Context,
 	class provider.Class,
@@ -129,7 +128,7 @@ func (p *Provider) adoptOrCreate(
 		instance, err := p.send(ctx, class, machine, request)
 		switch {
 		case isExpired(err) && sends < maxSends:
-			// This request created nothing, and there was nothing before it: NeverTried of the caller still holds.
+			// This request created nothing, so machine.NeverTried is still true if it was true before.
 		case provider.CodeOf(err) == provider.AlreadyExists:
 			return p.holder(ctx, class, machine, err)
 		default:
@@ -138,7 +137,8 @@ func (p *Provider) adoptOrCreate(
 	}
 }
 
-// send sends one create request. The answer to a token may be an instance that no search has shown yet, in any state.
+// send sends one create request. If the cloud is idempotent by token, the answer may be an earlier instance that no
+// search has shown yet, in any state.
 func (p *Provider) send(
 	ctx context.Context,
 	class provider.Class,
@@ -157,8 +157,8 @@ func (p *Provider) send(
 	return adopt([]provider.Instance{made}, machine)
 }
 
-// holder returns the machine's own instance if that holds the name which the cloud refused to give twice: an earlier
-// request has made it, and reads did not show it yet. Otherwise it returns the refusal.
+// holder searches for the cloud's window after the cloud refused to create a second instance with the machine's name.
+// It returns the instance if an earlier request has made it for this machine; otherwise it returns the refusal.
 func (p *Provider) holder(
 	ctx context.Context,
 	class provider.Class,
@@ -230,7 +230,7 @@ func (p *Provider) InitializeInstance(
 	if !can {
 		return provider.Instance{}, provider.Errorf(provider.Unimplemented, "instances of this cloud have no initialize step")
 	}
-	seen, err := p.settled(ctx, class, machine) // it was created a moment ago
+	seen, err := p.settled(ctx, class, machine) // reads may not show the new instance yet
 	if err != nil {
 		return provider.Instance{}, describe(ctx, class, err, "initialize instance of machine %s", machine.Name)
 	}
@@ -244,8 +244,8 @@ func (p *Provider) InitializeInstance(
 	return initialized, describe(ctx, class, err, "initialize instance of machine %s", machine.Name)
 }
 
-// InstanceStatus looks for the machine's instance once. If the machine has an instance on record, a read that does not
-// show it counts only after the cloud's window.
+// InstanceStatus searches for the machine's instance. If the machine has an instance on record that the search
+// does not show, it searches again until the cloud's window has passed.
 func (p *Provider) InstanceStatus(
 	ctx context.Context,
 	class provider.Class,
@@ -273,9 +273,10 @@ func (p *Provider) InstanceStatus(
 }
 
 // DeleteInstance deletes the instance with the provider ID and every instance with the machine's UID. It refuses an
-// instance with the provider ID that carries the UID of another machine; see provider.Foreign. Without a
-// provider ID it first outwaits a create call that may still be in flight. A name alone deletes nothing: if instances
-// carry no UID and one with the machine's name appears, it returns Aborted, and the caller looks whose it is.
+// instance with the provider ID that carries the UID of another machine; see provider.Foreign. If the machine has no
+// provider ID, it first waits until no earlier create call can make an instance any more. It never deletes an instance
+// because of its name alone: if instances carry no UID and one with the machine's name appears, it returns Aborted, and
+// the caller decides whose the instance is.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return provider.Errorf(provider.InvalidArgument, "delete instance: the machine has neither a UID nor a provider ID")
@@ -297,9 +298,9 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 	return nil
 }
 
-// toDelete returns the machine's known instance and all others with its UID: a creation that ran twice has left one
-// that is not recorded. If one is known it does not wait for others, since the caller repeats the call until there is
-// none.
+// toDelete returns the machine's known instance and all other instances with its UID, which a creation that ran twice
+// may have left. If the provider ID is known, it does not wait for instances that reads do not show yet, because the
+// caller repeats the call until there is no instance.
 func (p *Provider) toDelete(
 	ctx context.Context,
 	class provider.Class,
@@ -314,7 +315,7 @@ func (p *Provider) toDelete(
 		return nil, describe(ctx, class, err, "look for instance of machine %s", machine.Name)
 	}
 	known := func(i provider.Instance) bool { return i.ProviderID == machine.ProviderID }
-	if !slices.ContainsFunc(seen.Instances, known) { // also one that no read shows: what was made for it may remain
+	if !slices.ContainsFunc(seen.Instances, known) { // no read shows it, but resources that were made for it may remain
 		seen.Instances = append(
 			seen.Instances,
 			provider.Instance{ProviderID: machine.ProviderID, LastKnownState: machine.LastKnownState},
@@ -323,7 +324,7 @@ func (p *Provider) toDelete(
 	return seen.Instances, nil
 }
 
-// ListInstances returns what the cloud shows, which may be older than the truth by its window.
+// ListInstances returns the instances that the cloud shows. They may be older than the truth by the cloud's window.
 func (p *Provider) ListInstances(
 	ctx context.Context,
 	class provider.Class,

@@ -8,17 +8,17 @@ import (
 	"millwright/provider"
 )
 
-// ties are what may tie an instance to a machine.
+// ties are the ways to recognise the instance of a machine, as a bit set.
 type ties int
 
 const (
 	byUID ties = 1 << iota
 	byID
-	byName // without a UID
-	toAct  // an instance with the provider ID that carries the UID of another machine is refused
+	byName // only an instance without a UID
+	toAct  // not a tie: makes find return an error for an instance with the provider ID and another machine's UID
 )
 
-// find searches once, and returns the instances that are the machine's by one of the ties.
+// find searches once, and returns the instances that one of the ties makes the machine's.
 func (p *Provider) find(ctx context.Context, class provider.Class, machine provider.Machine, by ties) (Found, error) {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return Found{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
@@ -43,7 +43,7 @@ func (p *Provider) find(ctx context.Context, class provider.Class, machine provi
 }
 
 // pick returns the instances that are the machine's: those with its UID; if none has it, the one with its provider ID;
-// if the provider ID is not known, those with its name and without a UID. Terminated ones are gone.
+// if the provider ID is not known, those with its name and without a UID. It leaves out Terminated instances.
 func pick(instances []provider.Instance, machine provider.Machine, by ties) []provider.Instance {
 	matching := func(tie ties, matches func(provider.Instance) bool) []provider.Instance {
 		if by&tie == 0 {
@@ -68,8 +68,8 @@ func pick(instances []provider.Instance, machine provider.Machine, by ties) []pr
 
 func isTerminated(i provider.Instance) bool { return i.State == provider.Terminated }
 
-// unbound reports whether nothing is known that ends an earlier process's create call: requests do not expire, and
-// nobody has set their life.
+// unbound reports whether it is not known how long an earlier process's create request may take effect: requests do not
+// expire, and WithRequestLife has not set their life.
 func (p *Provider) unbound(seen Found) bool { return seen.Now.IsZero() && p.requestLife <= 0 }
 
 // life returns how long after a search a create request may still take effect.
@@ -85,15 +85,16 @@ func (p *Provider) life(seen Found) time.Duration {
 }
 
 // outwait searches for the machine's instances until it finds one, or until no earlier create call can still create
-// one. It searches only once if the caller knows that there was no such call (NeverTried).
+// one. It searches only once if the caller knows that there was no create call (NeverTried).
 //
-// An earlier create call reached the cloud at most the request's life after the search before it, because the cloud
-// refuses later ones (NotAfter), and that search was before now. Within the cloud's window after that, every read shows
-// the instance. So a search that begins life + window from now and finds nothing is correct. Where requests do not
-// expire, their life is an assumption.
+// An earlier create call made a search, which was before now, and then sent a request. The cloud accepted this request
+// at most a request's life after the search, because it refuses later requests (NotAfter). After the cloud's window,
+// every read shows the instance. So if a search that begins life + window from now finds nothing, there is no instance.
+// If requests do not expire, their life is an assumption.
 //
-// creating says that a create request follows: if the cloud is idempotent, that request itself finds the earlier
-// instance, and no wait is needed. Otherwise the search is for a deletion, and returns only what may be deleted.
+// creating says that a create request follows: if the cloud is idempotent, the request itself finds the earlier
+// instance, and no wait is needed. Otherwise a deletion follows, and outwait returns only instances that may be
+// deleted.
 func (p *Provider) outwait(
 	ctx context.Context,
 	class provider.Class,
@@ -135,8 +136,9 @@ func (p *Provider) outwait(
 	return seen, err
 }
 
-// outwaitCall searches for the instance of a create call that may still run until it can make none any more. Then the
-// caller begins anew: a call that begins now would have what is left of this attempt's time.
+// outwaitCall searches until it finds the instance of a create call that may still run in another process, or until
+// this call cannot make an instance any more. Then it returns Aborted, and the instance is made by the next call: a
+// create request now would have only the rest of this attempt's time.
 func (p *Provider) outwaitCall(
 	ctx context.Context,
 	class provider.Class,
@@ -155,8 +157,8 @@ func (p *Provider) outwaitCall(
 	return seen, err
 }
 
-// searchUntil searches until there is an instance, or until a search that began at that time or later found none. It
-// pauses before each search.
+// searchUntil searches until it finds an instance, or until a search that began at the time until or later finds none.
+// It pauses before each search.
 func (p *Provider) searchUntil(
 	ctx context.Context,
 	class provider.Class,
@@ -168,7 +170,7 @@ func (p *Provider) searchUntil(
 		err := p.pause(ctx, time.Until(until))
 		var seen Found
 		if err == nil {
-			last = !time.Now().Before(until) // before the search, not after it: the search must begin late enough
+			last = !time.Now().Before(until) // read the clock before the search: the time of its begin counts
 			seen, err = p.find(ctx, class, machine, by)
 		}
 		switch {
@@ -180,9 +182,9 @@ func (p *Provider) searchUntil(
 	}
 }
 
-// settled searches for a machine whose instance may be too young for stale reads. If the machine has an instance on
-// record that no read shows, it searches until the cloud's window has passed: since the creation if LastKnownState has
-// its time, otherwise since now.
+// settled searches for a machine whose instance may be so young that stale reads do not show it. If the machine has an
+// instance on record that no read shows, it searches until the cloud's window has passed. The window counts from the
+// creation if LastKnownState has its time, otherwise from now.
 func (p *Provider) settled(ctx context.Context, class provider.Class, machine provider.Machine) (Found, error) {
 	const by = byUID | byID | byName
 	begun := time.Now()
@@ -206,7 +208,7 @@ func (p *Provider) settled(ctx context.Context, class provider.Class, machine pr
 	return p.searchUntil(ctx, class, machine, until, by)
 }
 
-// pause waits for the time between two searches, or for the remaining time if that is shorter.
+// pause waits for the search interval, or for the remaining time if that is shorter.
 func (p *Provider) pause(ctx context.Context, remaining time.Duration) error {
 	timer := time.NewTimer(min(remaining, p.searchInterval))
 	defer timer.Stop()

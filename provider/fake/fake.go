@@ -1,6 +1,6 @@
 // Package fake is a Provider in memory that fails, waits and hangs on demand, and counts calls. Unit tests of
-// activities and workflows use it to test Millwright's code against a cloud without a cloud. It is not for a stack: its
-// state ends with the process; provider/virtual is for that.
+// activities and workflows use it in place of a cloud. The local stack uses provider/virtual instead, because the state
+// of a fake ends with its process.
 package fake
 
 import (
@@ -30,7 +30,7 @@ type Provider struct {
 
 	mu            sync.Mutex
 	next          int
-	instances     []*instance // live ones, in the order of their creation
+	instances     []*instance // live instances, in the order of their creation
 	holdDeletions bool
 	creates       int
 	faults
@@ -49,8 +49,8 @@ type instance struct {
 // Option changes a Provider at construction.
 type Option func(*Provider)
 
-// WithInitialize makes instances of these classes (namespace/name) wait for InitializeInstance, which is Unimplemented
-// for the others.
+// WithInitialize makes instances of these classes (namespace/name) wait for InitializeInstance. For other classes,
+// InitializeInstance returns Unimplemented.
 func WithInitialize(classes ...string) Option {
 	return func(p *Provider) {
 		for _, class := range classes {
@@ -59,7 +59,7 @@ func WithInitialize(classes ...string) Option {
 	}
 }
 
-// WithNames makes instances carry the name of their machine alone.
+// WithNames makes instances carry the name of their machine and no UID.
 func WithNames() Option { return func(p *Provider) { p.named = true } }
 
 // New returns an empty cloud without delays and failures.
@@ -71,7 +71,7 @@ func New(options ...Option) *Provider {
 	return p
 }
 
-// Traits implements provider.Provider: an instance is made or found with the lock held.
+// Traits implements provider.Provider. Reads are never stale, because every call holds the lock.
 func (p *Provider) Traits(context.Context, provider.Class) (provider.Traits, error) {
 	return provider.Traits{Idempotency: provider.ByToken, Named: p.named}, nil
 }
@@ -132,7 +132,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		if err := p.foreign(machine); err != nil {
 			return struct{}{}, err
 		}
-		found := p.find(provider.Class{}, machine) // of no class: a name deletes nothing
+		found := p.find(provider.Class{}, machine) // without a class, because a name alone deletes nothing
 		for _, i := range found {
 			i.State = provider.Terminating
 		}
@@ -202,7 +202,8 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// foreign returns provider.Foreign of the instances. The lock is held.
+// foreign returns the error of provider.Foreign for an instance of the machine's cluster; nil if there is none. The
+// caller holds the lock.
 func (p *Provider) foreign(machine provider.Machine) error {
 	for _, i := range p.instances {
 		if err := provider.Foreign(i.Instance, machine); err != nil && i.cluster == machine.Cluster {
@@ -212,8 +213,8 @@ func (p *Provider) foreign(machine provider.Machine) error {
 	return nil
 }
 
-// find returns the instances of a machine: by UID tag, else by provider ID, else by the name of those without a UID in
-// the class. The lock is held.
+// find returns the instances of a machine: those with its UID tag; else the one with its provider ID; else those of the
+// class with its name and without a UID. The caller holds the lock.
 func (p *Provider) find(class provider.Class, machine provider.Machine) []*instance {
 	var byUID, byID, byName []*instance
 	for _, i := range p.instances {
@@ -256,7 +257,7 @@ func (p *Provider) adopt(found []*instance, machine provider.Machine) (provider.
 	return i.Instance, nil
 }
 
-// add makes an instance. The lock is held.
+// add makes an instance. The caller holds the lock.
 func (p *Provider) add(class provider.Class, machine provider.Machine) *instance {
 	id := fmt.Sprintf("i-%d", p.next)
 	p.next++

@@ -21,7 +21,7 @@ type faults struct {
 // failure is one error for a number of calls.
 type failure struct {
 	err  *provider.Error
-	left int // calls; zero means no limit
+	left int // number of calls that still fail; zero means no limit
 }
 
 func newFaults() faults {
@@ -36,15 +36,15 @@ func newFaults() faults {
 	return f
 }
 
-// Fail makes the next calls of a method end with err and without effect; times of zero means until Heal. Failures of
-// one method are used in the order in which they were requested.
+// Fail makes the next calls of a method return err without effect. Times is their number; zero means all calls until
+// Heal. If Fail is called several times for a method, the errors are used in this order.
 func (p *Provider) Fail(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before[method] = append(p.before[method], &failure{err: err, left: times})
 }
 
-// FailAfter is Fail for calls that have their effect first, as when an answer is lost.
+// FailAfter is Fail for calls that return err after their effect, as if the answer were lost.
 func (p *Provider) FailAfter(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,10 +82,11 @@ func (p *Provider) Hang(method provider.Method) (release func()) {
 	}
 }
 
-// Calls returns how often a method was called, including hanging and failed calls.
+// Calls returns how many times a method was called, including hanging and failed calls.
 func (p *Provider) Calls(method provider.Method) int { return int(p.calls[method].Load()) }
 
-// call runs one call: count, delay, hang, failure, effect, failure after the effect. effect runs with the lock held.
+// call runs one call in this order: count, delay, hang, failure, effect, failure after the effect. It holds the lock
+// while effect runs.
 func call[T any](
 	ctx context.Context,
 	p *Provider,
@@ -142,7 +143,8 @@ func (p *Provider) wait(ctx context.Context, method provider.Method) error {
 	}
 }
 
-// take uses one failure of a method. Each call gets its own error, so that no caller can change another's.
+// take uses up one failure of a method; nil if there is none. It returns a copy of the error, so that callers do not
+// share it.
 func take(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
 	queue := failures[method]
 	if len(queue) == 0 {

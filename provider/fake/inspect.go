@@ -36,14 +36,15 @@ func (p *Provider) UserData(machineUID string) []byte {
 	return nil
 }
 
-// Plant creates an instance for a machine, whatever exists already: a duplicate, an orphan or a foreign one.
+// Plant creates an instance for a machine even if the machine has one: for tests of duplicates, orphans and foreign
+// instances.
 func (p *Provider) Plant(class provider.Class, machine provider.Machine) provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.add(class, machine).Instance
 }
 
-// Vanish removes the instances of a machine as if somebody else had deleted them, and reports whether there were any.
+// Vanish removes the instances of a machine as if somebody else had deleted them. It reports whether there were any.
 func (p *Provider) Vanish(machineUID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

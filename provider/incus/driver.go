@@ -1,7 +1,8 @@
-// Package incus is the provider of Incus: it makes containers and virtual machines at a local or remote Incus server.
-// It is a module of its own, because the client of Incus is large; its worker is in worker/.
+// Package incus is the provider for Incus: its instances are containers and virtual machines of a local or remote Incus
+// server. It is a module of its own, because the client of Incus is large; its worker is in worker/.
 //
-// An instance has the name of its Machine, so that the server refuses a second one, and tags in its config ("user.…").
+// An instance has the name of its Machine, so that the server refuses a second instance. Its tags are in its config,
+// under keys that begin with "user.".
 package incus
 
 import (
@@ -28,11 +29,11 @@ const (
 	tagClass      = "user.millwright-class" // namespace/name of the MachineClass
 	tagMachine    = "user.millwright-machine"
 	tagUID        = "user.millwright-uid"
-	keyProviderID = "user.provider-id" // for the kubelet's flag --provider-id: the instance reads it from /dev/incus/sock
+	keyProviderID = "user.provider-id" // read from /dev/incus/sock for the kubelet's flag --provider-id
 	keyUserData   = "user.user-data"
 )
 
-// Driver makes instances at Incus servers. Each call connects with the credentials of its class. The zero value is
+// Driver makes instances on Incus servers. Each call connects with the credentials of its class. The zero value is
 // ready for use.
 type Driver struct{}
 
@@ -62,7 +63,7 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 	}
 	var found driver.Found
 	for _, i := range all {
-		// The name counts in its class only.
+		// An instance without a UID must be of the class.
 		if i.MachineUID != "" || i.ProviderID == machine.ProviderID || i.class == classTag(class) {
 			found.Instances = append(found.Instances, i.Instance)
 		}
@@ -70,8 +71,8 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 	return found, nil
 }
 
-// Create implements driver.Driver: it makes and starts the instance in one operation of the server, and waits for its
-// end.
+// Create implements driver.Driver: it makes and starts the instance in one operation of the server, and waits until the
+// operation has ended.
 func (Driver) Create(
 	ctx context.Context,
 	class provider.Class,
@@ -87,7 +88,7 @@ func (Driver) Create(
 	if post.Name = machine.Name; !isInstanceName(post.Name) {
 		return provider.Instance{}, provider.Errorf(
 			provider.InvalidArgument,
-			"an instance of Incus cannot be called %q: use 1 to 63 letters, digits and hyphens, the first and the last of them no hyphen",
+			"an instance of Incus cannot be called %q: a name has 1 to 63 letters, digits and hyphens, not only digits, and no hyphen at its begin or end",
 			post.Name,
 		)
 	}
@@ -111,11 +112,12 @@ func (Driver) Create(
 	return s.instanceOf(machine.Name)
 }
 
-// whyNotCreated gives the failure of a creation a code. The server answers nearly all of them with status 500 or as a
-// failed operation, so the facts are looked up: whether the name is taken (perhaps by the machine's own instance, which
-// was made and could not be started), a limit of the project is reached, or something is missing that the class names.
+// whyNotCreated maps the failure of a creation to an error with a code. The server reports nearly every failure with
+// status 500 or as a failed operation. So whyNotCreated asks the server whether the name is in use (perhaps by the
+// machine's own instance, which was made but could not be started), whether a limit of the project is reached, and
+// whether the class refers to something that does not exist.
 func (s *session) whyNotCreated(ctx context.Context, machine provider.Machine, failure error) error {
-	said := coded(failure)
+	said := withCode(failure)
 	if ctx.Err() != nil {
 		return said
 	}
@@ -152,7 +154,8 @@ func (s *session) isFull() bool {
 	return false
 }
 
-// lacks says what a class names and the server does not have; empty: nothing, or it is not known.
+// lacks says which project, profile or image of the class does not exist; empty if all exist, or if the server does not
+// answer.
 func (s *session) lacks() string {
 	missing := func(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }
 	if _, _, err := s.server.GetProject(s.spec.Project); missing(err) {
@@ -171,7 +174,7 @@ func (s *session) lacks() string {
 	return ""
 }
 
-// Initialize implements driver.Initializer: it starts an instance that was made and could not be started.
+// Initialize implements driver.Initializer: it starts an instance that was made but could not be started.
 func (Driver) Initialize(
 	ctx context.Context,
 	class provider.Class,
@@ -193,8 +196,8 @@ func (Driver) Initialize(
 	return s.instanceOf(name)
 }
 
-// Delete implements driver.Driver. It stops the instance without waiting for its programs, and deletes it with its
-// volumes.
+// Delete implements driver.Driver. It stops the instance without waiting for the instance's programs, and deletes the
+// instance with its volumes.
 func (Driver) Delete(
 	ctx context.Context,
 	class provider.Class,
@@ -214,13 +217,13 @@ func (Driver) Delete(
 	switch {
 	case err != nil:
 		return err
-	case there.ProviderID != instance.ProviderID: // a later instance has the name
+	case there.ProviderID != instance.ProviderID: // another instance has the name now
 		return provider.Errorf(provider.NotFound, "instance %s is gone", instance.ProviderID)
 	case there.cluster != machine.Cluster:
 		return provider.Errorf(provider.FailedPrecondition, "instance %s belongs to another cluster", name)
 	}
 	if there.State == provider.Running {
-		// Whoever stops it at the same time has done it for us: the deletion tells whether it runs.
+		// Another caller may stop it at the same time. If it still runs, the deletion returns an error.
 		_ = s.change(ctx, name, api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1})
 	}
 	operation, err := s.server.DeleteInstance(name)
@@ -260,27 +263,27 @@ type instance struct {
 func (s *session) list(cluster string) ([]instance, error) {
 	all, err := s.server.GetInstancesWithFilter(api.InstanceTypeAny, []string{"config." + tagCluster + "=" + cluster})
 	if err != nil {
-		return nil, coded(err)
+		return nil, withCode(err)
 	}
 	var listed []instance
 	for _, i := range all {
-		if seen := s.seen(i); seen.cluster == cluster { // an older server may not filter
+		if seen := s.seen(i); seen.cluster == cluster { // an older server may ignore the filter
 			listed = append(listed, seen)
 		}
 	}
 	return listed, nil
 }
 
-// get returns the instance of a name.
+// get returns the instance with the name.
 func (s *session) get(name string) (instance, error) {
 	i, _, err := s.server.GetInstance(name)
 	if err != nil {
-		return instance{}, coded(err)
+		return instance{}, withCode(err)
 	}
 	return s.seen(*i), nil
 }
 
-// instanceOf is get without the tags.
+// instanceOf is get without the tags that provider.Instance lacks.
 func (s *session) instanceOf(name string) (provider.Instance, error) {
 	i, err := s.get(name)
 	return i.Instance, err
@@ -289,10 +292,10 @@ func (s *session) instanceOf(name string) (provider.Instance, error) {
 // seen translates an instance of the server.
 func (s *session) seen(i api.Instance) instance {
 	id := i.Config[keyProviderID]
-	if id == "" { // made by another program
+	if id == "" { // another program has made it
 		id = s.providerID(i.Name, "")
 	}
-	state := provider.Running // frozen or in error: it exists
+	state := provider.Running // also if it is frozen or in error
 	if i.StatusCode == api.Stopped {
 		state = provider.Uninitialized
 	}
@@ -306,8 +309,8 @@ func (s *session) seen(i api.Instance) instance {
 	}
 }
 
-// providerID returns the provider ID of an instance. Its last part tells it from others of the same name, before and
-// after it: it is derived from the machine's UID. Instances of other programs do not have it.
+// providerID returns the provider ID of an instance. Its last part is derived from the machine's UID, and distinguishes
+// the instance from earlier and later instances with the same name. Instances of other programs do not have this part.
 func (s *session) providerID(name, uid string) string {
 	id := "incus:///" + s.spec.Project + "/" + name
 	if uid == "" {
@@ -317,7 +320,7 @@ func (s *session) providerID(name, uid string) string {
 	return id + "/" + hex.EncodeToString(sum[:4])
 }
 
-// nameOf returns the name in a provider ID.
+// nameOf returns the instance's name in a provider ID. A provider ID of another form or another project is an error.
 func (s *session) nameOf(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
@@ -340,7 +343,7 @@ func (s *session) nameOf(providerID string) (string, error) {
 	return parts[1], nil
 }
 
-// change changes the state of an instance, and waits until it is reached.
+// change changes the state of an instance, and waits until the instance has reached it.
 func (s *session) change(ctx context.Context, name string, state api.InstanceStatePut) error {
 	operation, err := s.server.UpdateInstanceState(name, state, "")
 	if err == nil {
@@ -349,17 +352,17 @@ func (s *session) change(ctx context.Context, name string, state api.InstanceSta
 	return refused(err)
 }
 
-// refused is coded for an error that may be nil.
+// refused is withCode for an error that may be nil: nil stays nil.
 func refused(err error) error {
 	if err == nil {
 		return nil
 	}
-	return coded(err)
+	return withCode(err)
 }
 
-// coded gives an error of the server a code, and keeps its words. The failure of an operation has no status: its code
-// is Internal.
-func coded(err error) *provider.Error {
+// withCode maps an error of the server to a provider.Error with a code; the message stays. The failure of an operation
+// has no HTTP status: its code is Internal.
+func withCode(err error) *provider.Error {
 	status, has := api.StatusErrorMatch(err)
 	code := provider.Internal
 	switch {
@@ -393,7 +396,7 @@ type session struct {
 	http   *http.Client
 }
 
-// open connects for a class whose whole spec must be valid.
+// open connects to the server of a class. The whole spec of the class must be valid.
 func open(ctx context.Context, class provider.Class) (*session, error) {
 	spec, err := ParseSpec(class.Spec)
 	if err != nil {
@@ -402,10 +405,10 @@ func open(ctx context.Context, class provider.Class) (*session, error) {
 	return connect(ctx, class, spec)
 }
 
-// connect connects to the server of a class.
+// connect connects to the server of a class. Of the spec it needs only the endpoint and the project.
 func connect(ctx context.Context, class provider.Class, spec Spec) (*session, error) {
 	arguments := incus.ConnectionArgs{
-		SkipGetServer: true, SkipGetEvents: true, // the end of an operation is waited for by a request
+		SkipGetServer: true, SkipGetEvents: true, // a request, not an event, tells the end of an operation
 		TLSClientCert: string(class.Secret[keyOfClientCert]), TLSClientKey: string(class.Secret[keyOfClientKey]),
 		TLSServerCert: string(class.Secret[keyOfServerCert]), IdenticalCertificate: len(class.Secret[keyOfServerCert]) > 0,
 	}
@@ -437,7 +440,7 @@ func dial(ctx context.Context, endpoint string, arguments incus.ConnectionArgs) 
 		)
 	}
 	server, err := incus.ConnectIncusWithContext(ctx, endpoint, &arguments)
-	if err != nil { // nothing was sent yet: the certificate or the key is malformed
+	if err != nil { // nothing was sent yet, so the certificate or the key is malformed
 		return nil, provider.Errorf(
 			provider.Unauthenticated,
 			"the certificate, the key or the server's certificate in the Secret of the class is malformed",

@@ -19,8 +19,8 @@ import (
 // Keys of a class's Secret.
 const (
 	keyOfClientCert = "clientCert" // certificate that the server trusts (PEM); required unless the endpoint is a socket
-	keyOfClientKey  = "clientKey"  // its key (PEM)
-	// certificate of the server (PEM), if no public authority has signed it: it must be this one
+	keyOfClientKey  = "clientKey"  // key of this certificate (PEM)
+	// certificate of the server (PEM): only this one is trusted; empty: a public authority must have signed it
 	keyOfServerCert = "serverCert"
 	keyOfUserData   = "userData" // user data of the instance
 )
@@ -33,34 +33,34 @@ type Spec struct {
 
 	Type  string `json:"type,omitempty"` // container (default) or virtual-machine
 	Image Image  `json:"image"`          // required
-	// left out: the project's profile default; empty: none
+	// profiles of the instance; left out: the profile "default" of the project; empty list: none
 	Profiles []string                     `json:"profiles,omitempty"`
-	Config   map[string]string            `json:"config,omitempty"` // of the instance; no key under "user.millwright-"
+	Config   map[string]string            `json:"config,omitempty"` // no key may begin with "user.millwright-"
 	Devices  map[string]map[string]string `json:"devices,omitempty"`
 	Limits   Limits                       `json:"limits,omitzero"`
-	// network of the device eth0; empty: that of the profiles
+	// network of the device eth0; empty: the profiles say which
 	Network string  `json:"network,omitempty"`
 	Storage Storage `json:"storage,omitzero"`
 }
 
-// Image names the image of instances: by alias or fingerprint, at the server itself or at another one.
+// Image names the image of instances by an alias or a fingerprint, on the Incus server itself or on an image server.
 type Image struct {
 	Alias       string `json:"alias,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
-	Server      string `json:"server,omitempty"`   // URL of an image server; empty: the server itself
-	Protocol    string `json:"protocol,omitempty"` // simplestreams, incus or oci; with Server
+	Server      string `json:"server,omitempty"`   // URL of an image server; empty: the Incus server itself
+	Protocol    string `json:"protocol,omitempty"` // simplestreams, incus or oci; only with Server
 }
 
-// Limits are the limits of an instance, in the words of Incus.
+// Limits are the limits of an instance. The values have the form of Incus.
 type Limits struct {
-	CPU    string `json:"cpu,omitempty"`    // as limits.cpu: "2"
-	Memory string `json:"memory,omitempty"` // as limits.memory: "4GiB"
+	CPU    string `json:"cpu,omitempty"`    // value of limits.cpu, such as "2"
+	Memory string `json:"memory,omitempty"` // value of limits.memory, such as "4GiB"
 }
 
 // Storage is the root volume of an instance.
 type Storage struct {
-	Pool string `json:"pool,omitempty"` // empty: that of the profiles
-	Size string `json:"size,omitempty"` // as the size of a disk device: "20GiB"; empty: the pool's default
+	Pool string `json:"pool,omitempty"` // empty: the profiles say which
+	Size string `json:"size,omitempty"` // size of the disk device, such as "20GiB"; empty: the pool's default
 }
 
 // ParseSpec parses and checks a providerSpec. Errors have code InvalidArgument and name the field.
@@ -123,17 +123,17 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// parseLocation returns the endpoint and the project of a spec, which may be invalid otherwise.
+// parseLocation returns the endpoint and the project of a spec whose other fields may be invalid.
 func parseLocation(raw json.RawMessage) Spec {
 	spec := Spec{Project: api.ProjectDefaultName}
-	_ = json.Unmarshal(raw, &spec) // what can be read counts
+	_ = json.Unmarshal(raw, &spec) // fields with a value of the wrong type are left out
 	if spec.Project == "" {
 		spec.Project = api.ProjectDefaultName
 	}
 	return spec
 }
 
-// instance returns the request for an instance, without name and tags.
+// instance returns the create request for an instance, without name and tags.
 func (s Spec) instance() api.InstancesPost {
 	post := api.InstancesPost{Type: api.InstanceType(s.Type), Start: true}
 	post.Source = api.InstanceSource{
@@ -170,7 +170,7 @@ func (s Spec) instance() api.InstancesPost {
 	return post
 }
 
-// isInstanceName reports whether Incus takes a name for an instance.
+// isInstanceName reports whether Incus accepts a name for an instance.
 func isInstanceName(name string) bool {
 	digits := strings.Trim(name, "0123456789") == ""
 	return !digits && len(name) <= 63 && regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`).MatchString(name)

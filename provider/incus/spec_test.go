@@ -107,7 +107,7 @@ func TestCodesOfErrors(t *testing.T) {
 		api.StatusErrorf(http.StatusServiceUnavailable, "starting"): provider.Unavailable,
 		api.StatusErrorf(http.StatusTeapot, "odd"):                  provider.Internal,
 	} {
-		got := coded(err)
+		got := withCode(err)
 		assert.Equal(t, want, provider.CodeOf(got), err)
 		assert.NotContains(t, got.Error(), "\n")
 	}

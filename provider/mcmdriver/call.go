@@ -15,15 +15,14 @@ import (
 	"millwright/provider"
 )
 
-// How long MCM's controller waits before it calls the driver again after a code that it does not take for a passing
-// one.
+// How long MCM's controller waits before it calls the driver again after a code that it considers permanent.
 const (
-	mediumRetry = 3 * time.Minute  // to create. Source: MediumRetry of MCM
-	longRetry   = 10 * time.Minute // to delete. Source: LongRetry of MCM
+	mediumRetry = 3 * time.Minute  // for creations. Source: MediumRetry of MCM
+	longRetry   = 10 * time.Minute // for deletions. Source: LongRetry of MCM
 )
 
-// ask makes one call of the driver and returns when the context ends, although drivers may ignore it: the call then
-// goes on, and its answer is lost. A panic of the driver is an error of code Internal.
+// ask makes one call of the driver. It returns when the call or the context has ended. If the driver ignores the end of
+// the context, the call continues and its answer is lost. A panic of the driver is an error with code Internal.
 func ask[Q, A any](
 	ctx context.Context,
 	class provider.Class,
@@ -33,7 +32,7 @@ func ask[Q, A any](
 	return askUntil(ctx, ctx, class, method, request)
 }
 
-// askUntil is ask that returns when another context ends than that of the call.
+// askUntil is ask with two contexts: the driver gets ctx, and askUntil returns when until has ended.
 func askUntil[Q, A any](
 	ctx, until context.Context,
 	class provider.Class,
@@ -63,7 +62,8 @@ func askUntil[Q, A any](
 	}
 }
 
-// deadlineOf returns a context that ends at the deadline of another one, and not when that is cancelled.
+// deadlineOf returns a context that ends at the deadline of ctx, but not when ctx is cancelled. The caller must call
+// release.
 func deadlineOf(ctx context.Context) (until context.Context, release context.CancelFunc) {
 	deadline, has := ctx.Deadline()
 	if until = context.WithoutCancel(ctx); !has {
@@ -82,13 +82,14 @@ func codeOf(r *refused) provider.Code {
 	return r.Code
 }
 
-// quotaExceeded are the words of OpenStack's Nova for a quota that is used up: "Quota exceeded for cores: Requested 4, but
-// already used 10 of 10 cores". It answers 403, which its driver reports as PermissionDenied, as if the credentials were
-// wrong. A driver passes on nothing but code and words.
+// quotaExceeded matches the message of OpenStack's Nova for a quota that is used up: "Quota exceeded for cores:
+// Requested 4, but already used 10 of 10 cores". Nova answers 403, which its driver reports as PermissionDenied, as if
+// the credentials were wrong. A driver passes on the code and the message alone, so the message must distinguish the
+// two.
 var quotaExceeded = regexp.MustCompile(`\bQuota exceeded\b`)
 
-// refusalOf reads code and message of a driver's error; nil for nil. A code within the error is read as MCM does, from
-// the text, and an error without one is Unknown.
+// refusalOf returns code and message of a driver's error; nil for nil. As in MCM, the code may also be in the text of
+// the error. An error without a code is Unknown.
 func refusalOf(class provider.Class, err error) *refused {
 	if err == nil {
 		return nil
@@ -118,8 +119,8 @@ func refusalOf(class provider.Class, err error) *refused {
 	return r
 }
 
-// after returns the error for the adapter. The codes at which Millwright would wait for people tell it to ask again
-// after some time, as MCM does: drivers also use them for what passes.
+// after returns the error for package driver. Drivers use some codes also for failures that pass, although Millwright
+// would wait for a person after these codes. So the error then says to call again after the time wait, as MCM does.
 func (r *refused) after(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {
@@ -131,23 +132,23 @@ func (r *refused) after(wait time.Duration) error {
 		provider.PermissionDenied,
 		provider.Unauthenticated:
 		err.RetryAfter = wait
-	default: // backed off from
+	default: // Millwright retries these codes with its own back-off
 	}
 	return &err
 }
 
-// creations are the create calls of the driver that run in this process. One whose caller has given up may still make
-// an instance, so no search is conclusive before it has ended. The zero value is valid.
+// creations are the create calls of the driver that run in this process. A call whose caller has given up may still
+// make an instance, so no search is conclusive before the call has ended. The zero value is valid.
 type creations struct {
 	mu      sync.Mutex
-	running map[string]int // by machine
+	running map[string]int // number of calls, by the key of the machine
 }
 
 func key(machine provider.Machine) string {
 	return fmt.Sprintf("%s/%s", machine.Namespace, machine.Name)
 }
 
-// begin notes a call, until the returned function is called.
+// begin records a call until end is called.
 func (c *creations) begin(machine provider.Machine) (end func()) {
 	c.add(machine, 1)
 	return func() { c.add(machine, -1) }
@@ -164,7 +165,7 @@ func (c *creations) add(machine provider.Machine, n int) {
 	}
 }
 
-// run reports whether there is a call for the machine.
+// run reports whether a call for the machine runs.
 func (c *creations) run(machine provider.Machine) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

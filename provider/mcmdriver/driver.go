@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud that nobody has set one for. No cloud behind MCM's drivers
-	// documents a bound: EC2 advises to begin with a couple of seconds and to go on for up to five minutes. Source of 5 s:
-	// after this time MCM itself looks again (ShortRetry), so that Millwright never decides on less than MCM does.
+	// defaultWindow is the consistency window of a cloud without WithWindow. No cloud behind MCM's drivers documents a
+	// bound: EC2 advises to repeat reads after a couple of seconds, and for up to five minutes. Source of 5 s: MCM
+	// itself reads again after this time (ShortRetry), so Millwright never waits less than MCM before it decides.
 	defaultWindow = 5 * time.Second
 
-	// searchInterval is the time between two searches for an earlier creation. Source: as defaultWindow; a cloud is not
-	// asked more often than by MCM.
+	// searchInterval is the time between two searches for an earlier creation. Source: that of defaultWindow;
+	// Millwright does not ask a cloud more often than MCM does.
 	searchInterval = 5 * time.Second
 )
 
@@ -37,18 +37,18 @@ type settings struct {
 type Option func(*settings)
 
 // WithWindow sets the consistency window of the driver's cloud: how long after a create request the cloud's reads may
-// not show the instance. The default is 5 s. A creation that was broken off, and a deletion, wait so long for an
-// instance to show; if a cloud is slower, a creation that was broken off may be made twice.
+// not show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion waits so long
+// for the instance. If the cloud takes longer, the next creation may make a second instance.
 func WithWindow(window time.Duration) Option {
 	return func(s *settings) { s.window = window }
 }
 
-// WithAdapter passes options on to the adapter that searches before it creates.
+// WithAdapter passes options on to package driver.
 func WithAdapter(options ...driver.Option) Option {
 	return func(s *settings) { s.adapter = append(s.adapter, options...) }
 }
 
-// New returns the provider of a driver. It is safe for concurrent use if the driver is, as MCM expects.
+// New returns the provider of a driver. The provider is safe for concurrent use if the driver is, which MCM requires.
 func New(d mcm.Driver, options ...Option) *driver.Provider {
 	s := settings{window: defaultWindow, adapter: []driver.Option{driver.WithSearchInterval(searchInterval)}}
 	for _, option := range options {
@@ -57,7 +57,7 @@ func New(d mcm.Driver, options ...Option) *driver.Provider {
 	return driver.New(&shim{mcm: d, window: s.window}, s.adapter...)
 }
 
-// shim is a driver.Driver over one of MCM.
+// shim is a driver.Driver that calls a driver of MCM.
 type shim struct {
 	mcm       mcm.Driver
 	window    time.Duration
@@ -75,7 +75,8 @@ func (s *shim) Traits(context.Context, provider.Class) (provider.Traits, error) 
 	return provider.Traits{Idempotency: provider.NotIdempotent, Named: true, Window: s.window}, nil
 }
 
-// Find implements driver.Driver. Without a name and a provider ID there is nothing that a driver could look for.
+// Find implements driver.Driver. It returns no instance for a machine without a name and a provider ID, because a
+// driver of MCM cannot search by UID.
 func (s *shim) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
 	if machine.Name == "" && machine.ProviderID == "" {
 		return driver.Found{}, nil
@@ -91,7 +92,8 @@ func (s *shim) Find(ctx context.Context, class provider.Class, machine provider.
 	return driver.Found{Instances: instances}, err
 }
 
-// look asks for the machine's instance, and lists if the driver has no status, or more than one instance.
+// look asks the driver for the status of the machine's instance. If the driver does not implement this, or finds
+// several instances, look lists the instances.
 func (s *shim) look(ctx context.Context, class provider.Class, machine provider.Machine) ([]provider.Instance, error) {
 	answer, refusal := ask(ctx, class, s.mcm.GetMachineStatus, &mcm.GetMachineStatusRequest{
 		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
@@ -123,9 +125,9 @@ func (s *shim) look(ctx context.Context, class provider.Class, machine provider.
 	return nil, refusal.after(mediumRetry)
 }
 
-// lookInList returns the instances of the list that have the machine's name or its provider ID. It returns the refusal
-// of the status if the driver has no list, or one that does not show what the status has seen. A list has no names of
-// nodes: drivers without a status name the node as the machine.
+// lookInList returns the listed instances that have the machine's name or provider ID. It returns status, the error of
+// GetMachineStatus, if the driver has no list, or if the list does not show the instances that GetMachineStatus has
+// found. A list has no names of nodes; drivers without GetMachineStatus give the node the name of the machine.
 func (s *shim) lookInList(
 	ctx context.Context,
 	class provider.Class,
@@ -152,11 +154,13 @@ func (s *shim) lookInList(
 	return found, nil
 }
 
-// Create implements driver.Driver. As MCM does, it initializes the instance next. If that fails, the instance is
-// Uninitialized, and the caller asks for it again; an instance of a driver without such a step is not.
+// Create implements driver.Driver. As MCM does, it initializes the new instance. If that fails, it returns the instance
+// with state Uninitialized, and the caller initializes it later. If the driver has no initialize step, the state stays
+// empty.
 //
-// A driver that does not heed a cancellation still makes the instance. So Create returns when the driver does, or at the
-// deadline of its context, when the caller counts as dead anyhow: until then nobody else begins a creation.
+// A driver that ignores a cancellation still makes the instance. So Create does not return when its context is
+// cancelled, but when the driver returns, or at the deadline of the context. Nobody else begins a creation before this
+// deadline.
 func (s *shim) Create(
 	ctx context.Context,
 	class provider.Class,
@@ -165,7 +169,7 @@ func (s *shim) Create(
 ) (provider.Instance, error) {
 	end := s.creations.begin(machine)
 	create := func(ctx context.Context, request *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-		defer end() // also if nobody waits any more
+		defer end() // also if Create has returned at its deadline
 		return s.mcm.CreateMachine(ctx, request)
 	}
 	until, release := deadlineOf(ctx)
@@ -220,8 +224,8 @@ func (s *shim) Initialize(
 	return instance, nil
 }
 
-// Delete implements driver.Driver. Unlike other drivers, those of MCM read the class's spec. What they return as
-// LastKnownState is not kept.
+// Delete implements driver.Driver. Unlike other drivers, drivers of MCM need the class's spec for it. The
+// LastKnownState that they return is not stored.
 func (s *shim) Delete(
 	ctx context.Context,
 	class provider.Class,
@@ -238,8 +242,8 @@ func (s *shim) Delete(
 	return nil
 }
 
-// List implements driver.Driver. The cluster is part of the class, in MCM: a driver lists all instances of the class's
-// cluster, also those of other classes.
+// List implements driver.Driver. In MCM, the class names the cluster: a driver lists all instances of this cluster,
+// also those of other classes.
 func (s *shim) List(ctx context.Context, class provider.Class, _ string) ([]provider.Instance, error) {
 	listed, refusal := s.list(ctx, class)
 	if refusal != nil {
@@ -265,8 +269,8 @@ func (s *shim) list(ctx context.Context, class provider.Class) ([]provider.Insta
 	return instances, nil
 }
 
-// VolumeIDs implements driver.VolumeNamer. Volumes that are not of CSI are left out: a provider.Volume does not say of
-// which cloud they are.
+// VolumeIDs implements driver.VolumeNamer. It leaves out volumes without a CSI driver, because a provider.Volume does
+// not say to which cloud they belong.
 func (s *shim) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
 	request := &mcm.GetVolumeIDsRequest{}
 	for _, v := range volumes {

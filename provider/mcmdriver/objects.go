@@ -15,8 +15,8 @@ import (
 // classKind is the kind of all classes. Source: MCM.
 const classKind = "MachineClass"
 
-// classOf returns the MachineClass of a request: what drivers read of it. Each request gets objects of its own, which a
-// driver may change.
+// classOf returns the MachineClass of a request, with the fields that drivers read. Each request gets new objects,
+// because a driver may change them.
 func classOf(class provider.Class) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
 		ObjectMeta:   metav1.ObjectMeta{Namespace: class.Namespace, Name: class.Name},
@@ -37,7 +37,7 @@ func machineOf(class provider.Class, m provider.Machine) *v1alpha1.Machine {
 	return machine
 }
 
-// secretOf returns the Secret of a request. Like MCM's, it has data and no name.
+// secretOf returns the Secret of a request. As in MCM, it has data and no name.
 func secretOf(class provider.Class) *corev1.Secret {
 	secret := &corev1.Secret{Data: make(map[string][]byte, len(class.Secret))}
 	for key, value := range class.Secret {

@@ -7,9 +7,8 @@ import (
 )
 
 // Run is the main function of a process that serves a driver. name is the value of provider in the MachineClasses, such
-// as "AWS"; the process serves the queue of this name in lower case letters. It reads the flags, which are those of
-// Millwright's worker, serves until SIGINT or SIGTERM, and exits with code 1 after an error, or with code 2 if it was
-// called in a wrong way.
+// as "AWS"; the process serves the queue of this name in lower case letters. It has the flags of Millwright's worker,
+// and serves until SIGINT or SIGTERM. It exits with code 1 after an error, and with code 2 if its arguments are wrong.
 func Run(d mcm.Driver, name string, options ...Option) {
 	process(d, name, options...).Main()
 }

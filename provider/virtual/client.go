@@ -15,10 +15,10 @@ import (
 	"millwright/provider/driver"
 )
 
-// maxErrorBody is how many bytes of an error answer are read.
+// maxErrorBody is the maximum number of bytes that are read from an error answer.
 const maxErrorBody = 64 << 10
 
-// session is the client with the credentials of one call.
+// session is a Driver with the credentials of one call.
 type session struct {
 	*Driver
 	token string
@@ -39,8 +39,8 @@ func (d *Driver) open(class provider.Class) (*session, error) {
 	return &session{Driver: d, token: token}, nil
 }
 
-// read reads the instances of a query, all pages. The clock is that of the first page: what a later page shows is at
-// least as new.
+// read reads all pages of a query. Found.Now is the cloud's clock at the first page, because later pages are at least
+// as new.
 func (s *session) read(ctx context.Context, path string, query url.Values) (driver.Found, error) {
 	var found driver.Found
 	for {
@@ -61,7 +61,8 @@ func (s *session) read(ctx context.Context, path string, query url.Values) (driv
 	}
 }
 
-// do sends one request and decodes the answer into out, if that is not nil. Every error is a *provider.Error.
+// do sends one request and decodes the answer into out; nil: the answer is not needed. An error of the cloud or of the
+// network is a *provider.Error.
 func (s *session) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -86,7 +87,7 @@ func (s *session) do(ctx context.Context, method, path string, in, out any) erro
 		return refusal(answer)
 	}
 	if out == nil {
-		_, _ = io.Copy(io.Discard, answer.Body) // otherwise the connection could not be reused
+		_, _ = io.Copy(io.Discard, answer.Body) // so that the connection can be reused
 		return nil
 	}
 	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
@@ -95,7 +96,7 @@ func (s *session) do(ctx context.Context, method, path string, in, out any) erro
 	return nil
 }
 
-// refusal returns the error of an error answer.
+// refusal returns the error that an answer with an error status describes.
 func refusal(answer *http.Response) error {
 	var told ErrorAnswer
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))

@@ -17,18 +17,18 @@ type Spec struct {
 	Zone         string   `json:"zone"`         // required; label of the Node, key of quotas
 	InstanceType string   `json:"instanceType"` // required; label of the Node, key of quotas
 	Image        string   `json:"image,omitempty"`
-	Capacity     Capacity `json:"capacity,omitempty"` // of the Node; empty means DefaultCapacity
+	Capacity     Capacity `json:"capacity,omitempty"` // capacity of the Node; empty means DefaultCapacity
 
 	// How the cloud behaves for instances of this class. Left out means the cloud's run-time setting.
 	CreateLatency *Duration `json:"createLatency,omitempty"` // until the create call answers; the instance is pending
-	// by how much more or less createLatency an instance has, evenly, by its name; left out means none
+	// maximum deviation from createLatency; the deviation depends on the instance's name; left out means none
 	CreateSpread  *Duration `json:"createSpread,omitempty"`
-	BootLatency   *Duration `json:"bootLatency,omitempty"`   // from the instance running until its Node registers
-	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // from the delete call until the instance is gone
+	BootLatency   *Duration `json:"bootLatency,omitempty"`   // time from state running until the Node registers
+	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // time from the delete call until the instance is gone
 
 	NeverBoots bool `json:"neverBoots,omitempty"` // no Node ever registers
 	Initialize bool `json:"initialize,omitempty"` // instances wait for InitializeInstance before they boot
-	Quota      *int `json:"quota,omitempty"`      // most instances of this class at the same time; nil means no limit
+	Quota      *int `json:"quota,omitempty"`      // maximum number of instances of this class; nil: no limit
 }
 
 // Capacity maps resource names to quantities, as in node.status.capacity.
@@ -46,7 +46,8 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(q))
 }
 
-// DefaultCapacity returns the capacity of a Node whose class has none: that of the machines in the peer measurements.
+// DefaultCapacity returns the capacity of a Node whose class sets none. Source: the machines in the measurements of MCM
+// and Cluster API.
 func DefaultCapacity() Capacity {
 	return Capacity{"cpu": "4", "memory": "16Gi", "pods": "110"}
 }
@@ -110,7 +111,7 @@ func (s *Spec) validate() error {
 	return nil
 }
 
-// reasonOf makes a sentence from an error of encoding/json.
+// reasonOf describes an error of encoding/json for the author of a providerSpec.
 func reasonOf(err error) string {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return "a " + typed.Value + " is not allowed here"

@@ -1,6 +1,6 @@
-// Package virtual is the client of virtualcloud, the simulated cloud of the devstack, over HTTP. The provider
-// activities call it as they would call a real cloud's package, and it is written like one: it knows only the cloud's
-// API, which wire.go defines for both sides. It creates no Node objects; the cloud does.
+// Package virtual is the provider for virtualcloud, the simulated cloud of the devstack. It is written like the
+// provider for a real cloud: it knows only the cloud's HTTP API, which wire.go defines for both sides. It does not
+// create Node objects; the cloud does.
 package virtual
 
 import (
@@ -25,10 +25,11 @@ const CSIDriver = "csi.virtual.millwright"
 // Keys of Class.Secret.
 const (
 	SecretToken    = "token"    // credentials; required
-	SecretUserData = "userData" // passed to the instance unchanged; optional
+	SecretUserData = "userData" // user data, passed to the instance unchanged; optional
 )
 
-// maxIdleConns is the number of connections kept open to the cloud: as many as a worker runs activities at once.
+// maxIdleConns is the number of idle connections to the cloud that stay open. Source: a worker runs so many activities
+// at once.
 const maxIdleConns = 256
 
 // Driver is a client of one virtualcloud. It is safe for concurrent use and has no state that a restart could lose.
@@ -51,7 +52,7 @@ func over(network http.RoundTripper, address string, options ...driver.Option) *
 		options...)
 }
 
-// Traits implements driver.Driver. They are read each time, since the cloud may change them.
+// Traits implements driver.Driver. It reads the traits with each call, because the cloud may change them.
 func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Traits, error) {
 	s, err := d.open(class)
 	if err != nil {
@@ -68,8 +69,8 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 	return traits, nil
 }
 
-// Find implements driver.Driver: one request for the UID and the name, and one for the provider ID if no instance has
-// the UID (a Machine that was restored from a backup has a new UID and its old instance).
+// Find implements driver.Driver. It sends one request with the UID and the name, and, if no instance has the UID, one
+// with the provider ID: a Machine that was restored from a backup has a new UID, and its instance the former one.
 func (d *Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
 	s, err := d.open(class)
 	if err != nil {
@@ -191,7 +192,7 @@ type known struct {
 	Created time.Time `json:"created"` // by the cloud's clock
 }
 
-// parseKnown parses a LastKnownState. One of another provider or version counts as empty.
+// parseKnown parses a LastKnownState. It returns the zero value for a text of another provider or another version.
 func parseKnown(text string) known {
 	var k known
 	if json.Unmarshal([]byte(text), &k) != nil {
@@ -201,7 +202,7 @@ func parseKnown(text string) known {
 }
 
 func fromWire(w Instance) provider.Instance {
-	state := provider.State("") // pending: it exists, and no other state is known
+	state := provider.State("") // for a pending instance
 	switch {
 	case w.State == StateTerminating:
 		state = provider.Terminating

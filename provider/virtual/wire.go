@@ -7,10 +7,11 @@ import (
 
 // Paths of the cloud's API. Every request carries "Authorization: Bearer TOKEN".
 const (
-	// POST creates; GET lists ?cluster=&class=&page=; POST {id}/initialize; DELETE {id}?cluster=
+	// POST creates an instance; GET ?cluster=&class=&page= lists; POST {id}/initialize initializes; DELETE
+	// {id}?cluster= deletes
 	PathInstances = "/v1/instances"
-	// GET ?id= or ?cluster=&uid=; with &machine=&class= also an instance of that name without a UID, if none has the UID;
-	// &page=
+	// GET ?id= or ?cluster=&uid= finds instances; with &machine=&class=, if no instance has the UID, also an instance
+	// with the machine's name and without a UID; &page= is the page
 	PathLookup = "/v1/lookup"
 	PathLimits = "/v1/limits" // GET
 )
@@ -26,21 +27,23 @@ type Tags struct {
 // CreateRequest requests one instance. Without a client token, or if the cloud ignores tokens, each accepted request
 // creates another instance, as RunInstances of EC2 does.
 type CreateRequest struct {
-	Name     string `json:"name"` // of the instance and of its Node
+	Name     string `json:"name"` // name of the instance and of its Node
 	Tags     Tags   `json:"tags"`
 	Spec     Spec   `json:"spec"`
 	UserData []byte `json:"userData,omitempty"`
 
-	// ClientToken makes the request idempotent for as long as its instance exists: the same token returns that instance.
+	// ClientToken makes the request idempotent while its instance exists: a request with the same token returns the
+	// instance.
 	ClientToken string `json:"clientToken,omitempty"`
 
-	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). It bounds how
-	// long a request can be delayed by a network or a frozen process and still take effect, as the expiry of a signed
-	// request does in real clouds. Zero means no bound.
+	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). So a
+	// request that the network or a frozen process has delayed for longer takes no effect, like an expired signed
+	// request in a real cloud. Zero means no limit.
 	NotAfter time.Time `json:"notAfter,omitzero"`
 }
 
-// The states of an instance in the cloud. An instance that is gone is not listed, or listed as terminated for a while.
+// The states of an instance in the cloud. An instance that is gone is not listed, or is listed as terminated for some
+// time.
 const (
 	StatePending     = "pending"
 	StateRunning     = "running"
@@ -53,21 +56,21 @@ type Instance struct {
 	ID          string    `json:"id"`         // i-N
 	ProviderID  string    `json:"providerID"` // virtual:///REGION/i-N
 	Name        string    `json:"name"`
-	NodeName    string    `json:"nodeName,omitempty"` // of its Node; in some clouds empty until the instance has booted
+	NodeName    string    `json:"nodeName,omitempty"` // name of its Node; some clouds report it only after the boot
 	Tags        Tags      `json:"tags"`
 	State       string    `json:"state"`
-	Initialize  bool      `json:"initialize,omitempty"`  // its class asks for the initialize step
-	Initialized bool      `json:"initialized,omitempty"` // and that step ran
+	Initialize  bool      `json:"initialize,omitempty"`  // its class has the initialize step
+	Initialized bool      `json:"initialized,omitempty"` // the initialize step has run
 	Address     string    `json:"address"`
 	Created     time.Time `json:"created"`
 }
 
-// ReadAnswer answers list and lookup. Items may be older than the truth by the staleness in Limits.ConsistencyWindow;
-// Now is the cloud's clock when it answered and is never stale.
+// ReadAnswer is the answer to list and lookup. Items may be stale, by less than Limits.ConsistencyWindow. Now is the
+// cloud's clock at the answer, and never stale.
 type ReadAnswer struct {
 	Now   time.Time  `json:"now"`
 	Items []Instance `json:"items"` // sorted by number
-	// parameter page of the request for the next page; empty: this was the last one
+	// value of the parameter page for the next page; empty: this is the last page
 	Next string `json:"next,omitempty"`
 }
 
@@ -76,12 +79,11 @@ type Limits struct {
 	// ClientTokens says whether the cloud obeys CreateRequest.ClientToken.
 	ClientTokens bool `json:"clientTokens"`
 
-	// ConsistencyWindow is how long after a create request reached the cloud every read shows its instance, if it created
-	// one. It covers the time before a request has a record, and the age of stale reads.
+	// ConsistencyWindow has the meaning of provider.Traits.Window.
 	ConsistencyWindow Duration `json:"consistencyWindow"`
 }
 
-// Duration is a time.Duration that reads and writes as Go's text form ("1m30s") in JSON. It is never negative.
+// Duration is a time.Duration that has Go's text form ("1m30s") in JSON. It is never negative.
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.

@@ -6,21 +6,22 @@ import (
 	"millwright/provider"
 )
 
-// statusExpectedInit is the status of an Uninitialized answer: 425, Too Early.
+// statusExpectedInit is the HTTP status for code NotInitialized: 425, Too Early.
 const statusExpectedInit = http.StatusTooEarly
 
-// statusClientClosed is nginx's number for a request that its sender cancelled; net/http has no name for it.
+// statusClientClosed is nginx's HTTP status for a request that the client has cancelled; net/http has no name for it.
 const statusClientClosed = 499
 
-// ReasonExpired is the reason of an answer to a create request that came after its NotAfter: it created nothing and
-// never will.
+// ReasonExpired is the reason in the answer to a create request that arrived after its NotAfter. The request creates
+// nothing.
 const ReasonExpired = "Expired"
 
-// ErrorAnswer is the body of every error answer. Clients use its code; the HTTP status is for proxies and people.
+// ErrorAnswer is the body of every answer with an error. Clients use its code; the HTTP status is for proxies and
+// people.
 type ErrorAnswer struct {
-	Code       string   `json:"code"` // name of a provider.Code
+	Code       string   `json:"code"` // String of a provider.Code
 	Message    string   `json:"message"`
-	Reason     string   `json:"reason,omitempty"` // distinguishes several meanings of one code
+	Reason     string   `json:"reason,omitempty"` // says which meaning the code has, if it has several
 	RetryAfter Duration `json:"retryAfter,omitempty"`
 }
 
@@ -58,7 +59,7 @@ func HTTPStatus(code provider.Code) int {
 	}
 }
 
-// codeOfStatus returns the code for an answer whose body is not an ErrorAnswer, for example from a proxy.
+// codeOfStatus returns the code for an answer whose body is not an ErrorAnswer, such as an answer of a proxy.
 func codeOfStatus(status int) provider.Code {
 	switch status {
 	case http.StatusBadRequest:

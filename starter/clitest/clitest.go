@@ -34,31 +34,31 @@ import (
 	"millwright/workflows/run"
 )
 
-// Now is the time in all tests. The objects in them changed a quarter of an hour before.
+// The times of all tests.
 var (
-	Now   = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC)
-	Begun = Now.Add(-15 * time.Minute)
+	Now   = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
+	Begun = Now.Add(-15 * time.Minute)                     // when the objects last changed
 )
 
 // FakeTemporal answers with one open workflow, or with an error.
 type FakeTemporal struct {
 	client.Client
 
-	ID       string // of the open workflow; others are not found
+	ID       string // ID of the open workflow; any other ID is not found
 	Memo     *commonpb.Memo
 	Status   enumspb.WorkflowExecutionStatus
 	Pending  []*workflowpb.PendingActivityInfo
-	Err      error
-	Queried  any // answer to the query
+	Err      error // returned by every request except ExecuteWorkflow, TerminateWorkflow and QueryWorkflow
+	Queried  any   // answer to the query
 	QueryErr error
 	Closed   bool
 	Ended    string   // ID of the workflow that was terminated
-	Unpolled []string // queues that no worker polls; one polls all others
+	Unpolled []string // queues that no worker polls; one worker polls every other queue
 
 	Unregistered []string // names of search attributes that the namespace lacks
 }
 
-// ExecuteWorkflow starts a workflow that nobody carries out.
+// ExecuteWorkflow returns a run that never completes: no worker carries the workflow out.
 func (f *FakeTemporal) ExecuteWorkflow(
 	_ context.Context,
 	options client.StartWorkflowOptions,
@@ -89,7 +89,7 @@ func (r idle) Get(ctx context.Context, _ any) error {
 	return ctx.Err()
 }
 
-// WorkflowService answers who polls a queue.
+// WorkflowService answers DescribeNamespace and DescribeTaskQueue.
 func (f *FakeTemporal) WorkflowService() workflowservice.WorkflowServiceClient { return queues{of: f} }
 
 type queues struct {
@@ -98,7 +98,7 @@ type queues struct {
 	of *FakeTemporal
 }
 
-// DescribeNamespace finds every namespace.
+// DescribeNamespace finds every namespace, or returns Err.
 func (q queues) DescribeNamespace(
 	context.Context,
 	*workflowservice.DescribeNamespaceRequest,
@@ -107,7 +107,7 @@ func (q queues) DescribeNamespace(
 	return &workflowservice.DescribeNamespaceResponse{}, q.of.Err
 }
 
-// OperatorService lists the search attributes of Millwright, except for the missing ones.
+// OperatorService lists the search attributes of Millwright without those in Unregistered.
 func (f *FakeTemporal) OperatorService() operatorservice.OperatorServiceClient {
 	return attributes{of: f}
 }
@@ -132,7 +132,7 @@ func (a attributes) ListSearchAttributes(
 	return answer, a.of.Err
 }
 
-// DescribeTaskQueue returns one poller, unless the queue has none.
+// DescribeTaskQueue returns no poller for a queue in Unpolled, and one poller for any other queue.
 func (q queues) DescribeTaskQueue(
 	_ context.Context,
 	in *workflowservice.DescribeTaskQueueRequest,
@@ -189,11 +189,11 @@ func Encoded(value any) *commonpb.Payloads {
 type World struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
-	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: nobody asks
-	Cluster  kubernetes.Interface // its nodes, Leases and Deployments; nil: nobody reads them
-	Upstream *capitest.Server     // the objects of Cluster API; nil: it is not installed
+	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: the test does not ask
+	Cluster  kubernetes.Interface // has the nodes, Leases and Deployments; nil: the test does not read them
+	Upstream *capitest.Server     // the objects of Cluster API; nil: Cluster API is not installed
 	In       string               // what the user types
-	Asked    int                  // how often it was asked whether Cluster API is installed
+	Asked    int                  // how many times a command asked whether Cluster API is installed
 }
 
 // NewWorld returns a world with these objects.
@@ -201,7 +201,7 @@ func NewWorld(machines ...runtime.Object) *World {
 	return &World{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
 
-// served is the discovery of Cluster API.
+// served is a discovery client that knows only whether Cluster API is installed.
 type served struct{ *World }
 
 // ServerResourcesForGroupVersion finds Cluster API if the world has it.
@@ -245,7 +245,7 @@ func (w *World) Run(ctx context.Context, c *cobra.Command, args ...string) (stri
 	return out.String(), err
 }
 
-// Patches returns the patches that were sent, each with its type.
+// Patches returns the patches of Millwright's objects that were sent, each as TYPE PATCH.
 func (w *World) Patches() []string {
 	var sent []string
 	for _, action := range w.Machines.Actions() {
@@ -256,14 +256,14 @@ func (w *World) Patches() []string {
 	return sent
 }
 
-// Pressed cancels a command as soon as it has printed something.
+// Pressed is an output that cancels its command at the first write, as Ctrl-C would.
 type Pressed struct {
 	bytes.Buffer
 
 	Cancel context.CancelFunc
 }
 
-// Write keeps the text.
+// Write calls Cancel and keeps the text.
 func (p *Pressed) Write(text []byte) (int, error) {
 	p.Cancel()
 	return p.Buffer.Write(text)

@@ -30,7 +30,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// timeout bounds all checks together. Source: a person waits that long.
+// timeout bounds all checks together. Source: a person does not wait longer for an answer.
 const timeout = 15 * time.Second
 
 // command has the flags of the command.
@@ -49,10 +49,11 @@ func Command(e kubecli.Environment) *cobra.Command {
 		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
 		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, or FAILED or WARNING with what to do: API
 server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, and who
-polls the queues. What others need comes first: without Temporal, for example, no worker has a heartbeat. It changes nothing.
+polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has a heartbeat. doctor changes
+nothing.
 
-The exit code is 1 if a check has failed. A warning does not change it: a heartbeat is overdue, and it is not sure yet that its process is
-down.`,
+The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process
+does not count as down yet.`,
 		Example: `  millwright doctor`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
@@ -60,16 +61,16 @@ down.`,
 	x.access.Register(c)
 	x.temporalAt.Register(c)
 	c.Flags().
-		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
+		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
 	return c
 }
 
 // finding is the result of a check.
 type finding struct {
 	what string
-	bad  string // what is wrong; empty: nothing
-	do   string // what to do against it
-	mild bool   // a warning: nothing has failed yet
+	bad  string // what is wrong; empty: the check has passed
+	do   string // what the user can do about it
+	mild bool   // it is a warning and does not change the exit code
 }
 
 func (x *command) run(ctx context.Context, out io.Writer) error {
@@ -120,7 +121,8 @@ func say(out io.Writer, findings []finding) error {
 	return nil
 }
 
-// objects checks the control cluster, and returns the classes in it. It reports whether the API server answers.
+// objects checks the control cluster, and returns its classes. Reached is false if the API server does not answer or
+// does not serve Millwright's API group.
 func (x *command) objects(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -169,7 +171,7 @@ func (x *command) objects(
 	return append(findings, x.self(ctx, clients)...), classes, true
 }
 
-// upstream says how kubectl tells the two API groups apart, if the cluster has Cluster API, too.
+// upstream returns a finding about the short names in kubectl if Cluster API is installed, too; nil if it is not.
 func upstream(clients kubecli.Clients) []finding {
 	f := finding{
 		what: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
@@ -186,7 +188,8 @@ func upstream(clients kubecli.Clients) []finding {
 	return []finding{f}
 }
 
-// heartbeats checks who is at work. Workers renew their Lease only while Temporal answers.
+// heartbeats checks whether a worker and a bridge renew their Leases. Temporal is false if Temporal does not answer:
+// then no worker renews its Lease.
 func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, temporal bool) []finding {
 	return list.Map(
 		explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now()),
@@ -222,7 +225,8 @@ func (x *command) heartbeats(ctx context.Context, clients kubecli.Clients, tempo
 	)
 }
 
-// leases returns the Leases of a name, the oldest first. Who may not list Leases has heard so by then.
+// leases returns the Leases with this name, the oldest first. It returns nil if they cannot be listed: heartbeats has
+// reported that error already.
 func (x *command) leases(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
 	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
@@ -236,11 +240,12 @@ func (x *command) leases(ctx context.Context, clients kubecli.Clients, name stri
 	return named
 }
 
-// atWork says in which namespaces the installations of Millwright act, and which are left to machine-controller-manager.
+// atWork says in which namespaces the installations of Millwright act, and which are left to
+// machine-controller-manager.
 func (x *command) atWork(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
 	for _, lease := range x.leases(ctx, clients, v1alpha1.LeaseWorkers) {
-		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // it was released
+		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease was released
 			continue
 		}
 		name := lease.Annotations[v1alpha1.AnnotationInstallation]
@@ -268,11 +273,11 @@ func (x *command) atWork(ctx context.Context, clients kubecli.Clients) (findings
 	return findings
 }
 
-// mostSkew is how far the clock of this machine may be from that of the API server. Source: its time comes in whole
-// seconds, and an answer takes a moment.
+// mostSkew is the largest accepted difference between the clocks of this machine and of the API server. Source: the API
+// server tells its time in whole seconds, and the answer is some time on its way.
 const mostSkew = 5 * time.Second
 
-// self checks who the user is to the API server, what that user may change, and the clock of this machine.
+// self asks the API server who the user is and what the user may change, and checks the clock of this machine.
 func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	if clients.Identity == nil {
 		return nil
@@ -302,11 +307,11 @@ func (x *command) self(ctx context.Context, clients kubecli.Clients) (findings [
 	return append(findings, clock)
 }
 
-// temporalTimeout bounds the first request to Temporal. Source: a third of timeout, so that the other checks have their
-// time.
+// temporalTimeout bounds the first request to Temporal. Source: a third of timeout, so that time is left for the other
+// checks.
 const temporalTimeout = timeout / 3
 
-// server checks Temporal, its namespace and the search attributes. It reports whether Temporal answers and has the
+// server checks Temporal, its namespace and the search attributes. Ready is true if Temporal answers and has the
 // namespace.
 func (x *command) server(ctx context.Context, temporal client.Client) (findings []finding, ready bool) {
 	server := finding{what: "Temporal and its namespace"}
@@ -339,7 +344,7 @@ func (x *command) remedy(err error) string {
 	}
 }
 
-// queues checks who polls the queues of the installation.
+// queues checks that workers poll the queues of the installation and of the classes' providers.
 func (x *command) queues(
 	ctx context.Context,
 	temporal client.Client,

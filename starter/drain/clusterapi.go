@@ -17,8 +17,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// find reads a machine: of Millwright, or one of Cluster API whose node Millwright drains, in the form of a Machine of
-// Millwright.
+// find reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. It returns the
+// latter in the form of a Machine of Millwright.
 func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
 	m, err := kubecli.Find(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
 	if !apierrors.IsNotFound(err) {
@@ -48,8 +48,8 @@ func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName
 	return capi.AsMachine(other), nil
 }
 
-// machinesOf returns the machines of a namespace, or of all: of Millwright, and those of Cluster API whose nodes
-// Millwright drains.
+// machinesOf returns the Machines of Millwright in a namespace or in all namespaces, and the Machines of Cluster API
+// whose nodes Millwright drains. It leaves out the latter if the user may not list them.
 func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) ([]v1alpha1.Machine, error) {
 	found, err := clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -60,7 +60,7 @@ func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) 
 	}
 	others, err := clients.Upstream.Client().Machines(namespace).List(ctx, metav1.ListOptions{})
 	switch {
-	case apierrors.IsForbidden(err): // not for this user
+	case apierrors.IsForbidden(err):
 		return found.Items, nil
 	case err != nil:
 		return nil, fmt.Errorf("list machines of Cluster API: %w", err)
@@ -87,7 +87,8 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 	return err
 }
 
-// unsuited says why a command has no effect on a machine of Cluster API; empty if it has, and for other machines.
+// unsuited says why a command would have no effect on a machine of Cluster API. It is empty if the command has an
+// effect, and for machines of Millwright.
 func unsuited(m *v1alpha1.Machine, command request.Command) string {
 	if !observe.OfClusterAPI(m) {
 		return ""
@@ -109,7 +110,7 @@ func unsuited(m *v1alpha1.Machine, command request.Command) string {
 	}
 }
 
-// endless reports whether the evictions of a drain have no end.
+// endless reports whether a drain evicts pods without a deadline.
 func endless(m *v1alpha1.Machine) bool { return m.Spec.EffectiveDrainTimeout() == observe.Forever }
 
 // resource names the kind of a machine in commands of kubectl.

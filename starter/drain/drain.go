@@ -19,13 +19,13 @@ func Command(d kubecli.Environment) *cobra.Command {
 	f := &drains{Objects: kubecli.Objects{Environment: d, Kind: request.Machine}}
 	c := &cobra.Command{
 		Use:   "drain",
-		Short: "Show why deleted machines are still there, and change it",
+		Short: "Show why deleted machines are still there, and change how they are drained",
 		Long: `drain shows how far the deletion of machines has come: the stage, what blocks it, and what happens next. It also shows nodes
 that are drained although their machines stay, for an in-place update or a preservation. Requests (extend, hold and so on)
 are annotations on a Machine, with actor and reason; kubectl annotate does the same.
 
-The Machines of Cluster API whose nodes Millwright drains are shown, too, as far as their drain; if a namespace has Machines of both
-kinds with one name, Millwright's is meant.
+For the Machines of Cluster API whose nodes Millwright drains, drain shows the drain alone. If a namespace has a Machine of Millwright and
+a Machine of Cluster API with the same name, the commands use Millwright's.
 
 A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
 		Example: `  millwright drain list --all-namespaces --stuck

@@ -26,8 +26,8 @@ func (f *drains) explainCommand() *cobra.Command {
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
 		Long: `explain begins with the sentence of millwright explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
-ends with the details of the step and all commands that change it. It also explains the stages without pods (hooks, volumes, the
-provider).
+ends with the details of the step and all commands that change it. It also explains the stages that do not wait for pods: hooks,
+volumes, and the provider.
 
 The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
 		Example: `  millwright drain explain m-1 -n shop
@@ -55,12 +55,12 @@ type reader struct {
 	key      types.NamespacedName
 	clients  kubecli.Clients
 	temporal client.Client
-	address  string // of Temporal
+	address  string // address of Temporal
 	now      func() time.Time
 }
 
-// open makes a reader of the named machine. Its clients connect on their first use; the caller closes the one of
-// Temporal.
+// open makes a reader of the named machine. Its clients connect on their first use; the caller closes Temporal's
+// client.
 func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 	r.address, r.now = f.temporalAt.Address, f.Now
 	if r.key, err = f.Key(c, name); err != nil {
@@ -145,7 +145,7 @@ func (s snapshot) leftBehind() string {
 	return text
 }
 
-// table is the pods, and the counts of all of them.
+// table writes the first MaxRows pods, the counts of all pods, and how old they are.
 func (s snapshot) table(out io.Writer) {
 	if len(s.picture.Rows) > 0 {
 		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}

@@ -24,26 +24,26 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long to wait for Temporal. Source: after that, users prefer the part of the answer that the
-// Machine has.
+// temporalTimeout is how long to wait for Temporal. Source: after that, a user prefers an answer from the Machine
+// alone.
 const temporalTimeout = 5 * time.Second
 
-// silent is how long an activity may send no heartbeat before that is shown. Source: three times the heartbeat timeout,
-// after which another worker should have taken over.
+// silent is how long an activity may send no heartbeat before explain tells the user. Source: three times the heartbeat
+// timeout (10 s); by then another worker should have taken the activity over.
 const silent = 30 * time.Second
 
 // snapshot is what is known about one deletion at one moment.
 type snapshot struct {
 	machine *v1alpha1.Machine
-	picture *drain.Picture // of the drain; nil: not known
+	picture *drain.Picture // the drain's pods; nil: not known
 	volumes []string       // volumes that stage Detach waits for
 	seen    time.Time      // last heartbeat of a worker; zero: not known
 	note    string         // one line: why something is not known; empty if all is known
 	now     time.Time
 }
 
-// ask adds what Temporal knows about a drain, or about volumes that the deletion waits for. If Temporal has nothing,
-// that is a note, not an error.
+// ask adds what Temporal knows about the drain, or about the volumes that the deletion waits for. If Temporal cannot
+// answer or has no open workflow, ask sets the note.
 func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
@@ -103,11 +103,12 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	return nil
 }
 
-// errNotOpen says that no workflow of that ID is open.
+// errNotOpen is the error if no workflow with the ID is open.
 var errNotOpen = errors.New("no such workflow is open")
 
-// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether there was one. The ID of an
-// activity is the name of its step; later activities of that step have a number after it.
+// readHeartbeat decodes the last heartbeat of a pending activity, and reports whether the activity has sent a
+// heartbeat. The ID of an activity is the name of its step; later activities of the same step have a number after the
+// name.
 func (s *snapshot) readHeartbeat(
 	ctx context.Context,
 	t client.Client,

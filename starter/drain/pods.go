@@ -14,7 +14,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// evictions says how far the drain is.
+// evictions says in one sentence how far the drain has come.
 func (s snapshot) evictions() string {
 	m, d := s.machine, observe.Draining(s.machine)
 	switch {
@@ -58,7 +58,7 @@ func (s snapshot) evictions() string {
 	}
 }
 
-// rest says what follows a drain.
+// rest names what continues after the drain: the deletion, or the reason for which a machine that stays is drained.
 func (s snapshot) rest() string {
 	if staying(s.machine) {
 		return goal(s.machine)
@@ -111,8 +111,8 @@ func (s snapshot) waits() string {
 	return "node " + s.node() + " is being emptied"
 }
 
-// mostRemedies is how many commands against blockers are shown; the others follow when these blockers are gone. Source:
-// what fits into a readable line beside the commands for requests.
+// mostRemedies is the maximum number of commands against blockers in a sentence; the others are shown when these
+// blockers are gone. Source: two commands and the commands for requests still fit into a readable line.
 const mostRemedies = 2
 
 // remedies are commands that remove what blocks a drain, misconfigured budgets first. Pods and budgets are in the
@@ -148,7 +148,7 @@ func (s snapshot) remedies() []string {
 	return lines[:min(len(lines), mostRemedies)]
 }
 
-// remedy is the command that frees one pod from its only blocker; empty if it is not known.
+// remedy is the command that shows or removes the blocker of one pod; empty if there is no such command.
 func remedy(row drain.Row) string {
 	namespace, name, _ := strings.Cut(row.Pod, "/")
 	switch row.BlockedBy {

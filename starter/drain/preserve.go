@@ -19,9 +19,9 @@ func PreserveCommand(d kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "preserve MACHINE",
 		Short: "Keep a machine for inspection, or no longer",
-		Long: `preserve keeps a machine from now on: its set does not replace it when it fails, and the cluster autoscaler leaves its node. It
-lasts for the machine's machinePreserveTimeout, 96 hours by default, and is not made longer by asking again. --stop ends it, and
-keeps the machine's set from preserving it by itself.
+		Long: `preserve keeps a machine from now on: its set does not replace it when it fails, and the cluster autoscaler does not remove its node. The
+machine is preserved for its machinePreserveTimeout, 96 hours by default; a second request does not move the end. --stop ends the
+preservation, and keeps the machine's set from preserving the machine by itself.
 
 It writes an annotation on the Machine, and an event with actor and reason, which the annotation cannot hold. A machine is given as
 NAMESPACE/NAME, or as NAME with --namespace.`,

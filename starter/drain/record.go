@@ -44,7 +44,7 @@ func goal(m *v1alpha1.Machine) string {
 	return "preservation"
 }
 
-// whole says what a hold stops: the deletion, or a drain without one.
+// whole names what a hold stops: the deletion, or the drain of a machine that stays.
 func whole(m *v1alpha1.Machine) string {
 	if staying(m) {
 		return "drain"
@@ -52,7 +52,7 @@ func whole(m *v1alpha1.Machine) string {
 	return "deletion"
 }
 
-// blockers are what blocks a deletion, as its status names them.
+// blockers are the names in the status of what blocks the deletion or the drain.
 func blockers(m *v1alpha1.Machine) []string {
 	var names []string
 	if o := m.Status.CurrentOperation; o != nil && (m.Status.Deletion != nil || staying(m) || targetAway(m)) {
@@ -78,8 +78,8 @@ func held(m *v1alpha1.Machine) bool {
 // queued reports whether the node of a machine waits for its turn to be drained.
 func queued(m *v1alpha1.Machine) bool { return observe.InDrain(m) && m.Status.Deletion.Queued }
 
-// stuck reports whether a person may have to act: a deletion is held, overdue, or blocked by something that does not
-// end by itself, as volumes and a queue do.
+// stuck reports whether a person may have to act: a deletion is held, is overdue, or is blocked by something other than
+// volumes and the queue of drains, which end by themselves.
 func stuck(m *v1alpha1.Machine, now time.Time) bool {
 	if held(m) || late(m, now) {
 		return true

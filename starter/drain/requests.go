@@ -27,9 +27,9 @@ func drainCommands() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Extend,
-			Short: "Evict for longer, before pods are deleted whatever blocks them",
-			Long: `extend gives a drain more time than drainTimeout does. --for counts from the present deadline, or from now where there is
-none; --until is a time. It never shortens, and it comes too late once pods are deleted.`,
+			Short: "Evict for longer before pods are deleted regardless of what blocks them",
+			Long: `extend gives a drain more time than its drainTimeout. --for counts from the present deadline, or from now if there is no deadline;
+--until is a time. extend never makes the time shorter, and it is refused once the drain deletes pods.`,
 			Example: `  millwright drain extend shop/m-1 --for 1h --reason "the backup needs longer"
   millwright drain extend shop/m-1 --until 2026-11-21T18:00:00Z`,
 		},
@@ -79,7 +79,7 @@ command asks before it writes, unless --yes is given.`,
 	}
 }
 
-// whatNext says what the request causes.
+// whatNext says what the request causes, and when if not now.
 func whatNext(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	text := effect(r, m, now, d)
 	switch {
@@ -154,7 +154,7 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	}
 }
 
-// lost says that the time for evictions has passed meanwhile.
+// lost says that the time for evictions has passed during a hold; empty if it has not.
 func lost(m *v1alpha1.Machine, now time.Time) string {
 	if at := observe.Deadlines(m, now).Next(); observe.Means(m).Ordered() && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
@@ -218,7 +218,7 @@ func notDone(m *v1alpha1.Machine) string {
 	return what + " is left running: only a sweep for orphans of its MachineClass deletes it later"
 }
 
-// takeBack is the command that undoes a request; empty if that would change nothing any more.
+// takeBack is the command that undoes a request; empty if undoing it would change nothing.
 func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
 	off := fmt.Sprintf(
 		"kubectl annotate %s -n %s %s %s-",
@@ -237,7 +237,7 @@ func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
 	case request.Unpreserve:
 		return "millwright preserve " + kubecli.KeyOf(m)
 	case request.Skip, request.Force:
-		if m.DeletionTimestamp == nil || held(m) { // otherwise it takes effect at once, and has no use later
+		if m.DeletionTimestamp == nil || held(m) { // otherwise the request has taken effect at once
 			return off
 		}
 	default:
@@ -265,7 +265,7 @@ func machineSubject(
 			"The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?",
 			kubecli.KeyOf(m),
 		)
-	default: // it can be taken back
+	default: // the user is not asked
 	}
 	s.Outlook = func(d request.Decision) (next, back, follow string) {
 		if m.DeletionTimestamp != nil || staying(m) {

@@ -277,7 +277,7 @@ func TestRequestsRefuse(t *testing.T) {
 		{"extend with two times", going(by("Evict")), "extend shop/m-1 --for=1h --until=2026-11-21T18:00:00Z", "extend needs either"},
 		{"extend by less", going(by("Evict")), "extend shop/m-1 --for=-1h", "--for -1h would shorten"},
 		{"extend by nothing that can be written", going(by("Evict")), "extend shop/m-1 --for=1ms", "extend until 15:51:07 UTC is not later than the present deadline"},
-		{"extend until no time", going(by("Evict")), "extend shop/m-1 --until=tomorrow", "--until is no RFC 3339 time, such as 2026-11-21T18:00:00Z"},
+		{"extend until no time", going(by("Evict")), "extend shop/m-1 --until=tomorrow", "--until is not an RFC 3339 time such as 2026-11-21T18:00:00Z"},
 		{"extend until the past", going(by("Evict")), "extend shop/m-1 --until=2026-11-21T14:06:07Z", "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
 		{"extend until before an earlier wish", going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z bob")), "extend shop/m-1 --in-advance --until=2026-11-21T17:00:00Z", "extend until 17:00:00 UTC is not later than the present deadline of machine shop/m-1, 18:00:00 UTC"},
 		{"extend until before the deadline", going(by("Evict")), "extend shop/m-1 --until=2026-11-21T15:51:07Z", "extend until 15:51:07 UTC is not later than the present deadline of machine shop/m-1, 15:51:07 UTC (in 1h45m): extend only gives more time"},

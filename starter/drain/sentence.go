@@ -15,7 +15,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// sentence says what blocks a deletion, since when, and what happens by itself at which time. A second line has the
+// sentence says what blocks a deletion, since when, and what happens without a person and when. A second line has the
 // commands that change it.
 func (s snapshot) sentence() string {
 	m := s.machine
@@ -48,8 +48,8 @@ func (s snapshot) sentence() string {
 	}
 }
 
-// targetUnavailable describes a deletion that waits for a target cluster that does not answer. Its age is that of the
-// status.
+// targetUnavailable describes a deletion that waits for a target cluster that does not answer. The time since when it
+// waits is in status.currentOperation.
 func (s snapshot) targetUnavailable() string {
 	m := s.machine
 	if observe.OfClusterAPI(m) {
@@ -115,7 +115,7 @@ func (s snapshot) holding() string {
 	)
 }
 
-// say begins with the machine and ends with the commands that change something.
+// say returns a sentence that begins with the machine's name and ends with the commands, if there are any.
 func (s snapshot) say(commands []string, format string, args ...any) string {
 	text := kubecli.KeyOf(s.machine) + ": " + fmt.Sprintf(format, args...)
 	if len(commands) == 0 {
@@ -202,7 +202,7 @@ func (s snapshot) detaching() string {
 	)
 }
 
-// terminating describes the call of the provider, which has no deadline.
+// terminating describes the deletion of the instance at the provider, which has no deadline.
 func (s snapshot) terminating() string {
 	m := s.machine
 	what := "instance " + m.Spec.ProviderID

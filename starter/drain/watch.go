@@ -36,12 +36,12 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 			return r.watch(c.Context(), c.OutOrStdout(), interval)
 		},
 	}
-	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "pause between two looks")
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
 	return c
 }
 
-// watch reads the machine until it is gone, the drain of one that stays has ended, or ctx ends. An error of the first
-// read ends the watch; later ones are shown, and the next read may succeed.
+// watch reads the machine until it is gone, or until the drain of a machine that stays has ended, or until ctx ends. An
+// error of the first read ends the watch; later errors are shown, and the watch continues.
 func (e reader) watch(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
 	var uid types.UID
@@ -52,7 +52,7 @@ func (e reader) watch(ctx context.Context, out io.Writer, interval time.Duration
 		case apierrors.IsNotFound(err) || uid != "" && s.machine != nil && s.machine.UID != uid:
 			w.Line(e.now(), e.key.String()+" is gone")
 			return true, nil
-		case err != nil && s.machine != nil: // it is neither being deleted nor drained any more
+		case err != nil && s.machine != nil: // the machine is neither being deleted nor drained any more
 			w.Line(e.now(), fmt.Sprintf("the drain of %s is over: %s", e.key, outcome(s.machine)))
 			return true, nil
 		case err != nil:

@@ -9,29 +9,29 @@ import (
 	"millwright/observe/cache"
 )
 
-// answer is what JSON and YAML show of an object. Fields that are absent are not known, or there is nothing to say.
+// answer is what JSON and YAML show of an object. An absent field is not known or has nothing to say.
 type answer struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	Sentence  string `json:"sentence"` // what the status says; of an object that waits for nothing, its state
+	Sentence  string `json:"sentence"` // the sentence of the status; the state of an object that waits for nothing
 	Waits     bool   `json:"waits"`
 	Blocked   bool   `json:"blocked"` // it stands still
 
 	step
-	Commands []string `json:"commands,omitempty"` // of the sentence, in its order
+	Commands []string `json:"commands,omitempty"` // the commands in the sentence, in its order
 
-	Generation int64    `json:"generation,omitempty"` // that the status is of
+	Generation int64    `json:"generation,omitempty"` // observed by the status
 	Unseen     bool     `json:"unseen"`               // the object has a newer generation
-	Notes      []string `json:"notes,omitempty"`      // who is not at work, and what Temporal does not answer
-	// of the object's workflow, that are open or wait for their next attempt
+	Notes      []string `json:"notes,omitempty"`      // which process is not at work, and what Temporal does not answer
+	// the calls of the object's workflow that are open, or wait for their next attempt
 	Calls    []call  `json:"calls,omitempty"`
-	Counts   *counts `json:"counts,omitempty"`   // of a deployment or a set
-	Machines []waits `json:"machines,omitempty"` // of a deployment or a set, that wait
+	Counts   *counts `json:"counts,omitempty"`   // only of a deployment or a set
+	Machines []waits `json:"machines,omitempty"` // the machines of a deployment or a set that wait
 }
 
-// step is what is done now, and what is in its way. What and Next are absent where the sentence is a sum: each of the
-// machines has its own.
+// step is what is done now, and what it waits for. What and Next are absent for a deployment and a set, whose sentence
+// sums up their machines: there each machine has them.
 type step struct {
 	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that does the step
 	Step      string    `json:"step,omitempty"`
@@ -41,10 +41,10 @@ type step struct {
 	Since     time.Time `json:"since,omitzero"`
 	Next      string    `json:"next,omitempty"`    // what happens without a person
 	Deadline  time.Time `json:"deadline,omitzero"` // when that happens
-	Command   string    `json:"command,omitempty"` // that changes it
+	Command   string    `json:"command,omitempty"` // command that changes it
 }
 
-// waits is a machine of a deployment or a set.
+// waits is a machine of a deployment or a set that waits for something.
 type waits struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
@@ -55,7 +55,7 @@ type waits struct {
 // counts are numbers of machines.
 type counts struct {
 	Desired   int32  `json:"desired"`
-	Updated   *int32 `json:"updated,omitempty"` // of a deployment
+	Updated   *int32 `json:"updated,omitempty"` // only of a deployment
 	Ready     int32  `json:"ready"`
 	Available int32  `json:"available"`
 	Machines  int    `json:"machines"`
@@ -63,7 +63,7 @@ type counts struct {
 	Blocked   int    `json:"blocked"`
 }
 
-// structured returns what the text says, as fields.
+// structured returns as fields what the text output says.
 func structured(s *subject, notes []string, calls []call) answer {
 	a := answer{
 		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.calm,
@@ -89,7 +89,7 @@ func structured(s *subject, notes []string, calls []call) answer {
 	return a
 }
 
-// commandOf matches the command at the end of a part of a sentence.
+// commandOf matches a command of a sentence: it follows a semicolon, in backquotes.
 var commandOf = regexp.MustCompile("; `([^`]+)`")
 
 // commandsIn returns the commands of a sentence.
@@ -100,7 +100,7 @@ func commandsIn(sentence string) (commands []string) {
 	return commands
 }
 
-// stepOf returns what a status says of a step.
+// stepOf returns the fields of a step that the status has.
 func stepOf(o *v1alpha1.Operation) step {
 	return step{
 		Workflow:  o.WorkflowID,
@@ -112,7 +112,7 @@ func stepOf(o *v1alpha1.Operation) step {
 	}
 }
 
-// step adds to what the status says the parts of which the sentence is formed.
+// step returns the fields of the status, and the parts from which the machine's sentence is formed.
 func (m member) step() step {
 	if m.operation == nil {
 		return step{}

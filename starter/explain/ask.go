@@ -17,12 +17,12 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long explain waits for Temporal. Source: after that, the answer of the API server alone is
-// better than none.
+// temporalTimeout is how long explain waits for Temporal. Source: after that, a user prefers an answer from the API
+// server alone.
 const temporalTimeout = 5 * time.Second
 
-// ask says what Temporal knows: what is down, if Temporal does not answer or workers are missing; what else is wrong,
-// one line each; and which calls are open.
+// ask asks Temporal about the object's workflow. Down has a line for Temporal if it does not answer, and for the queue
+// of the core if no worker polls it; notes has a line for anything else that is wrong; calls are the pending calls.
 func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) (down, notes []string, calls []call) {
 	installation := x.installation(ctx, clients, s)
 	if installation == "" || s.workflow == "" {
@@ -65,8 +65,8 @@ func (s *subject) workflowID(of run.Installation) string {
 	return of.ID(s.workflow, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
 }
 
-// installation returns the name of the installation: that of the flag, else as a status names it, else as the Lease of
-// the workers does.
+// installation returns the name of the installation from the flag, else from a status, else from the Lease of the
+// workers; empty if none has it.
 func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
 	if x.cluster != "" {
 		return run.Installation(x.cluster)
@@ -83,7 +83,7 @@ func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *
 }
 
 // pollers names the queues of the object that no worker polls. Without a worker of the core, nobody writes a status;
-// without one of the provider, the status says so, too.
+// without a worker of the provider, the object's status says that, too.
 func (x *command) pollers(
 	ctx context.Context,
 	temporal client.Client,
@@ -121,7 +121,7 @@ type call struct {
 	Name    string `json:"name"`
 	Attempt int32  `json:"attempt"`
 	Open    bool   `json:"open"` // a worker carries it out
-	// when the attempt began; of a call that is not open: since when it waits for a worker
+	// when the attempt began, or since when a call that is not open waits for a worker
 	Since   time.Time `json:"since,omitzero"`
 	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`

@@ -18,8 +18,8 @@ import (
 type atWork struct {
 	kubecli.Environment
 	access    kubecli.Access
-	namespace string // of the Leases
-	address   string // empty: ask once
+	namespace string // namespace of the Leases
+	address   string // host:port of the probes; empty: check once
 }
 
 // HeartbeatsCommand returns the command heartbeats.
@@ -27,17 +27,17 @@ func HeartbeatsCommand(e kubecli.Environment) *cobra.Command {
 	x := &atWork{Environment: e}
 	c := &cobra.Command{
 		Use:   "heartbeats",
-		Short: "Say whether a worker and a bridge are at work, once or as a probe",
-		Long: `heartbeats reads the two Leases that worker and bridge renew while they are at work. Its exit code is 1 if one of them is not, or if a Lease
-cannot be read. With --address it serves instead, until it is stopped: /readyz answers 200 while both are at work, and /healthz while this
-process runs. The Deployment that answers Gardener's cluster autoscaler for machine-controller-manager runs it.`,
+		Short: "Check whether a worker and a bridge are at work, once or as an HTTP probe",
+		Long: `heartbeats reads the two Leases that worker and bridge renew while they are at work. The exit code is 1 if no worker or no bridge is at work, or if a Lease
+cannot be read. With --address it serves HTTP until it is stopped: /readyz answers 200 while both are at work, and /healthz while this
+process runs. The Deployment machine-controller-manager runs it: Gardener's cluster autoscaler scales only while it is available.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return x.run(c) },
 	}
 	x.access.Register(c)
 	c.Flags().
-		StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases, as of worker and bridge")
-	c.Flags().StringVar(&x.address, "address", "", "host:port to serve on; empty: ask once")
+		StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases: the value of --lease-namespace of worker and bridge")
+	c.Flags().StringVar(&x.address, "address", "", "host:port on which the probes are served; empty: check once")
 	return c
 }
 

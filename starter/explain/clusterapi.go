@@ -17,8 +17,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// readClusterAPI reads an object of Cluster API. It returns nil if there is none, or if it is not Millwright's and not
-// meant.
+// readClusterAPI reads an object of Cluster API. It returns nil if there is no such object. Unless meant is true,
+// because the user named the API group, it also returns nil for an object that Millwright does not reconcile.
 func (x *command) readClusterAPI(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -133,7 +133,7 @@ func (x *command) addUpstream(
 	return err
 }
 
-// foreign says that Millwright does not reconcile an object, and whom its label names.
+// foreign says that Millwright does not reconcile an object, and the value of the label that names its controller.
 func foreign(o metav1.Object) string {
 	return fmt.Sprintf(
 		"it has no finalizer %s, so Millwright does not reconcile it; its label %s is %q",
@@ -143,7 +143,7 @@ func foreign(o metav1.Object) string {
 	)
 }
 
-// readUpstreamMachine reads a machine of Cluster API. The workflow of its set waits for it.
+// readUpstreamMachine is readClusterAPI for a machine. Its subject has the workflow of the machine's set.
 func (x *command) readUpstreamMachine(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
@@ -183,7 +183,7 @@ func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 	}
 }
 
-// number is a number of an object of Cluster API; 0 if it is not reported.
+// number dereferences a number in an object of Cluster API; nil means 0.
 func number(n *int32) int32 {
 	if n == nil {
 		return 0
@@ -191,8 +191,8 @@ func number(n *int32) int32 {
 	return *n
 }
 
-// upstream adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. That they
-// cannot be read is a doubt: the other objects are known.
+// upstream adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If they cannot
+// be read, it adds a doubt.
 func (m *motion) upstream(
 	ctx context.Context,
 	clients kubecli.Clients,

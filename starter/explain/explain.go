@@ -32,8 +32,8 @@ import (
 type command struct {
 	kubecli.Objects
 	temporalAt kubecli.TemporalFlags
-	cluster    string // name of the installation; empty: as the status of the object names it
-	target     string // kubeconfig of the cluster with the nodes; empty: the one with the machines
+	cluster    string // name of the installation; empty: the name in the object's status or in the workers' Lease
+	target     string // kubeconfig of the cluster with the nodes; empty: the cluster with the machines
 	output     kubecli.Output
 }
 
@@ -43,14 +43,14 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain [KIND/][NAMESPACE/]NAME",
 		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
-		Long: `explain says in one sentence, which the object's status has, too, what it waits for, since when, what happens without a person and when,
-and the command that changes it. If Temporal, a worker or the bridge is down, nobody writes a status: that comes first. After the
-sentence it says which attempt of which call is open, since when. For a deployment and a set it lists the machines that wait. JSON and
-YAML have the same as fields, with all machines that wait.
+		Long: `explain prints the sentence of the object's status: what the object waits for, since when, what happens without a person and when,
+and the command that changes it. If Temporal, a worker or the bridge is down, nobody writes a status, and explain says that first. After
+the sentence it says which attempt of which call is open, since when. For a deployment and a set it lists machines that wait. JSON
+and YAML have the same as fields, with all machines that wait.
 
-KIND is machinedeployment (mcd), machineset (mcs), machine (mc), machineclass (mcc) or node. Without it, the first object of that name
-counts, in this order. Of Cluster API, explain knows the deployments and sets that Millwright reconciles, and their machines. If both API groups have an
-object of a name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
+KIND is machinedeployment (mcd), machineset (mcs), machine (mc), machineclass (mcc) or node. Without KIND, explain takes the
+first object with the name, in this order. Of Cluster API, explain knows the deployments and sets that Millwright reconciles, and their
+machines. If both API groups have an object with the name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
 		Example: `  millwright explain mcd/web -n shop
   millwright explain machine/shop/web-7f9c4-x2b8q
   millwright explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
@@ -63,25 +63,25 @@ object of a name, name the group, too: machineset.cluster.x-k8s.io/web or machin
 	x.Register(c)
 	x.temporalAt.Register(c)
 	c.Flags().
-		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
+		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
 	x.output.RegisterText(c)
 	c.Flags().
-		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes, if it is another one")
+		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes; default: the cluster with the machines")
 	return c
 }
 
 // subject is the object that is explained.
 type subject struct {
 	kind             string
-	workflow         run.Kind      // that works on it; empty: none
-	of               metav1.Object // that the workflow is named after; nil: the object
+	workflow         run.Kind      // kind of the workflow that works on it; empty: none does
+	of               metav1.Object // object whose name is in the workflow's ID; nil: the object itself
 	object           metav1.Object
-	generation, seen int64 // seen is zero if the kind does not report it
+	generation, seen int64 // seen: the generation that the status observed; zero if the kind has none
 	operation        *v1alpha1.Operation
-	calm             string // what is said of an object whose status names nothing that it waits for
-	provider         string // that its machines or its class use; empty: not known
+	calm             string // text for an object whose status names nothing that it waits for
+	provider         string // provider of its class or of its machines' class; empty: not known
 	counts           *counts
-	self             *member // of a machine
+	self             *member // the machine, if the object is one
 	members          []member
 }
 
@@ -106,12 +106,12 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 	if x.output != kubecli.OutputText {
 		return x.output.Encode(out, structured(s, append(down, notes...), calls))
 	}
-	if len(down) > 0 { // then nobody writes a status
+	if len(down) > 0 { // nobody writes a status: the sentence below may be old
 		for _, line := range append(down, whatToDo) {
 			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
 		}
 	}
-	if s.unseen() { // before the sentence, which is of an earlier generation
+	if s.unseen() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
 			kubecli.Paint(
@@ -140,7 +140,7 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 	switch namespace, rest, both := strings.Cut(name, "/"); {
 	case !given:
 		kind, name, kinds = "", text, kubecli.Kinds
-	case !known: // NAMESPACE/NAME, as other commands take it
+	case !known: // NAMESPACE/NAME
 		kind, x.Namespace, kinds = "", kind, kubecli.Kinds
 	case both:
 		x.Namespace, name = namespace, rest
@@ -159,8 +159,8 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-// first reads the first object of this name of one of the kinds; nil if there is none. If both API groups have one, the
-// user must choose.
+// first reads the first object of one of the kinds with this name; nil if there is none. It is an error if both API
+// groups have one: the user must choose.
 func (x *command) first(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -177,7 +177,7 @@ func (x *command) first(
 		switch {
 		case err != nil && found == nil && !apierrors.IsNotFound(err):
 			return nil, err
-		case err != nil || s == nil: // if it cannot be read, the one of the other group counts
+		case err != nil || s == nil: // the object of the other group is taken
 		case found != nil:
 			return nil, fmt.Errorf(
 				"both API groups have a %s %s/%s: give %[1]s.%[4]s/%[3]s or %[1]s.%[5]s/%[3]s",
@@ -194,8 +194,8 @@ func (x *command) first(
 	return found, nil
 }
 
-// read reads an object. One of Cluster API that is not Millwright's counts only if it is meant: its group was given. It
-// returns nil if there is no such object.
+// read reads an object; nil if there is none. An object of Cluster API that Millwright does not reconcile is read only
+// if meant is true: the user named its API group.
 func (x *command) read(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -289,7 +289,8 @@ func available(n, of int32) string {
 	return fmt.Sprintf("%d of %s available", n, phrase.Count(int(of), "machine"))
 }
 
-// due says why a machine is to be replaced, and that nobody replaces one without a set; empty if it is not.
+// due says why a machine must be replaced, and which command replaces one that no set controls; empty if it need not be
+// replaced.
 func due(m *v1alpha1.Machine) string {
 	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 	if c == nil || c.Status != corev1.ConditionTrue {
@@ -314,7 +315,7 @@ func (x *command) ofMachine(ctx context.Context, clients kubecli.Clients, m *v1a
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).
 		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
-	if err == nil { // not everybody may
+	if err == nil { // the user may lack the right
 		s.provider = class.ProviderName()
 	} else {
 		class = nil
@@ -323,7 +324,7 @@ func (x *command) ofMachine(ctx context.Context, clients kubecli.Clients, m *v1a
 	return s
 }
 
-// memberOf returns a machine with its wait. Of is its class; nil if it cannot be read.
+// memberOf returns a machine with what it waits for. Of is its class; nil if the class cannot be read.
 func memberOf(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
 	return member{m.Name, kubecli.Status(*m), m.Status.CurrentOperation, machine.Explained(m, of, now).WaitsFor()}
 }
@@ -337,7 +338,7 @@ func providerOf(ctx context.Context, clients kubecli.Clients, namespace, name st
 	return class.ProviderName()
 }
 
-// readNode finds the machine of a node. A node without a machine is explained by that.
+// readNode returns the machine of a node. For a node without a machine it returns the node, with a text that says so.
 func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name string) (*subject, error) {
 	target := clients
 	if x.target != "" {
@@ -376,7 +377,7 @@ func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *su
 	if list, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(x.Namespace).
 		List(ctx, metav1.ListOptions{}); err == nil {
-		// not everybody may
+		// the user may lack the right: then the machines' sentences say less
 		for i := range list.Items {
 			classes[list.Items[i].Name] = &list.Items[i]
 		}
@@ -391,16 +392,16 @@ func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *su
 	return nil
 }
 
-// whatToDo follows the lines about what is down.
+// whatToDo is the line after those that say what is down.
 const whatToDo = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
 
-// sentence is what the status says.
+// sentence is the sentence of the status, or says that the status has none.
 func (s *subject) sentence() string {
 	return cmp.Or(Sentence(s.kind, s.object, s.operation), named(s.kind, s.object)+s.silence())
 }
 
-// silence says that no status names what the object waits for: whoever writes the status may be down, or may see
-// nothing.
+// silence returns the state of an object, and says that its status names nothing that it waits for. It says only the
+// state if no workflow works on the object.
 func (s *subject) silence() string {
 	if s.workflow == "" {
 		return ": " + s.calm
@@ -408,8 +409,8 @@ func (s *subject) silence() string {
 	return ": its status names nothing that it waits for: " + s.calm
 }
 
-// Sentence returns what the status of an object says that it waits for, after the name of the object; empty if it says
-// nothing.
+// Sentence returns the name of an object and the sentence of its status that says what it waits for; empty if the
+// status has no such sentence.
 func Sentence(kind string, o metav1.Object, operation *v1alpha1.Operation) string {
 	if operation == nil || operation.WaitsFor == "" {
 		return ""
@@ -424,10 +425,10 @@ func named(kind string, o metav1.Object) string {
 	return kind + " " + kubecli.KeyOf(o)
 }
 
-// unseen reports whether the status is of an earlier generation.
+// unseen reports whether the status observed an earlier generation of the object.
 func (s *subject) unseen() bool { return s.seen != 0 && s.seen != s.generation }
 
-// tone is that of the sentence: an object that waits for something that only takes time is well.
+// tone is the tone of the sentence. An object that waits for something that only takes time is not stuck.
 func (s *subject) tone() kubecli.Tone {
 	if s.unseen() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
 		return kubecli.Stuck
@@ -435,10 +436,10 @@ func (s *subject) tone() kubecli.Tone {
 	return kubecli.Good
 }
 
-// mostMachines is how many waiting machines are listed. Source: half a screen.
+// mostMachines is the maximum number of waiting machines in the table. Source: half a screen.
 const mostMachines = 12
 
-// waiting returns the machines that wait: those that stand still first, then the ones that wait longest.
+// waiting returns the machines that wait: blocked machines first, and among them those that have waited longest.
 func (s *subject) waiting() []member {
 	waiting := list.Where(s.members, func(m member) bool { return m.operation != nil })
 	slices.SortStableFunc(waiting, func(a, b member) int {

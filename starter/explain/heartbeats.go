@@ -20,18 +20,18 @@ import (
 type process struct {
 	name   string // for people
 	lease  string
-	each   time.Duration // between two renewals
-	late   time.Duration // after which a renewal is overdue: nobody may be at work
-	silent time.Duration // after which nobody is at work
-	says   string        // with the time of the last renewal
-	never  string
+	each   time.Duration // time between two renewals
+	late   time.Duration // age of the last renewal from which the next one is overdue
+	silent time.Duration // age of the last renewal from which the process counts as down
+	says   string        // message if it counts as down; %s is the time of the last renewal
+	never  string        // message if there is no renewal
 }
 
-// Worker is the Process of the Heartbeat of the workers.
+// Worker is the value of Heartbeat.Process for the workers.
 const Worker = "worker"
 
-// processes are those of an installation. Sources of the times: late is a renewal and the time that it may take: a
-// worker gives up a request after 5 s, and a bridge writes its Lease after 15 to 17 s. Silent is two to three renewals.
+// processes are the processes of an installation. Sources of the times: a bridge renews its Lease each 15 to 17 s, and
+// a worker each 15 s, with a request that it gives up after 5 s: so late is 20 s. Silent is two to three renewals.
 var processes = []process{
 	{
 		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
@@ -48,16 +48,16 @@ var processes = []process{
 // Heartbeat is what the Lease of the workers or of the bridges says.
 type Heartbeat struct {
 	Process string        // worker or bridge
-	At      time.Time     // of the last renewal; zero: there was none, or it is not known
-	Each    time.Duration // between two renewals of a process that is at work
-	Silent  time.Duration // so long after the last renewal, nobody is at work
-	Late    bool          // a renewal is overdue, and it is not sure yet that nobody is at work
-	Missing string        // the sentence that nobody is at work; empty: somebody is, or that is not known
+	At      time.Time     // time of the last renewal; zero: there was none, or it is not known
+	Each    time.Duration // time between two renewals of a process that is at work
+	Silent  time.Duration // age of the last renewal from which the process counts as down
+	Late    bool          // a renewal is overdue, but the process does not count as down yet
+	Missing string        // sentence that says that no such process is at work; empty: one is, or that is not known
 	Err     error         // why the Lease cannot be read; nil: it was read
 }
 
-// ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all. It returns one Heartbeat
-// for each, also if a Lease cannot be read.
+// ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all namespaces. It returns
+// one Heartbeat for the workers and one for the bridges, also if a Lease cannot be read.
 func ReadHeartbeats(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
@@ -67,8 +67,8 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.heartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// Heartbeats says which processes of an installation are not at work, one line each. Leases that cannot be read are
-// left out: not everybody may.
+// Heartbeats says which processes of an installation are not at work, one line each. It leaves out Leases that cannot
+// be read, because the user may lack the right.
 func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
 	if leases == nil {
 		return nil
@@ -79,8 +79,8 @@ func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, no
 	return lines
 }
 
-// AtWork returns nil if a worker and a bridge of the installation whose Leases are in this namespace are at work, and
-// an error that says what is not, or what cannot be read.
+// AtWork returns nil if a worker and a bridge are at work whose Leases are in this namespace. Otherwise the error says
+// which of them is not at work, or which Lease cannot be read.
 func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
 	var errs []error
 	for _, h := range ReadHeartbeats(ctx, leases, namespace, now) {
@@ -92,7 +92,7 @@ func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namesp
 	return errors.Join(errs...)
 }
 
-// heartbeat reads the Lease of the processes of a kind.
+// heartbeat reads the Leases of one kind of process.
 func (p process) heartbeat(ctx context.Context, leases typedcoordinationv1.LeaseInterface, now time.Time) Heartbeat {
 	h := Heartbeat{Process: p.name, Each: p.each, Silent: p.silent}
 	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.lease})

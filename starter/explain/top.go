@@ -29,13 +29,13 @@ func TopCommand(e kubecli.Environment) *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "List everything in motion and what it waits for, what stands still first, then the longest",
+		Short: "List everything in motion and what it waits for: blocked objects first, then by the time that they have waited",
 		Long: `top lists the machines, sets and deployments that have work in progress: the step, since when, when something happens without a person,
-and what they wait for. What stands still comes first, then what waits longest. It reads the API server alone. Of Cluster API, it lists the
+and what they wait for. Blocked objects come first, then those that have waited longest. top reads the API server alone. Of Cluster API, it lists the
 deployments and sets that Millwright reconciles, and their machines.
 
 Without worker and bridge nobody writes a status. So top reads their heartbeats, too: it says if one is overdue, and the exit code is 1 if
-no worker or no bridge is at work. Without Temporal, no worker is.
+no worker or no bridge is at work. While Temporal does not answer, no worker is at work.
 
 With --watch it reads again and again until Ctrl-C. If the output is not a terminal, it then prints a line for each change of the numbers.`,
 		Example: `  millwright top -A
@@ -76,19 +76,19 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 	}
 	x.Register(c)
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "objects of all namespaces")
-	c.Flags().BoolVar(&blocked, "blocked", false, "only what stands still")
+	c.Flags().BoolVar(&blocked, "blocked", false, "only blocked objects")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "read again and again")
 	output.Register(c)
-	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "pause between two looks")
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
 	return c
 }
 
 // motion is what has work in progress at one moment.
 type motion struct {
-	objects []moving // in their order
+	objects []moving // in the order of the list
 	now     time.Time
-	missing []string // who is not at work, one sentence each: the statuses are as old as that
-	doubts  []string // the same, and what is overdue or not known, as clauses that change only with the facts
+	missing []string // sentences that say which process is not at work, since when: the statuses are as old
+	doubts  []string // clauses for these processes and for all that is overdue or unknown; no ages, which always change
 }
 
 type moving struct {
@@ -142,7 +142,7 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 	return found, nil
 }
 
-// hear reads the heartbeats of those who write the statuses.
+// hear reads the heartbeats of the workers and the bridges, without which nobody writes a status.
 func (m *motion) hear(ctx context.Context, leases typedcoordinationv1.LeasesGetter) {
 	if leases == nil {
 		return
@@ -174,7 +174,7 @@ func (m *motion) hear(ctx context.Context, leases typedcoordinationv1.LeasesGett
 	}
 }
 
-// unknown returns an error if nobody keeps the statuses up to date.
+// unknown returns an error if no worker or no bridge keeps the statuses up to date.
 func (m motion) unknown() error {
 	if len(m.missing) == 0 {
 		return nil
@@ -214,7 +214,7 @@ func (m motion) write(out io.Writer, output kubecli.Output) error {
 	return output.Write(out, l)
 }
 
-// summary counts what is in motion, and says what makes that uncertain.
+// summary counts the objects in motion, and says why the numbers may be wrong.
 func (m motion) summary() string {
 	stuck := list.Count(m.objects, func(o moving) bool { return len(o.Operation.BlockedBy) > 0 })
 	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)

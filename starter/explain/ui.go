@@ -18,7 +18,7 @@ import (
 type ui struct {
 	command
 
-	address string // of Temporal's UI
+	address string // URL of Temporal's UI
 	stuck   bool
 }
 
@@ -28,10 +28,10 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
-		Long: `ui prints the address of a page of Temporal's UI: that of the workflow that works on an object (its rollout or its drain, if one is open),
-or the list of all that run. The sentence of explain is on the tab User Metadata. The column Stuck of the list is true for what stands
-still. The columns of the list are a setting of the browser: choose MachineNamespace, Machine, Step, Stuck,
-BlockedBy and Deadline once with the gear above the list.`,
+		Long: `ui prints the URL of a page of Temporal's UI. With a name, it is the page of the workflow that works on the object (its rollout or its
+drain, if one is open); without a name, the list of all open workflows. The sentence of explain is on the tab User Metadata. The column
+Stuck of the list is true for blocked objects. The browser stores which columns the list has: choose MachineNamespace, Machine, Step,
+Stuck, BlockedBy and Deadline once with the gear above the list.`,
 		Example: `  millwright ui
   millwright ui --stuck
   xdg-open "$(millwright ui mcd/web -n shop)"`,
@@ -47,8 +47,8 @@ BlockedBy and Deadline once with the gear above the list.`,
 	c.Flags().
 		StringVar(&x.address, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
 	c.Flags().
-		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: as the object's status or the Lease millwright-worker says")
-	c.Flags().BoolVar(&x.stuck, "stuck", false, "only what stands still")
+		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
+	c.Flags().BoolVar(&x.stuck, "stuck", false, "only workflows of blocked objects")
 	return c
 }
 

@@ -10,14 +10,14 @@ import (
 // Access says which cluster a command works on, as kubectl does.
 type Access struct {
 	Kubeconfig string // file; empty: the files of KUBECONFIG, then ~/.kube/config, then the service account of the pod
-	Context    string // of the kubeconfig; empty: its current one
+	Context    string // name of a context of the kubeconfig; empty: its current context
 }
 
 // Register adds the flags to a command and its subcommands.
 func (a *Access) Register(c *cobra.Command) {
 	c.PersistentFlags().
 		StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
-	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current one")
+	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current context")
 }
 
 func (a Access) config() clientcmd.ClientConfig {
@@ -29,7 +29,7 @@ func (a Access) config() clientcmd.ClientConfig {
 	)
 }
 
-// ContextNamespace returns the namespace of the context; default if it names none.
+// ContextNamespace returns the namespace that the context names; "default" if it names none.
 func ContextNamespace(a Access) (string, error) {
 	namespace, _, err := a.config().Namespace()
 	if err != nil {

@@ -22,12 +22,13 @@ type ClusterAPI struct {
 	served func() (bool, error)
 }
 
-// discoverer is the part of discovery that says whether a version of an API is served.
+// discoverer is the method of a discovery client that says whether the API server serves a version of an API group.
 type discoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
 
-// NewClusterAPI returns a ClusterAPI. It sends no request yet, and asks at most once whether Cluster API is installed.
+// NewClusterAPI returns a ClusterAPI. It sends no request. The first call of Served asks whether Cluster API is
+// installed; later calls return the same answer.
 func NewClusterAPI(client *capi.Client, asked discoverer) *ClusterAPI {
 	return &ClusterAPI{client, sync.OnceValues(func() (bool, error) {
 		_, err := asked.ServerResourcesForGroupVersion(clusterv1.GroupVersion.String())
@@ -52,9 +53,9 @@ func (c *ClusterAPI) Served() (bool, error) {
 // Client returns the client. Call it only if Served returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
-// Sets returns the sets of a namespace, or of all, that Millwright reconciles. They are those with its finalizer: the
-// value of the label that makes a set Millwright's is a flag of the worker. It returns none if Cluster API is not
-// installed.
+// Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. It finds them by Millwright's
+// finalizer, because only the worker's flags say which label makes a set Millwright's. It returns none if Cluster API
+// is not installed.
 func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.Served(); err != nil || !served {
 		return nil, err
@@ -66,7 +67,8 @@ func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.Ma
 	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.Lost(&s) }), nil
 }
 
-// Deployments returns the deployments of a namespace, or of all, that Millwright reconciles, as Sets does.
+// Deployments returns the deployments that Millwright reconciles in a namespace, or in all namespaces. It finds them as
+// Sets does.
 func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clusterv1.MachineDeployment, error) {
 	if served, err := c.Served(); err != nil || !served {
 		return nil, err
@@ -78,7 +80,7 @@ func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clust
 	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.Lost(&d) }), nil
 }
 
-// Machines returns the machines of a namespace, or of all, that one of these sets controls.
+// Machines returns the machines in a namespace, or in all namespaces, that one of these sets controls.
 func (c *ClusterAPI) Machines(
 	ctx context.Context,
 	namespace string,
@@ -96,8 +98,8 @@ func (c *ClusterAPI) Machines(
 	}), nil
 }
 
-// keys returns the keys of the objects of a kind that are Millwright's, or of machines that its sets control; none when
-// they cannot be read.
+// keys returns the keys of the deployments or sets that Millwright reconciles, or of the machines that these sets
+// control; none if they cannot be read.
 func (c *ClusterAPI) keys(ctx context.Context, namespace string, kind request.Kind) (keys []types.NamespacedName) {
 	if kind == KindClusterAPIDeployment {
 		deployments, err := c.Deployments(ctx, namespace)

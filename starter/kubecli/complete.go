@@ -21,7 +21,7 @@ import (
 // completionTimeout is how long a shell waits for names. Source: a person who pressed Tab waits no longer.
 const completionTimeout = 2 * time.Second
 
-// Kinds that take no requests.
+// Kinds on the command line that package request does not have.
 const (
 	KindClass             request.Kind = "MachineClass"
 	KindSet               request.Kind = "MachineSet"
@@ -37,10 +37,10 @@ const KindClusterAPIDeployment request.Kind = "ClusterAPIDeployment"
 type NamedKind struct {
 	Kind  request.Kind
 	Names []string // in lower case
-	Group string   // that may follow the first two names, after a dot; empty: none
+	Group string   // API group, which may follow the first two names after a dot; empty: no group may follow
 }
 
-// Is reports whether a word is one of the names, in any case of letters, with the group or without.
+// Is reports whether a word is one of the names, in upper or lower case, with or without the group.
 func (k NamedKind) Is(word string) bool {
 	name, group, given := strings.Cut(strings.ToLower(word), ".")
 	i := slices.Index(k.Names, name)
@@ -50,7 +50,7 @@ func (k NamedKind) Is(word string) bool {
 // OfClusterAPI reports whether the kind is one of Cluster API.
 func (k NamedKind) OfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
 
-// Full is the name that no other kind has: of a kind of Cluster API with its group.
+// Full is the kind's unique name: the first of Names, for a kind of Cluster API with its group.
 func (k NamedKind) Full() string {
 	if k.OfClusterAPI() {
 		return k.Names[0] + "." + k.Group
@@ -58,9 +58,8 @@ func (k NamedKind) Full() string {
 	return k.Names[0]
 }
 
-// Kinds are the kinds that KIND/NAME can name, in the order in which a name without a kind is looked for. Kinds of both
-// API groups with the same name are neighbours, Millwright's first. The first of the Names is the kind's word in
-// messages.
+// Kinds are the kinds of KIND/NAME. A NAME without a kind is searched in this order. Two kinds with the same names
+// stand one after the other, Millwright's first. Messages call a kind by the first of its Names.
 var Kinds = []NamedKind{
 	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
 	{KindClusterAPIDeployment, []string{"machinedeployment", "machinedeployments"}, clusterv1.GroupVersion.Group},
@@ -72,14 +71,14 @@ var Kinds = []NamedKind{
 	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// KindsOf returns the kinds that a word on the command line can mean: those of both groups if it names none. None: it
-// is no kind.
+// KindsOf returns the kinds that a word on the command line can mean: those of both API groups if the word has no
+// group; nil if the word is no kind.
 func KindsOf(word string) []NamedKind {
 	return list.Where(Kinds, func(k NamedKind) bool { return k.Is(word) })
 }
 
-// CompleteName implements cobra.CompletionFunc: it offers the objects of the kind as Key parses them: NAME in the
-// namespace of the flag, and NAMESPACE/NAME. It offers nothing when the cluster cannot be asked.
+// CompleteName implements cobra.CompletionFunc. It offers the objects of the kind in the forms that Key parses: NAME in
+// the namespace of the flag, and NAMESPACE/NAME. It offers nothing if the cluster does not answer.
 func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -87,8 +86,8 @@ func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([
 	return o.offered(c, typed, []request.Kind{o.Kind}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before anything is typed, it offers the kinds, and
-// of the objects only the deployments: a cluster has many machines.
+// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before the user types anything, it offers the kinds
+// and the deployments alone, because a cluster has many machines.
 func (o *Objects) CompleteKindAndName(
 	c *cobra.Command,
 	args []string,
@@ -127,9 +126,9 @@ func (o *Objects) hasClusterAPI() bool {
 	return has && err == nil
 }
 
-// offered returns what begins with what was typed: the names of objects in the namespace of the flag or of the context,
-// and those of all namespaces as NAMESPACE/NAME. Before anything is typed, the latter are left out if there is a name.
-// A flag for the namespace leaves them out, too.
+// offered returns the completions of the typed text: NAME for objects in the namespace of the flag or of the context,
+// and NAMESPACE/NAME for objects of all namespaces. It leaves out the latter if the flag --namespace is given, or if
+// nothing is typed and there is a NAME.
 func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
 	clients, err := o.Clients(o.Access)
 	if err != nil || o.Resolve() != nil {
@@ -160,13 +159,14 @@ func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) 
 	return offered
 }
 
-// completing returns the context of a question that a shell asks. The context of the command has ended by then.
+// completing returns a context for a completion, which lasts for completionTimeout. The context of the command has
+// ended when a shell asks for completions.
 func completing(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
 }
 
-// completeNamespace implements cobra.CompletionFunc for the flag --namespace. Who may not list namespaces is offered
-// those that have a deployment or a machine.
+// completeNamespace implements cobra.CompletionFunc for the flag --namespace. A user who may not list namespaces gets
+// the namespaces that have a deployment or a machine.
 func (o *Objects) completeNamespace(
 	c *cobra.Command,
 	_ []string,
@@ -199,7 +199,7 @@ func (o *Objects) completeNamespace(
 	), cobra.ShellCompDirectiveNoFileComp
 }
 
-// objects returns the keys of the objects of a kind; none when they cannot be read. Nodes are in no namespace.
+// objects returns the keys of the objects of a kind; none if they cannot be read. Keys of nodes have no namespace.
 func objects(ctx context.Context, clients Clients, namespace string, kind request.Kind) (keys []types.NamespacedName) {
 	api, all := clients.Machines.MachineV1alpha1(), metav1.ListOptions{}
 	var found runtime.Object

@@ -23,7 +23,7 @@ func (c Clients) Installation(ctx context.Context) (name run.Installation) {
 	for _, lease := range found.Items {
 		said := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation])
 		switch {
-		case lease.Name != v1alpha1.LeaseWorkers || said == "": // fakes do not select by field
+		case lease.Name != v1alpha1.LeaseWorkers || said == "": // the fake client ignores the field selector
 		case name != "" && said != name:
 			return ""
 		default:

@@ -21,7 +21,7 @@ import (
 // Environment is what commands connect to.
 type Environment struct {
 	Clients func(Access) (Clients, error)
-	// Namespace returns the namespace of the kubeconfig's context; nil: it is default.
+	// Namespace returns the namespace of the kubeconfig's context; a nil function stands for the namespace "default".
 	Namespace func(Access) (string, error)
 	Temporal  func(TemporalFlags) (client.Client, error)
 	Now       func() time.Time
@@ -38,14 +38,14 @@ type Objects struct {
 	Access
 	Kind      request.Kind
 	Namespace string
-	Group     string // of the API that the name of the last Key had; empty: none
+	Group     string // API group in the text that Key parsed last; empty: it had none
 }
 
 // Register adds the flags to a command and its subcommands.
 func (o *Objects) Register(c *cobra.Command) {
 	o.Access.Register(c)
 	c.PersistentFlags().
-		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: that of the context")
+		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: the namespace of the context")
 	_ = c.RegisterFlagCompletionFunc("namespace", o.completeNamespace) // it fails only for a flag that does not exist
 	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.Resolve() }
 }
@@ -63,8 +63,8 @@ func (o *Objects) Resolve() (err error) {
 	return err
 }
 
-// Key parses the name of an object: NAMESPACE/NAME, NAME in the namespace of the flag, KIND/NAMESPACE/NAME as lists
-// print it with -o name, or KIND.GROUP/NAME. It sets Group.
+// Key parses the name of an object: NAMESPACE/NAME, NAME in the namespace of the flag, KIND/NAMESPACE/NAME, which lists
+// print with -o name, or KIND.GROUP/NAME. It sets Group.
 func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, error) {
 	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
@@ -91,7 +91,7 @@ func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, erro
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// Find reads an object of a kind with the method Get of its client. The error also says when there is no such object.
+// Find reads an object of a kind with the method Get of its client. The error wraps that of Get.
 func Find[T any](
 	ctx context.Context,
 	kind request.Kind,

@@ -13,8 +13,8 @@ import (
 	"millwright/decide/list"
 )
 
-// Output is the format of a list, a table, a table with more columns, JSON, YAML or a name a line, or of a text: for
-// people, JSON or YAML.
+// Output is the format of the output: of a list a table, a table with more columns, JSON, YAML or one name a line; of a
+// text plain text, JSON or YAML.
 type Output string
 
 // The formats.
@@ -27,7 +27,7 @@ const (
 	OutputText  Output = "text"
 )
 
-// Register adds the flag of a list to a command.
+// Register adds the flag --output with the formats of a list to a command.
 func (o *Output) Register(c *cobra.Command) {
 	choice{
 		o,
@@ -38,12 +38,12 @@ func (o *Output) Register(c *cobra.Command) {
 	)
 }
 
-// RegisterText adds the flag of a text to a command.
+// RegisterText adds the flag --output with the formats of a text to a command.
 func (o *Output) RegisterText(c *cobra.Command) {
 	choice{o, []Output{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
 }
 
-// choice is the value of a flag: one of some formats, the first of which is the default.
+// choice is the value of the flag --output: one of the formats in of. The first of them is the default.
 type choice struct {
 	chosen *Output
 	of     []Output
@@ -79,15 +79,15 @@ func (f choice) Set(text string) error {
 
 // Listing is a list in all its forms.
 type Listing struct {
-	Items any      // a slice of what JSON and YAML show of each
-	Names []string // KIND/NAME or NAME of each
-	Table [][]any  // with its header
-	Wide  [][]any  // the further columns, with their header; nil: there are none
-	Empty string   // what the table says instead when there is nothing
+	Items any      // slice with the items as JSON and YAML show them
+	Names []string // KIND/NAME or NAME of each item
+	Table [][]any  // rows of the table; the first is the header
+	Wide  [][]any  // further columns of the format wide, with their header; nil: there are none
+	Empty string   // text instead of a table without items
 }
 
-// Write writes a list. JSON and YAML are one object with the field items, which is empty and not null when there is
-// nothing.
+// Write writes a list. JSON and YAML have one object with the field items. A list without items has an empty array
+// there, not null.
 func (o Output) Write(out io.Writer, l Listing) error {
 	switch o {
 	case OutputName:

@@ -22,8 +22,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// WriteRetries is how often a request is written again after a conflict. Each time the object is read and checked
-// again.
+// WriteRetries is how many times a request is written again after a conflict. Before each write, the object is read and
+// checked again.
 const WriteRetries = 3
 
 // GiveReason is the flag for a reason in example commands.
@@ -41,7 +41,7 @@ type CommandHelp struct {
 type Request struct {
 	request.Order
 	Kind request.Kind
-	yes  bool // do not ask before something that cannot be undone
+	yes  bool // write without asking the user
 }
 
 // NewRequest returns a request without arguments.
@@ -63,7 +63,7 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 		},
 	}
 	flags := c.Flags()
-	if o.Kind != request.Machine || h.Name != request.Resume { // which removes its annotation, and so cannot store them
+	if o.Kind != request.Machine || h.Name != request.Resume { // resume removes the annotation that would store them
 		r.Signed(c)
 	}
 	for _, spec := range request.Specs(o.Kind) {
@@ -71,31 +71,31 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 			switch {
 			case spec.Command != h.Name:
 			case argument == "for":
-				flags.StringVar(&r.For, argument, "", "how much longer than the present deadline, such as 1h30m")
+				flags.StringVar(&r.For, argument, "", "how much later than the present deadline, such as 1h30m")
 			case argument == "until":
-				flags.StringVar(&r.Until, argument, "", "until when, as an RFC 3339 time")
+				flags.StringVar(&r.Until, argument, "", "new deadline, as an RFC 3339 time")
 			case argument == "in-advance":
-				flags.BoolVar(&r.InAdvance, argument, false, "write it although the machine is not being deleted yet")
+				flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
 			case argument == "back":
-				flags.BoolVar(&r.Back, argument, false, "do not hold the rollout, but return to the revision before")
+				flags.BoolVar(&r.Back, argument, false, "return to the previous revision instead of holding the rollout")
 			case argument == "steps":
-				flags.IntVar(&r.Steps, argument, 0, "how many steps are passed in all; 0: up to the one at which the rollout waits")
+				flags.IntVar(&r.Steps, argument, 0, "number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits")
 			case h.Name == request.Undo:
-				flags.Int64Var(&to, "to-revision", 0, "revision to return to; 0: the one before")
+				flags.Int64Var(&to, "to-revision", 0, "revision to return to; 0: the previous one")
 			}
 		}
 	}
 	if h.Name == request.AbandonInstance || h.Name == request.Force {
-		flags.BoolVar(&r.yes, "yes", false, "do not ask")
+		flags.BoolVar(&r.yes, "yes", false, "do not ask for confirmation")
 	}
 	return c
 }
 
 // Signed adds the flags for actor and reason.
 func (r *Request) Signed(c *cobra.Command) {
-	c.Flags().StringVar(&r.Reason, "reason", "", "why; shown wherever the request takes effect")
+	c.Flags().StringVar(&r.Reason, "reason", "", "reason of the request; shown wherever the request takes effect")
 	c.Flags().
-		StringVar(&r.Actor, "as-user", "", "actor of the request; default: the user who is logged in, for root the user of the kubeconfig")
+		StringVar(&r.Actor, "as-user", "", "actor of the request; default: the login name, or, for root, the user of the kubeconfig")
 }
 
 // Send writes a request on the object of this name.
@@ -117,7 +117,7 @@ func (o *Objects) Send(c *cobra.Command, name string, r Request, read subjectRea
 	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.write(c.Context(), key, r)
 }
 
-// requestWriter is what a request is written with.
+// requestWriter writes a request.
 type requestWriter struct {
 	Clients
 	read subjectReader
@@ -130,12 +130,14 @@ type requestWriter struct {
 type Subject struct {
 	metav1.Object
 	Facts    request.Facts
-	Prefix   string // of the sentence that says what was written
-	Question string // must be answered with yes before the write; empty: no question
-	// Outlook returns what a decision causes, and the commands that undo it and that show it; empty if there is none.
+	Prefix   string // beginning of the sentence that says what was written
+	Question string // the user must answer it with yes before the write; empty: no question
+	// Outlook returns what a decision causes, the command that undoes it and the command that shows it. A command is
+	// empty if there is none.
 	Outlook func(d request.Decision) (next, back, follow string)
 	Patch   func(ctx context.Context, data []byte) error
-	// Change returns the merge patch that carries a decision out; nil: that of Millwright's own kinds.
+	// Change returns the merge patch that carries a decision out; a nil function stands for that of Millwright's own
+	// kinds.
 	Change func(request.Command, request.Decision) map[string]any
 }
 
@@ -151,8 +153,8 @@ type subjectReader func(
 	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
-// write writes a request on its object, if the object allows it, and says what happens next. It has a precondition on
-// the object's version. A second call is a second request.
+// write writes a request on its object, if the object's state allows the request, and says what happens next. The write
+// fails if the object has changed since it was read. A second call is a second request.
 func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {
@@ -209,7 +211,7 @@ func (w requestWriter) report(s Subject, d request.Decision) error {
 	return err
 }
 
-// reasonApplied is the reason of the event about a request. Source: the activity that applies requests uses the same.
+// reasonApplied is the reason of the event about a request. The activity that applies requests uses the same reason.
 const reasonApplied = "RequestApplied"
 
 // record creates an event with actor and reason for the requests whose annotation cannot store them.

@@ -13,7 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Self is whom the API server takes the user for, and its time.
+// Self is the user as the API server authenticates them, and the time of the API server.
 type Self struct {
 	User string
 	At   time.Time // in whole seconds
@@ -29,7 +29,7 @@ func (c Clients) Self(ctx context.Context) (Self, error) {
 	return Self{answer.Status.UserInfo.Username, answer.CreationTimestamp.Time}, nil
 }
 
-// May asks the API server whether the user may do something with the objects of a resource of ours, in all namespaces.
+// May asks the API server whether the user may use a verb on a resource of Millwright's API group in all namespaces.
 func (c Clients) May(ctx context.Context, verb, resource string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Verb: verb, Resource: resource},
@@ -41,8 +41,8 @@ func (c Clients) May(ctx context.Context, verb, resource string) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// actor returns who makes a request: the user who is logged in. For root, whom many may be, it is the user of the
-// kubeconfig.
+// actor returns who makes a request: the login name, or the user of the kubeconfig if the login name is root, which
+// several people may share, or is empty.
 func actor(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
 	if login != "" && login != "root" || c.Identity == nil {

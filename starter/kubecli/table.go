@@ -29,8 +29,8 @@ func WriteTable(out io.Writer, rows [][]any) error {
 type table struct {
 	out  io.Writer
 	live bool
-	rows int               // of the last drawing
-	seen map[string]string // by machine: what was printed
+	rows int               // number of rows of the last drawing
+	seen map[string]string // the last printed line of each machine, by its name
 }
 
 // draw shows the machines as they are now.

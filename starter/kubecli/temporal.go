@@ -22,7 +22,8 @@ func (f *TemporalFlags) Register(c *cobra.Command) {
 	f.Flags.Register(c.PersistentFlags())
 }
 
-// Dial returns a client that connects with its first request. It logs nothing, because the commands return all errors.
+// Dial returns a client that connects with its first request. The client logs nothing, because the commands return all
+// errors.
 func Dial(f TemporalFlags) (client.Client, error) {
 	options, err := f.Options()
 	if err != nil {

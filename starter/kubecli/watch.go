@@ -30,7 +30,7 @@ func Follow[T any](
 		return fmt.Errorf("--interval %s is not positive", interval)
 	}
 	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (over bool, _ error) {
-		if found, failed := read(ctx); ctx.Err() == nil { // otherwise the read was interrupted
+		if found, failed := read(ctx); ctx.Err() == nil { // otherwise the end of ctx has interrupted the read
 			over, err = show(found, failed)
 		}
 		return over, err

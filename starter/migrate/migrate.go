@@ -20,9 +20,9 @@ import (
 // commands has the flags of all commands.
 type commands struct {
 	kubecli.Objects
-	target string // kubeconfig of the cluster of the nodes; empty: that of the machines; noTarget: there are no nodes
+	target string // kubeconfig of the cluster of the nodes; empty: the machines' cluster; noTarget: there are no nodes
 	asMCM  bool
-	scope  process.ScopeFlags // of worker and bridge
+	scope  process.ScopeFlags // the namespaces that worker and bridge act on
 	output kubecli.Output
 }
 
@@ -35,8 +35,8 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Check and plan how Millwright takes a namespace over from machine-controller-manager",
-		Long: `migrate reads the objects of one namespace, and changes nothing. It asks Millwright's own decisions what they would do with each object now. docs/migration.md
-describes the takeover and the way back.`,
+		Long: `migrate reads the objects of one namespace, and changes nothing. It runs the same decisions as Millwright's workers to say what Millwright
+would do with each object now. docs/migration.md describes the takeover and the way back.`,
 		Example: `  millwright migrate check --namespace shop --as-mcm
   millwright migrate plan --namespace shop --as-mcm`,
 	}
@@ -52,10 +52,10 @@ describes the takeover and the way back.`,
 func (x *commands) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Say what has to be done first, and what Millwright will do to machines and nodes",
-		Long: `check prints a line for each finding: first, if it has to be done before Millwright starts; note, if Millwright will do or change something;
-and ok. Run it while machine-controller-manager is at work, and again when it is stopped. After the takeover it says what still differs.
-The exit code is 1 if something has to be done first.`,
+		Short: "Say what must be done before the takeover, and what Millwright will do to machines and nodes",
+		Long: `check prints a line for each finding. The line begins with first if something must be done before Millwright starts, with note if Millwright
+will do or change something, and otherwise with ok. Run check while machine-controller-manager is at work, and again when it is stopped.
+After the takeover, check says what still differs. The exit code is 1 if something must be done first.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return x.check(c.Context(), c.OutOrStdout()) },
 	}
@@ -78,7 +78,7 @@ func (x *commands) check(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// writeFindings prints findings: a table is a line for each, and below it what to do.
+// writeFindings prints findings. As a table, each finding has a line, and below it a line that says what to do.
 func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Finding) error {
 	if format != kubecli.OutputTable && format != kubecli.OutputWide {
 		l := kubecli.Listing{Items: findings}
@@ -101,8 +101,8 @@ func (x *commands) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Print the steps of the takeover of a namespace, and of the way back",
-		Long: `plan prints the steps for this namespace in their order, with the commands, and what becomes of each object. Words in capital letters stand for
-your own values. It changes nothing.`,
+		Long: `plan prints the steps for this namespace in their order, with the commands, and what happens to each object. Words in capital letters stand
+for your own values. plan changes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			facts, err := x.read(c.Context())

@@ -33,7 +33,7 @@ import (
 // managerName is the name of MCM's Deployment.
 const managerName = "machine-controller-manager"
 
-// objects are what a namespace holds.
+// objects are the objects of a namespace, and the nodes of its machines.
 type objects struct {
 	now         time.Time
 	asMCM       bool
@@ -46,8 +46,8 @@ type objects struct {
 	nodes       map[string]*corev1.Node
 }
 
-// read reads the namespace, and asks the decisions of Millwright about each object. What the user may not read is a
-// fact, too.
+// read reads the namespace, and lets package decide judge each object. What the user may not read is in
+// Facts.Unreadable, except for objects without which there are no facts: their error is returned.
 func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 	if err := x.scope.Check(); err != nil {
 		return takeover.Facts{}, err
@@ -78,7 +78,7 @@ func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 	x.addOthers(ctx, clients, &f)
 	o.describe(&f)
 	o.addLenders(ctx, clients, &f)
-	if len(f.MissingKinds) == 0 { // MCM's CRDs take everything
+	if len(f.MissingKinds) == 0 { // otherwise the CRDs are MCM's, which accept everything
 		o.tryOut(ctx, clients, &f)
 	}
 	return f, nil
@@ -205,7 +205,8 @@ func (x *commands) addOthers(ctx context.Context, clients kubecli.Clients, f *ta
 	}
 }
 
-// inScope reports whether worker and bridge will act in a namespace. One whose labels cannot be read counts.
+// inScope reports whether worker and bridge will act in a namespace. It returns true if the labels of the namespace
+// cannot be read.
 func (x *commands) inScope(ctx context.Context, clients kubecli.Clients, namespace string, f *takeover.Facts) bool {
 	if x.scope.Selector == nil {
 		return x.scope.Has(namespace, nil)
@@ -218,8 +219,8 @@ func (x *commands) inScope(ctx context.Context, clients kubecli.Clients, namespa
 	return x.scope.Has(namespace, labels.Set(o.Labels))
 }
 
-// addController reads the Deployment of MCM. The Deployment that answers Gardener's autoscaler for Millwright has the name
-// of MCM's and the label of Millwright.
+// addController reads the Deployment of MCM. It skips a Deployment with Millwright's label: that one has MCM's name,
+// but runs `millwright heartbeats` for Gardener's autoscaler.
 func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, managerName, metav1.GetOptions{})
 	switch {
@@ -227,7 +228,7 @@ func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f
 	case err != nil:
 		f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
 	case d.Labels["app.kubernetes.io/part-of"] != "millwright":
-		wanted := int32(1) // without the field
+		wanted := int32(1) // Kubernetes' default
 		if d.Spec.Replicas != nil {
 			wanted = *d.Spec.Replicas
 		}
@@ -238,7 +239,7 @@ func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f
 	}
 }
 
-// describe adds what Millwright would decide about each object.
+// describe adds to the facts what Millwright would decide about each object.
 func (o objects) describe(f *takeover.Facts) {
 	f.Classes = o.classFacts()
 	for _, d := range o.deployments {
@@ -276,7 +277,7 @@ func (o objects) classFacts() (facts []takeover.Class) {
 	return facts
 }
 
-// addLenders reads the Secrets of other namespaces that classes name. Of a Secret only its annotation is used.
+// addLenders reads the Secrets in other namespaces to which classes refer. It uses only the annotation of a Secret.
 func (o objects) addLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for i := range f.Classes {
 		of := o.classes[f.Classes[i].Name]
@@ -343,7 +344,7 @@ func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	}
 }
 
-// set returns the facts about a set. A zero seed: the names of machines that it would create are not used.
+// set returns the facts about a set. The seed of names is zero, because the names of new machines are not used.
 func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
 	around := set.Around{Members: o.members(s), Node: o.nodeOf, ClassOf: o.classOf, AsMCM: o.asMCM}
 	for _, m := range o.machines {
@@ -380,7 +381,7 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
 	}
 	facts := machine.Facts(m, around, o.now)
-	facts.Wanted.MachineUID = "" // each node gets our mark: that says nothing about one of them
+	facts.Wanted.MachineUID = "" // Millwright marks every node: the mark says nothing about this machine
 	plan := attention.PlanMachine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
@@ -396,7 +397,7 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	return f
 }
 
-// unnamedNode returns the node with the provider ID of a machine that does not know its name; nil if there is none.
+// unnamedNode returns the node with the provider ID of a machine that has no node name yet; nil if there is none.
 func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
 	id := cache.UnnamedInstanceOf(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
@@ -416,8 +417,9 @@ func (o objects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
 	return o.sets[i]
 }
 
-// tryOut asks the API server whether it takes machines of the templates, without making one. Deployments go first: the
-// set of a template that was refused is not tried.
+// tryOut asks the API server by dry runs whether it accepts machines of the templates of deployments and sets.
+// Deployments come first: the sets of a deployment whose template was refused are not tried, nor are sets of a
+// deployment that have no replicas.
 func (o objects) tryOut(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	refused := map[types.UID]bool{}
 	try := func(kind string, owner metav1.Object, template *v1alpha1.MachineTemplateSpec) {

@@ -37,13 +37,13 @@ func bootstrapCommand() *cobra.Command {
 	}
 	flags.Register(c)
 	c.Flags().
-		DurationVar(&retention, "retention", 7*24*time.Hour, "how long ended workflows are kept, in a namespace that is made")
+		DurationVar(&retention, "retention", 7*24*time.Hour, "how long Temporal keeps closed workflows, if the namespace is created")
 	c.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for Temporal")
 	return c
 }
 
 // bootstrap creates the namespace and the search attributes that are missing, and does not change existing ones. It
-// returns when workflows can be started with every search attribute. It may be called again.
+// returns when Temporal lists every search attribute. It may be called again.
 func bootstrap(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
 	c, err := kubecli.Dial(f)
 	if err != nil {

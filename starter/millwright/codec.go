@@ -28,15 +28,15 @@ func codecServerCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "codec-server",
 		Short: "Decrypt payloads for Temporal's UI and its command line, on this machine only",
-		Long: `codec-server is a codec server of Temporal: it decrypts payloads for the UI in a browser of this machine, and for the command
-"temporal" with --codec-endpoint. Whoever can reach it can read payloads, so it listens on a loopback address only, and answers
-pages of the given origins only. It ends with SIGINT or SIGTERM.`,
+		Long: `codec-server is a codec server for Temporal: it decrypts payloads for Temporal's UI in a browser on this machine, and for the command
+"temporal" with --codec-endpoint. Everybody who can reach the server can read payloads. So it listens on a loopback address only, and
+answers web pages of the given origins only. It ends with SIGINT or SIGTERM.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context(), c.OutOrStdout()) },
 	}
 	c.Flags().
-		StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be an address of loopback")
-	c.Flags().StringVar(&s.keys, "payload-keys-path", "", "file of the keys: that of worker and bridge (required)")
+		StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be a loopback address")
+	c.Flags().StringVar(&s.keys, "payload-keys-path", "", "file with the keys: the same file as for worker and bridge (required)")
 	c.Flags().
 		StringSliceVar(&s.origins, "ui-origin", []string{"http://127.0.0.1:8233", "http://localhost:8233"}, "origins of the UI's pages: scheme, host and port")
 	_ = c.MarkFlagRequired("payload-keys-path")
@@ -51,7 +51,7 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return fmt.Errorf(
-			"--address: %s is not an address of loopback, and whoever reaches this server can read payloads",
+			"--address: %s is not a loopback address, and everybody who reaches this server can read payloads",
 			host,
 		)
 	}
@@ -75,8 +75,8 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// forOrigins lets pages of these origins call a handler (CORS), and refuses those of others. A request without an
-// origin is not of a page.
+// forOrigins lets web pages of these origins call a handler (CORS), and refuses pages of other origins. A request
+// without an Origin does not come from a web page, and is let through.
 func forOrigins(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin := r.Header.Get("Origin"); origin != "" {

@@ -99,7 +99,7 @@ func TestTheCodecServerAnswersPagesOfTheUIOnly(t *testing.T) {
 }
 
 func TestTheCodecServerListensOnLoopbackOnly(t *testing.T) {
-	for address, says := range map[string]string{"0.0.0.0:0": "0.0.0.0 is not an address of loopback", "localhost:0": "not an address of loopback", ":0": "not an address of loopback", "127.0.0.1": "--address"} {
+	for address, says := range map[string]string{"0.0.0.0:0": "0.0.0.0 is not a loopback address", "localhost:0": "not a loopback address", ":0": "not a loopback address", "127.0.0.1": "--address"} {
 		c := command()
 		c.SetArgs([]string{"codec-server", "--payload-keys-path=" + keysFile(t), "--address=" + address})
 		require.ErrorContains(t, c.ExecuteContext(t.Context()), says, address)

@@ -27,8 +27,8 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Apply an example and watch its machines come and go",
 		Long: `demo applies a file with a MachineDeployment, shows its machines in a live table until all of them run, then scales the
-deployment through the given sizes. It leaves the last size running. Running it again is harmless: it starts over with
-what is there.`,
+deployment through the given sizes. The machines of the last size keep running. It is harmless to run demo again: it starts over with
+the machines that exist.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(c.Context(), d.timeout)
@@ -39,7 +39,7 @@ what is there.`,
 	d.access.Register(c)
 	c.Flags().StringVarP(&d.file, "file", "f", "examples/pool.yaml", "file to apply; it holds one MachineDeployment")
 	c.Flags().IntSliceVar(&d.sizes, "scale", []int{5, 2}, "sizes to scale to, one after the other")
-	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "longest time of the whole demo")
+	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "maximum time of the whole demo")
 	return c
 }
 

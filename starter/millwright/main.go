@@ -1,5 +1,4 @@
-// Package main is the operator's command line. It prepares Temporal, shows and changes drains and rollouts, preserves
-// machines, decrypts payloads for Temporal's UI, and runs the demo.
+// Package main is the operator's command line, the program millwright.
 package main
 
 import (
@@ -27,12 +26,12 @@ func main() {
 	commandline.Main(command())
 }
 
-// formerName says what to call instead if the program is called by the name that it had before v0.1; empty: it is not.
+// formerName returns a hint if the program is called by the name that it had before v0.1; empty if it is not.
 func formerName(called string) string {
 	if filepath.Base(called) != "starter" {
 		return ""
 	}
-	return "starter is called millwright now: call millwright; the name starter goes with v0.2"
+	return "starter is called millwright now: call millwright; v0.2 removes the name starter"
 }
 
 func command() *cobra.Command {

@@ -1,5 +1,5 @@
-// Package providers has the commands that show which providers are served, and check whether they can use their
-// classes.
+// Package providers has the commands that show which providers have workers, and check whether a provider can use a
+// class.
 package providers
 
 import (
@@ -46,7 +46,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	p.Register(c)
 	p.temporalAt.Register(c)
 	c.PersistentFlags().
-		StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation, as of its worker and bridge; default: that of the Lease millwright-worker")
+		StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
@@ -77,8 +77,8 @@ type served struct {
 	Namespace string `json:"namespace"`
 	Class     string `json:"class"`
 	Provider  string `json:"provider"`
-	Workers   int    `json:"workers"`  // that poll the provider's queue
-	Machines  int    `json:"machines"` // of the class
+	Workers   int    `json:"workers"`  // number of workers that poll the provider's queue
+	Machines  int    `json:"machines"` // number of machines of the class
 	Waiting   string `json:"waiting,omitempty"`
 }
 
@@ -128,8 +128,8 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 	return output.Write(out, l)
 }
 
-// ofClass returns how many machines a class has, and how many of them have failed last, with the codes, as "3 (2
-// ResourceExhausted, 1 Unknown)".
+// ofClass returns the number of machines of a class, and the number of those whose last operation failed, with the
+// error codes, such as "3 (2 ResourceExhausted, 1 Unknown)"; empty if none failed.
 func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total int, waiting string) {
 	codes, failed := map[string]int{}, 0
 	for i := range machines {
@@ -151,8 +151,8 @@ func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total i
 	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
 }
 
-// checkTimeout is how long check waits for its workflow. Source: the workflow takes a minute at most once a worker has
-// begun it.
+// checkTimeout is how long check waits for its workflow. Source: the workflow takes at most a minute after a worker has
+// started it.
 const checkTimeout = 90 * time.Second
 
 func (p *commands) checkCommand() *cobra.Command {
@@ -163,8 +163,8 @@ func (p *commands) checkCommand() *cobra.Command {
 a missing Secret, an endpoint that does not answer, refused credentials. It creates and changes nothing; whether a quota is used up
 shows only when an instance is created (list shows such machines).
 
-The exit code is 0 if the provider can use the class, and 1 otherwise. Without a worker that carries out the check, that is known after 90
-seconds.`,
+The exit code is 0 if the provider can use the class, and 1 otherwise. If no worker carries the check out within 90 seconds, the command
+fails.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.CompleteName,
 		RunE:              func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
@@ -186,8 +186,8 @@ func (p *commands) check(c *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	// A check with payloads that no worker can decrypt would never end. So the keys are tried first, on what all processes
-	// can read.
+	// If no worker could decrypt the payloads of the check, the check would never end. So the keys of this command are
+	// tried first, on the record of the installation, which every process of the installation can read.
 	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), "")
 	if err == nil {
 		_, err = process.ControlCluster(mark)

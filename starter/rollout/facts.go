@@ -13,7 +13,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// lines are the facts in words, each with its name. Facts without content are left out.
+// lines are rows of two cells: the name of a fact and its text. Facts without a text are left out.
 func (s snapshot) lines() [][]any {
 	lines := [][]any{
 		{"machines", s.numbers()},
@@ -39,7 +39,7 @@ func (s snapshot) lines() [][]any {
 	return slices.DeleteFunc(lines, func(line []any) bool { return line[1] == "" })
 }
 
-// made describes the current set.
+// made describes the current set: revision, name, class or template, and time of creation.
 func (s snapshot) made() string {
 	i := s.current()
 	if i < 0 {
@@ -80,7 +80,7 @@ func (s snapshot) strategy() string {
 	}
 }
 
-// resolved is a bound, with the number of machines that it means if it is a percentage.
+// resolved formats a bound. A percentage is followed by n, the number of machines that it allows.
 func resolved(b rollout.Bound, n int) string {
 	switch {
 	case b.Percent:
@@ -124,7 +124,7 @@ func (s snapshot) step() string {
 	)
 }
 
-// stepSize is how many new machines a rollout step wants.
+// stepSize is the number of updated machines at which a rollout step pauses.
 func (s snapshot) stepSize(step int) int {
 	return min(s.facts.Steps[step].Size.Of(s.facts.Replicas, true), s.facts.Replicas)
 }
@@ -158,7 +158,7 @@ func (s snapshot) progress() rollout.Progress {
 	return p
 }
 
-// giveUp says when the rollout is rolled back automatically; empty if it never is.
+// giveUp says when the rollout is rolled back automatically; empty if the policy has no automatic rollback.
 func (s snapshot) giveUp() string {
 	o := s.facts
 	var whens []string

@@ -16,9 +16,9 @@ import (
 // errNotInFile is the error of a file that lacks the deployment.
 var errNotInFile = errors.New("no MachineDeployment")
 
-// readDeployment reads a deployment as it may become from a file, which may hold other objects, too. The file must have
-// one MachineDeployment of that name and API version, in that namespace or without one. An unknown field is an error.
-// Sized says whether it has replicas: if they are left out, something else sets them.
+// readDeployment reads another version of a deployment from a file, which may have other objects, too. The file must
+// have one MachineDeployment with the name and the API version of the deployment, in its namespace or without a
+// namespace. An unknown field is an error. Sized is true if the file sets spec.replicas.
 func readDeployment[D any, P interface {
 	*D
 	metav1.Object
@@ -45,8 +45,8 @@ func readDeployment[D any, P interface {
 	return found, sized, nil
 }
 
-// readPolicies returns the RolloutPolicies of a namespace in a file. A policy without a namespace counts. An unknown
-// field is an error.
+// readPolicies returns the RolloutPolicies in a file that are in the namespace or have no namespace. An unknown field
+// is an error.
 func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	documents, err := kubecli.ReadDocuments(file)
 	if err != nil {
@@ -71,7 +71,8 @@ func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	return policies, nil
 }
 
-// deploymentIn returns the deployment that a document holds; nil if it holds another object.
+// deploymentIn returns the deployment if the document has it, as readDeployment does; nil if the document has another
+// object.
 func deploymentIn[D any, P interface {
 	*D
 	metav1.Object

@@ -21,11 +21,10 @@ func (f *rollouts) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history DEPLOYMENT",
 		Short: "List the revisions of a deployment, or show the template of one",
-		Long: `history lists the sets of a deployment by revision, the newest last. A template that came back has a new revision; the numbers
-that it had before are in the column FORMERLY. CHANGE-CAUSE is the annotation kubernetes.io/change-cause that the deployment had
-meanwhile.
+		Long: `history lists the sets of a deployment by revision, the newest last. A template that was rolled out again has a new revision; column
+FORMERLY has its former revisions. CHANGE-CAUSE is the deployment's annotation kubernetes.io/change-cause from the time of the revision.
 
---revision shows the template of a revision as YAML, such as spec.template of the deployment takes it.`,
+--revision prints the template of a revision as YAML, in the form of the deployment's spec.template.`,
 		Example: `  millwright rollout history shop/web
   millwright rollout history shop/web --revision 6`,
 		Args:              cobra.ExactArgs(1),
@@ -84,7 +83,7 @@ func (s snapshot) history(out io.Writer) error {
 	return kubecli.WriteTable(out, rows)
 }
 
-// template writes the template of a revision. A former number of a set is accepted if no set has that number now.
+// template writes the template of a revision. If no set has this revision now, a set that had it formerly is taken.
 func (s snapshot) template(out io.Writer, revision int64) error {
 	i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return revision != 0 && set.Revision == revision })
 	note := ""

@@ -31,7 +31,7 @@ type rollouts struct {
 // reader reads one deployment for the rollout commands.
 type reader struct {
 	key     types.NamespacedName
-	group   string // of the API that the user named; empty: none
+	group   string // API group that the user named; empty: none
 	clients kubecli.Clients
 	nodes   typedcorev1.NodesGetter // nil: nodes are not read
 	asMCM   bool
@@ -59,29 +59,29 @@ type source interface {
 	shown(now time.Time) tree
 	observed(now time.Time) rollout.Observed // its sets and those of shown have the same order
 	request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts
-	template(set int) any // of the set at this index, as the deployment takes it
+	template(set int) any // template of the set at this index, in the form of the deployment's spec.template
 
 	under(policy *v1alpha1.RolloutPolicy) source
 	sized(replicas int32) source
-	applied(file string) (source, error) // with the spec in a file; errNotInFile
-	running() source                     // neither paused nor held
-	// to the template of the set at this index; negative: the request to return is only dropped
+	applied(file string) (source, error) // with the spec in a file; errNotInFile if the file lacks the deployment
+	running() source                     // without pause and hold
+	// with the template of the set at this index, and without the request for it; negative: the template stays
 	returned(set int, now time.Time) source
 
 	patch(ctx context.Context, data []byte) error
 	change() func(request.Command, request.Decision) map[string]any // as in kubecli.Subject
 }
 
-// tree is a source in the words that the commands show.
+// tree is a source as the commands show it, in words that are the same for both API groups.
 type tree struct {
 	object    metav1.Object
-	kind      string // as explain names it
-	arg       string // as an argument of millwright
-	resource  string // of the deployment, for kubectl
+	kind      string // kind in the sentence of explain
+	arg       string // name as an argument of millwright
+	resource  string // resource of the deployment, for kubectl
 	machines  string // resource of its machines, for kubectl
-	from      string // what its machines are made from: class or template
+	from      string // word for what its machines are made from: class or template
 	leaving   string // command that shows its machines that are being deleted
-	strategy  string // as its spec names it
+	strategy  string // word of the spec for the strategy
 	operation *v1alpha1.Operation
 	policy    *v1alpha1.RolloutPolicy // nil: none applies
 	noNodes   bool                    // nodes were not read
@@ -91,29 +91,28 @@ type tree struct {
 
 // set is a set of a tree.
 type set struct {
-	name, from string // from: the class or the template of its machines
+	name, from string // from is the name of the class or of the infrastructure template of its machines
 	created    time.Time
 	replicas   int32
-	cause      string // why its template was changed
+	cause      string // annotation kubernetes.io/change-cause
 }
 
 // member is a machine of a tree.
 type member struct {
 	name, uid, node string
 	phase           string
-	since           time.Time // it has been in its phase
+	since           time.Time // since when it has been in its phase
 	operation       string
 	deleting        bool
 	look            string // command that says why it is still there
 }
 
-// snapshot is a rollout at one moment: what was read, and the decision of decide/rollout about it. Temporal is not
-// asked.
+// snapshot is a rollout at one moment: the objects in the API server, and the decision of decide/rollout about them.
 type snapshot struct {
 	source   source
 	tree     tree
-	policies []*v1alpha1.RolloutPolicy // of the namespace
-	facts    rollout.Observed          // its sets in the order of those of the tree
+	policies []*v1alpha1.RolloutPolicy // all policies of the namespace
+	facts    rollout.Observed          // its sets have the order of tree.Sets
 	next     rollout.Decision
 	status   rollout.Status
 	now      time.Time
@@ -132,7 +131,7 @@ func (l reader) look(ctx context.Context) (snapshot, error) {
 }
 
 // read reads a deployment with its sets and machines from the API server, and the policies of its namespace. Objects
-// that are created or deleted between two requests may be missing; the next look has them.
+// that are created between two requests may be missing; the next look has them.
 func (l reader) read(ctx context.Context) (source, []*v1alpha1.RolloutPolicy, error) {
 	from, err := l.find(ctx)
 	if err != nil {
@@ -145,7 +144,9 @@ func (l reader) read(ctx context.Context) (source, []*v1alpha1.RolloutPolicy, er
 	return from.under(cache.FirstPolicy(policies, from.shown(time.Time{}).object)), policies, nil
 }
 
-// find reads the deployment of the API group that was named, or of the one that has a deployment of the name.
+// find reads the deployment of the API group that the user named. If the user named none, it is the only deployment
+// with the name; two deployments that Millwright reconciles are an error. If the objects of Cluster API cannot be read,
+// it is the deployment of machine.sapcloud.io.
 func (l reader) find(ctx context.Context) (source, error) {
 	switch l.group {
 	case v1alpha1.GroupName:
@@ -159,7 +160,7 @@ func (l reader) find(ctx context.Context) (source, error) {
 	}
 	theirs, upstreamErr := l.readUpstream(ctx, false)
 	switch {
-	case theirs == nil && err == nil: // if the one of Cluster API cannot be read, ours counts
+	case theirs == nil && err == nil:
 		return ours, nil
 	case theirs == nil:
 		return nil, cmp.Or(upstreamErr, err)
@@ -199,8 +200,8 @@ func (l reader) policies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, error)
 	return cache.Pointers(list.Items), nil
 }
 
-// current is the index of the set with the deployment's template; -1 if there is none. Of several it is the oldest, as
-// in decide/rollout.
+// current is the index of the set with the deployment's template; -1 if there is none. If several sets have the
+// template, it is the oldest, as in decide/rollout.
 func (s snapshot) current() int {
 	return slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.Current && !set.Deleting })
 }
@@ -208,10 +209,10 @@ func (s snapshot) current() int {
 // key is namespace/name of the deployment.
 func (s snapshot) key() string { return kubecli.KeyOf(s.tree.object) }
 
-// inPlace reports whether machines keep their instances.
+// inPlace reports whether the strategy updates machines in place.
 func (s snapshot) inPlace() bool {
 	return s.facts.Strategy == rollout.InPlaceAuto || s.facts.Strategy == rollout.InPlaceManual
 }
 
-// blind reports whether nodes matter and were not read.
+// blind reports whether the decision needs the nodes and they were not read.
 func (s snapshot) blind() bool { return s.inPlace() && s.tree.noNodes }

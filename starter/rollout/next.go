@@ -56,7 +56,7 @@ func (s snapshot) follow() []string {
 	return []string{"To follow it: millwright rollout watch " + s.tree.arg}
 }
 
-// help lists commands with which a rollout continues that waits for machines or for people.
+// help lists commands for a rollout that waits for machines or for people.
 func (s snapshot) help() []string {
 	var list []string
 	for _, m := range s.awaited() {
@@ -85,8 +85,8 @@ func (s snapshot) help() []string {
 	return list
 }
 
-// oldMachine returns a machine that a person may delete or select next: of an old set, and neither being deleted nor
-// updated; nil if there is none.
+// oldMachine returns a machine that a person may delete or select next: a machine of an old set that is neither being
+// deleted nor updated; nil if there is none.
 func (s snapshot) oldMachine() *member {
 	for i, set := range s.facts.Sets {
 		if i == s.current() {

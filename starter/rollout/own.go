@@ -81,8 +81,9 @@ func (l reader) membersOf(
 	return members, list.ResourceVersion, nil
 }
 
-// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine; nil if nodes are not
-// read.
+// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine. It returns nil
+// without
+// --target-kubeconfig.
 func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
 	if l.nodes == nil {
 		return nil, nil

@@ -20,7 +20,7 @@ import (
 // proposal is the input of a plan besides the deployment.
 type proposal struct {
 	file     string // path of a file with another spec; empty: none
-	replicas *int32 // nil: those of the deployment
+	replicas *int32 // nil: spec.replicas of the deployment
 	create   time.Duration
 	remove   time.Duration
 	timed    bool // create and remove are given
@@ -32,13 +32,13 @@ func (f *rollouts) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan DEPLOYMENT",
 		Short: "Show the steps that a rollout would take, and take none",
-		Long: `plan shows which size each set would get, step by step, as if machines appeared and disappeared at once and people approved
+		Long: `plan shows step by step which size each set would get, as if machines appeared and disappeared at once and people approved
 every step that waits for them. It ignores pause and hold.
 
---file reads the deployment's spec and RolloutPolicies from a file: what would happen if it were applied. It may hold policies only.
-Replicas that it leaves out stay as they are.
---replicas replaces the number of machines. With --create and --delete, the times until one machine is available and until one is
-gone, it also shows the least time that the rollout takes: no system can be faster under the same bounds.`,
+--file plans as if a file were applied: plan reads the deployment's spec and RolloutPolicies from it. The file may have policies
+alone. If the file does not set spec.replicas, the number of replicas stays as it is. --replicas sets another number of replicas.
+--create is the time until a new machine is available, and --delete the time until a deleted machine is gone. With both, plan also
+shows the minimum time of the rollout: under the same bounds, no system can be faster.`,
 		Example: `  millwright rollout plan shop/web
   millwright rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
 		Args:              cobra.ExactArgs(1),
@@ -49,7 +49,7 @@ gone, it also shows the least time that the rollout takes: no system can be fast
 			}
 			w.timed = c.Flags().Changed("create")
 			if w.timed != c.Flags().Changed("delete") {
-				return errors.New("--create and --delete say together how long a rollout takes: give both")
+				return errors.New("--create or --delete alone does not say how long a rollout takes: give both")
 			}
 			if err := w.check(); err != nil {
 				return err
@@ -67,7 +67,7 @@ gone, it also shows the least time that the rollout takes: no system can be fast
 		},
 	}
 	flags := c.Flags()
-	flags.StringVarP(&w.file, "file", "f", "", "file with the deployment as it may become")
+	flags.StringVarP(&w.file, "file", "f", "", "file with another spec of the deployment, with RolloutPolicies, or both")
 	flags.Int32Var(&replicas, "replicas", 0, "plan with this number of replicas instead of spec.replicas")
 	flags.DurationVar(&w.create, "create", 0, "time from the creation of a machine until it is available")
 	flags.DurationVar(&w.remove, "delete", 0, "time from the deletion of a machine until it is gone")
@@ -78,7 +78,7 @@ gone, it also shows the least time that the rollout takes: no system can be fast
 func (w proposal) check() error {
 	switch {
 	case w.create < 0 || w.remove < 0:
-		return errors.New("--create and --delete are not negative")
+		return errors.New("--create and --delete must not be negative")
 	case w.replicas != nil && *w.replicas < 0:
 		return fmt.Errorf("--replicas %d is negative", *w.replicas)
 	default:
@@ -86,7 +86,7 @@ func (w proposal) check() error {
 	}
 }
 
-// suppose returns the snapshot as it would be with the proposal.
+// suppose returns the snapshot as it would be if the proposal were applied.
 func (s snapshot) suppose(w proposal) (snapshot, error) {
 	from := s.source
 	if w.file != "" {
@@ -172,7 +172,8 @@ func (s snapshot) plan(w proposal) (string, error) {
 	return out.String(), nil
 }
 
-// ends says whether the plan completes the rollout, and how long that takes if it was asked.
+// ends says why the plan does not complete the rollout, or how long the rollout takes if --create and --delete are
+// given; otherwise it is empty.
 func (s snapshot) ends(w proposal) string {
 	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
 	switch {

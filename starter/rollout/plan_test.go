@@ -111,10 +111,10 @@ func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
 
 func TestPlanRefuses(t *testing.T) {
 	for args, message := range map[string]string{
-		"--create=2s":              "--create and --delete say together how long a rollout takes: give both",
-		"--delete=2s":              "--create and --delete say together how long a rollout takes: give both",
-		"--create=-2s --delete=1s": "--create and --delete are not negative",
-		"--create=2s --delete=-1s": "--create and --delete are not negative",
+		"--create=2s":              "--create or --delete alone does not say how long a rollout takes: give both",
+		"--delete=2s":              "--create or --delete alone does not say how long a rollout takes: give both",
+		"--create=-2s --delete=1s": "--create and --delete must not be negative",
+		"--create=2s --delete=-1s": "--create and --delete must not be negative",
 		"--replicas=-1":            "--replicas -1 is negative",
 		"-f nowhere.yaml":          "read objects: open nowhere.yaml: no such file or directory",
 	} {

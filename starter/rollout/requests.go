@@ -18,15 +18,15 @@ func rolloutCommands() []kubecli.CommandHelp {
 		{
 			Name:  request.Start,
 			Short: "Replace or update all machines, although the template stays the same",
-			Long: `start writes only a time into the template. This makes a new revision, which is rolled out like any other. It is refused
-while the deployment is paused or its rollout is held.`,
+			Long: `start writes the time into an annotation of the template and changes nothing else. This makes a new revision, which is rolled out like
+any other. start is refused while the deployment is paused or its rollout is held.`,
 			Example: `  millwright rollout start shop/web --reason "certificates of the nodes expire"`,
 		},
 		{
 			Name:  request.Pause,
-			Short: "Roll no new template out until resume",
-			Long: `pause sets spec.paused. A rollout stops where it is, and neither a new template nor a former one is rolled out. A new number of
-replicas still takes effect, and machines that fail are replaced.`,
+			Short: "Do not roll out any template until resume",
+			Long: `pause sets spec.paused. A rollout stops where it is, and neither a new nor a former template is rolled out. A new number of replicas
+still takes effect, and machines that fail are still replaced.`,
 			Example: `  millwright rollout pause shop/web --reason "until Monday"`,
 		},
 		{
@@ -38,24 +38,24 @@ replicas still takes effect, and machines that fail are replaced.`,
 		{
 			Name:  request.Cancel,
 			Short: "Stop the rollout of this revision, or go back",
-			Long: `cancel holds the rollout that is under way where it is: machines of both templates stay. That lasts until resume, or until
-there is another revision: a new template, or an undo. With --back the deployment returns to the revision before at once.`,
+			Long: `cancel holds the current rollout where it is: machines of the old and of the new template stay. The hold lasts until resume, or until
+there is another revision: a new template, or an undo. With --back, the deployment returns to the previous revision at once.`,
 			Example: `  millwright rollout cancel shop/web --reason "machines do not join"
   millwright rollout cancel shop/web --back --reason "the image is bad"`,
 		},
 		{
 			Name:  request.Undo,
 			Short: "Go back to a former revision",
-			Long: `undo sets spec.rollbackTo: the template of a former revision comes back and is rolled out as any other. Without
---to-revision that is the one before. It is refused while the deployment is paused.`,
+			Long: `undo sets spec.rollbackTo: the deployment gets the template of a former revision again, which is rolled out like any other. Without
+--to-revision, it is the previous revision. undo is refused while the deployment is paused.`,
 			Example: `  millwright rollout undo shop/web
   millwright rollout undo shop/web --to-revision 5 --reason "6 leaks"`,
 		},
 		{
 			Name:  request.Approve,
 			Short: "Pass the step at which a rollout waits",
-			Long: `approve ends the step that a rollout has reached, also one that would end by the clock. With --steps it passes that many
-steps of this revision in all, reached or not.`,
+			Long: `approve ends the step that a rollout has reached, also a step that would end after its time. With --steps N, the first N steps of this
+revision are passed, whether the rollout has reached them or not.`,
 			Example: `  millwright rollout approve shop/web --reason "looks well"
   millwright rollout approve shop/web --steps 3`,
 		},

@@ -13,8 +13,8 @@ func Command(d kubecli.Environment) *cobra.Command {
 	f := &rollouts{Objects: kubecli.Objects{Environment: d, Kind: request.MachineDeployment}}
 	c := &cobra.Command{
 		Use:   "rollout",
-		Short: "See how a deployment comes to its newest template, and stop, continue or undo that",
-		Long: `rollout shows how many machines of a MachineDeployment have its newest template, what holds up the others and what comes next,
+		Short: "Show the rollout of a deployment's newest template, and stop, continue or undo it",
+		Long: `rollout shows how many machines of a MachineDeployment have its newest template, what the others wait for and what comes next,
 and changes the rollout. Requests (pause, cancel and so on) write the MachineDeployment, with actor and reason; kubectl can do the
 same. The commands do not need Temporal; without Temporal, requests take effect later.
 
@@ -28,7 +28,7 @@ API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESP
 	}
 	f.Register(c)
 	c.PersistentFlags().
-		StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates read nodes; empty means that nodes are not read")
+		StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates need it; empty: nodes are not read")
 	c.PersistentFlags().
 		BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())

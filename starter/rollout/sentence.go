@@ -56,7 +56,7 @@ func (s snapshot) state(at func(time.Time) string) string {
 	}
 }
 
-// moving describes a rollout that continues, or will continue by itself.
+// moving describes a rollout that continues, or waits at a step or for machines.
 func (s snapshot) moving(at func(time.Time) string) string {
 	switch d := s.next; {
 	case d.Pause != nil:
@@ -92,9 +92,9 @@ func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
 	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.Count(p.Size, "machine"), until)
 }
 
-// moves reports whether a decision takes the rollout further. Records and annotations do not count. Of the changes of
-// nodes only Select counts, which starts in-place updates: if the nodes were not read, it is unknown whether the others
-// are due.
+// moves reports whether a decision moves the rollout on. Writes of records and annotations alone do not. Of the changes
+// to nodes, only Select does, which starts in-place updates: if the nodes were not read, it is not known whether the
+// other changes are due.
 func moves(d rollout.Decision) bool {
 	lists := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Move) + len(d.Select) +
 		len(d.Delete)

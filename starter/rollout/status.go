@@ -17,11 +17,10 @@ func (f *rollouts) statusCommand() *cobra.Command {
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
 		Long: `status begins with the sentence of explain, if the deployment waits for something. The next line says what the rollout does next, or
-what it waits for. Then come the numbers, the sets that have
-machines, the machines that the rollout waits for, and the commands that may help now. A bound that is a percentage is followed
-by its number of machines.
+what it waits for. Then come the numbers, the sets that have machines, the machines that the rollout waits for, and the commands that
+may help now. A bound that is a percentage is followed by its number of machines.
 
-It reads the API server and decides as the workers do, but changes nothing and does not need Temporal. It succeeds whatever the
+status reads the API server and decides as the workers do, but changes nothing and does not need Temporal. The exit code is 0 in every
 state of the rollout.`,
 		Example: `  millwright rollout status shop/web
   millwright rollout status web -n shop --target-kubeconfig nodes.yaml`,

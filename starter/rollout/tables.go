@@ -13,7 +13,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// setTable shows the current set and all that have or want machines, the newest revision first.
+// setTable shows the current set and all sets that have or want machines, the newest revision first.
 func (s snapshot) setTable(out io.Writer) {
 	var shown []int
 	for _, i := range slices.Backward(s.byRevision()) {
@@ -54,7 +54,8 @@ func (s snapshot) setTable(out io.Writer) {
 	}
 }
 
-// mostMachines is how many awaited machines are shown. Source: what fits on a screen below the rest.
+// mostMachines is the maximum number of awaited machines in the table. Source: so many fit on a screen below the rest
+// of the output.
 const mostMachines = 10
 
 // machineTable shows the machines that the rollout waits for.
@@ -108,7 +109,7 @@ func yesCell(yes bool) string {
 	return ""
 }
 
-// stepTable numbers the steps, with the size of every set after each.
+// stepTable writes a numbered row for each step, with the size of every set after the step.
 func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
 	now := simulate.Foreseen{Step: "as it is now"}
 	for _, set := range s.facts.Sets {

@@ -23,8 +23,9 @@ import (
 // upstream is a deployment of Cluster API that Millwright reconciles.
 type upstream struct{ deployment.Tree }
 
-// readUpstream reads a deployment of Cluster API with its sets and machines. If it is not meant, because its group was
-// not named, it returns nil where there is none that Millwright reconciles.
+// readUpstream reads a deployment of Cluster API with its sets and machines. Meant is true if the user named the API
+// group: then a deployment that does not exist or that Millwright does not reconcile is an error. Otherwise it is nil
+// without an error.
 func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 	served, err := l.clients.Upstream.Served()
 	switch {
@@ -53,7 +54,7 @@ func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 			d.Labels[clusterv1.WatchLabel],
 		)
 	}
-	filter := d.Labels[clusterv1.WatchLabel] // of the worker, which has put its finalizer on a deployment with this label
+	filter := d.Labels[clusterv1.WatchLabel] // the worker's filter: it sets the finalizer on objects with this label
 	f, err := deployment.ReadAlone(ctx, capi.NewReader(client, capi.Settings{Filter: filter}), d)
 	if err != nil {
 		return nil, err

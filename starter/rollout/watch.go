@@ -19,12 +19,12 @@ func (f *rollouts) watchCommand() *cobra.Command {
 		Use:   "watch DEPLOYMENT",
 		Short: "Follow a rollout until it is complete",
 		Long: `watch shows what status shows, again and again, until the rollout is complete, and ends with the number of machines that were
-replaced meanwhile. If the output is not a terminal, it prints a line for each change. If the template changes again, it follows
+replaced while it watched. If the output is not a terminal, it prints a line for each change. If the template changes again, it follows
 the new revision. Ctrl-C ends it without an error.
 
-It fails when the progress deadline has passed, the revision was rolled back, somebody paused the deployment or holds the rollout,
-or the deployment is gone or invalid. With --keep-watching it fails only in the last two cases. A step that waits for a person
-does not end it.`,
+watch fails when the progress deadline has passed, the revision was rolled back, somebody paused the deployment or holds the rollout,
+or the deployment is gone or invalid. With --keep-watching it fails only if the deployment is gone or invalid. It continues while a
+step waits for a person.`,
 		Example: `  millwright rollout watch shop/web
   millwright rollout watch web -n shop --interval 10s --keep-watching`,
 		Args:              cobra.ExactArgs(1),
@@ -37,13 +37,13 @@ does not end it.`,
 			return l.watch(c.Context(), c.OutOrStdout(), &watchState{keep: keep}, interval)
 		},
 	}
-	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "pause between two looks")
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
 	c.Flags().BoolVar(&keep, "keep-watching", false, "go on when the rollout is paused, held, late or rolled back")
 	return c
 }
 
-// watch reads the rollout until it or ctx has ended. An error of the first read ends the watch; later ones are shown,
-// and the next read may succeed.
+// watch reads the rollout until the rollout or ctx has ended. An error of the first read ends the watch; later errors
+// are shown, and the watch continues.
 func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
 	w := &kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
 	return kubecli.Follow(ctx, interval, l.look, func(s snapshot, err error) (over bool, _ error) {

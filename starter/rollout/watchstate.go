@@ -13,19 +13,19 @@ import (
 
 // watchState is what a watch remembers between two reads.
 type watchState struct {
-	keep bool // the watch ends only with the rollout, not when it stops
+	keep bool // the watch continues when the rollout stops before it is complete
 
 	began    time.Time
-	uid      types.UID         // of the deployment; empty before the first read
+	uid      types.UID         // UID of the deployment; empty before the first read
 	revision int64             // the revision that is watched; zero: not known yet
-	former   map[string]bool   // UIDs of sets that had another template at some read
-	home     map[string]string // by UID of a machine: UID of the set in which it was first seen
-	due      string            // the step that is due
-	dueSince time.Time
+	former   map[string]bool   // UIDs of sets that were old sets at some read
+	home     map[string]string // UID of a machine: UID of the set in which it was first seen
+	due      string            // the sentence of the decision that moves the rollout on; empty: none does
+	dueSince time.Time         // the first read at which that decision was due
 }
 
-// note adds a snapshot, and returns a line if another revision is being rolled out; else empty. If the step that is due
-// is overdue, it also sets idle of the snapshot.
+// note adds a snapshot to the state. It returns a line if another revision than before is rolled out; otherwise empty.
+// If a decision has been due for too long, it also sets idle of the snapshot.
 func (j *watchState) note(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.began, j.uid = s.now, s.tree.object.GetUID()
@@ -54,7 +54,7 @@ func (j *watchState) note(s *snapshot) (change string) {
 // undoing reports whether an undo was requested and is not carried out yet.
 func (s snapshot) undoing() bool { return s.next.Rollback != nil && !s.next.Rollback.Automatic }
 
-// noteDue records since when the same step is due.
+// noteDue records since when the same decision has been due.
 func (j *watchState) noteDue(s *snapshot) {
 	due := ""
 	if moves(s.next) {
@@ -74,8 +74,8 @@ func (j *watchState) back(s snapshot) bool {
 	return i >= 0 && j.revision != 0 && s.next.Revision > j.revision && j.former[s.facts.Sets[i].UID]
 }
 
-// end returns the last line of a watch, or the reason why the rollout was not completed as an error; both are empty
-// while it continues.
+// end returns the last line of the watch if the rollout is complete, or an error with the reason why the rollout
+// stopped. It returns neither while the watch continues.
 func (j *watchState) end(s snapshot) (string, error) {
 	fails := func(format string, args ...any) (string, error) {
 		return "", errors.New(s.key() + ": " + fmt.Sprintf(format, args...) + "; " + j.passed(s))

@@ -17,29 +17,29 @@ import (
 
 // Report is one run of the benchmarks.
 type Report struct {
-	Commit string    `json:"commit,omitempty"` // of the code; empty: not known
+	Commit string    `json:"commit,omitempty"` // commit of the code; empty: not known
 	Time   time.Time `json:"time"`             // when it was written
-	CPUs   int       `json:"cpus"`             // processors of the machine, on which everything ran
+	CPUs   int       `json:"cpus"`             // processors of the computer on which everything ran
 	Loads  []Load    `json:"loads"`            // in the order in which they ran
 }
 
-// Load is what one load took.
+// Load has the figures of one load.
 type Load struct {
 	Name     string  `json:"name"`
-	Machines int     `json:"machines"` // what the figures of a machine are divided by; never zero
+	Machines int     `json:"machines"` // divisor of the figures a machine; never zero
 	Seconds  float64 `json:"seconds"`  // from the first request of the load until its end
 	Bars     []Bar   `json:"bars,omitempty"`
 	Ideal    float64 `json:"ideal,omitempty"` // seconds of the critical path; zero: not known
-	// of worker and bridge to the API server, by "user verb resource"
+	// number of requests of worker and bridge to the API server, by "user verb resource"
 	Requests map[string]int     `json:"requests"`
 	CPU      map[string]float64 `json:"cpu"`              // seconds of processor time, by process of the stack
-	Events   float64            `json:"events,omitempty"` // of Temporal, a machine; zero: not counted
-	// of the machines' runs in Temporal's histories, by kind of event
+	Events   float64            `json:"events,omitempty"` // Temporal's events a machine; zero: not counted
+	// number of events in the histories of the machines' runs, by type of event
 	Kept map[string]int `json:"kept,omitempty"`
 	Hops []Hop          `json:"hops,omitempty"`
-	// resident at the end of the load, in MiB, by process of the stack
+	// resident memory at the end of the load, in MiB, by process of the stack
 	Memory map[string]float64 `json:"memory,omitempty"`
-	// bytes of the largest one, by kind: event and type; empty: not looked at
+	// size of the largest payload in bytes, by event and type; empty: not measured
 	Payloads map[string]int `json:"payloads,omitempty"`
 }
 
@@ -49,17 +49,16 @@ type Bar struct {
 	Aim float64 `json:"aim"`
 }
 
-// Hop is the time between one thing and the next, in seconds: as a watcher of the API server sees them, or as
-// Temporal's histories have them.
+// Hop is the time in seconds between two events, which a watch of the API server or Temporal's histories show.
 type Hop struct {
 	Name   string  `json:"name"`
 	Median float64 `json:"median"`
-	Ninety float64 `json:"ninety"` // nine of ten take no longer
-	Most   float64 `json:"most"`   // 99 of 100 take no longer
+	Ninety float64 `json:"ninety"` // nine of ten hops take no longer
+	Most   float64 `json:"most"`   // 99 of 100 hops take no longer
 	Times  int     `json:"times"`
 }
 
-// What a bar is an aim for.
+// The figures for which a bar can be an aim.
 const (
 	Seconds  = "seconds"
 	Requests = "requests a machine"
@@ -104,7 +103,7 @@ func (l Load) Processors() float64 {
 	return sum
 }
 
-// figure returns the figure that a bar is an aim for.
+// figure returns the value of a figure for which a bar can be an aim.
 func (l Load) figure(of string) float64 {
 	switch of {
 	case Requests:
@@ -265,8 +264,8 @@ func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// HopOf returns the figures of a hop from what was measured; durations is not empty. Each is made shorter by less: what
-// the cloud itself took.
+// HopOf returns the figures of a hop from its measured durations, of which there must be one. It subtracts less, the
+// time of the cloud itself, from each.
 func HopOf(name string, durations []time.Duration, less time.Duration) Hop {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }

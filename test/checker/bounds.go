@@ -21,8 +21,8 @@ type promise struct{ replicas, surge, unavailable int }
 func (p promise) most() int  { return p.replicas + p.surge }
 func (p promise) least() int { return p.replicas - p.unavailable }
 
-// promised reads the promise of a deployment, with the roundings of Kubernetes: surge up, unavailable down, and one
-// unavailable if both are none. A strategy that recreates promises no node in between.
+// promised returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down; if
+// both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
 func promised(d *v1alpha1.MachineDeployment) promise {
 	p := promise{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
@@ -50,33 +50,33 @@ func promised(d *v1alpha1.MachineDeployment) promise {
 	return p
 }
 
-// Bounds judges the number of machines of one deployment over time. When what is wanted changes, each bound that is
-// looser than the former one counts at once, and each that is stricter from the moment on at which it is first met: how
-// fast that has to be is no promise.
+// Bounds judges the number of machines of one deployment over time. When the deployment's spec changes, a looser bound
+// is in force at once, and a stricter bound from the moment at which it is first met, because Millwright does not
+// promise how soon that is.
 type Bounds struct {
-	above, below *promise // whose bounds are in force; nil: none yet
-	// Leaving counts machines that are being deleted as well, and judges the number of instances. A machine that a person
-	// deletes, or that failed, may still be there when its substitute is made, so it must be false where that happens.
+	above, below *promise // promises whose upper and lower bounds are in force; nil: none yet
+	// Leaving also counts machines that are being deleted, and judges the number of instances. It must be false if a
+	// person deletes machines or machines fail, because such a machine may still exist when its substitute is created.
 	Leaving bool
 	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
-	// Forced does not judge disruption budgets: drains reach their deadlines, and delete pods then.
+	// Forced says that disruption budgets are not judged, because drains reach their deadlines and then delete pods.
 	Forced bool
-	// Alone judges whether the node and the instance of each machine that stays are left alone. It must be false while
-	// somebody else takes nodes or instances.
+	// Alone judges whether the node and the instance of each machine that stays are left alone. It must be false if
+	// somebody else deletes nodes or instances.
 	Alone bool
 }
 
-// InForce reports whether both bounds of a deployment are those that its spec promises.
+// InForce reports whether both bounds in force are those of the deployment's spec.
 func (b *Bounds) InForce(d *v1alpha1.MachineDeployment) bool {
 	wanted := promised(d)
 	return b.above != nil && b.below != nil && *b.above == wanted && *b.below == wanted
 }
 
-// Forget puts the bounds out of force until they are met again: nothing was seen for a while.
+// Forget puts the bounds out of force until they are met again. Call it after a time without snapshots.
 func (b *Bounds) Forget() { b.above, b.below = nil, nil }
 
-// Judge returns what a snapshot breaks, and takes note of the snapshot.
+// Judge returns the findings about a snapshot, and updates the bounds in force.
 func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
 	for _, began := range s.Began {
 		if began.UID == d.UID {
@@ -195,9 +195,9 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 	return v
 }
 
-// idle says why the node of a machine takes no pods; empty: it does. The instance may be younger than the cloud's list,
-// which is read first: then the Machine tells which node it is. The node of a machine that is updated in place is
-// cordoned.
+// idle says why the node of a machine takes no pods; empty: it takes pods. The instance may be missing in the cloud's
+// list, which is read first: then the Machine's provider ID names the node. The node of a machine that is updated in
+// place is cordoned.
 func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(ids(instances), m.Spec.ProviderID) {
@@ -219,7 +219,7 @@ func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	}
 }
 
-// readiness says what the Ready condition of a node is, why, and since when.
+// readiness describes the condition Ready of a node: status, reason and transition time.
 func readiness(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

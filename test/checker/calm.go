@@ -21,14 +21,14 @@ type Run struct {
 	Status enumspb.WorkflowExecutionStatus
 }
 
-// Durable is what Temporal holds for one namespace of Machines.
+// Durable is what Temporal has for one namespace of Machines.
 type Durable struct {
 	Runs      []Run
 	Schedules []string // IDs
 }
 
-// BadEnds finds runs that no person ended and that did not end well. A sweep for orphans fails where the cloud or the
-// API server does not answer, which is documented, so it is left out.
+// BadEnds finds runs that failed, timed out or were terminated. It leaves out sweeps for orphans, because they may
+// fail: they do so when the cloud or the API server does not answer.
 func BadEnds(d Durable) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
 		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
@@ -43,7 +43,8 @@ func BadEnds(d Durable) (found []Finding) {
 	return found
 }
 
-// Restless finds all that moves, waits or is incomplete. After the last change and the last fault nothing may for long.
+// Restless finds everything that moves, waits or is incomplete. Some time after the last change and the last fault,
+// there must be nothing.
 func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
@@ -124,8 +125,8 @@ func restless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string
 	}
 }
 
-// restlessDeployment says which machines a deployment lacks, has too many of, or has with other labels than its
-// template's, and which sets it has to adopt.
+// restlessDeployment says whether a deployment has too few or too many machines, which of its machines lack a label of
+// the template, and which sets it has not adopted.
 func restlessDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
 	machines := s.MachinesOf(&md)
 	if len(machines) != int(md.Spec.Replicas) {

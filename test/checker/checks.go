@@ -26,15 +26,16 @@ const (
 	CheckLost       = "machine that stays has lost its instance"
 )
 
-// Limits says how long a finding may last before it is a violation. A check that is not in it allows none at all.
+// Limits returns how long a finding may last before it is a violation, by check. A finding of any other check is a
+// violation at once.
 func Limits() map[string]time.Duration {
 	return map[string]time.Duration{
-		// A person who removes a finalizer makes an orphan; all others are due to the time between the two reads of a
-		// snapshot.
+		// Orphans that a person made by removing a finalizer are excused. All others must be due to the time between
+		// the reads of a snapshot.
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
 		CheckLost:       3 * time.Second, // the instances are read before the machines
-		CheckBudget:     3 * time.Second, // a pod that becomes ready is counted later by the budget's controller
+		CheckBudget:     3 * time.Second, // the budget's controller counts a pod some time after it became ready
 	}
 }
 
@@ -53,7 +54,8 @@ func Twice(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Orphans finds instances whose machine does not exist. Those in excused are left out: a person removed the finalizer.
+// Orphans finds instances whose machine does not exist. It leaves out instances of the machine UIDs in excused, whose
+// finalizer a person has removed.
 func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID
@@ -72,15 +74,15 @@ func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 }
 
 const (
-	// defaultCreationTimeout is that of MCM.
+	// defaultCreationTimeout is the creation timeout of a machine without one. Source: MCM.
 	defaultCreationTimeout = 20 * time.Minute
-	// noInstanceSlack is how long after its creation timeout a machine may be neither created nor Failed. It covers a
-	// fault that lasts until then, and the time that does not count because no worker was at work.
+	// noInstanceSlack is how long after its creation timeout a machine may have no instance and not be Failed. It
+	// covers a fault that has not ended, and the time without a worker at work, which the timeout leaves out.
 	noInstanceSlack = 2 * time.Minute
 )
 
-// Unmade finds machines that have no instance although their creation timeout is over, and that neither are Failed nor
-// say that they are refused.
+// Unmade finds machines without an instance whose creation timeout is over, and that are not Failed and do not say that
+// the provider refuses them.
 func Unmade(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
@@ -111,8 +113,8 @@ func Unmade(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Taken finds nodes that are cordoned or deleted although the machine of their instance stays. Whose a node is it takes
-// from the cloud: from the UID on the instance that the node's provider ID names.
+// Taken finds nodes that are cordoned or deleted although the machine of their instance stays. The machine of a node is
+// that whose UID is on the instance with the node's provider ID.
 func Taken(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
 		m, n := s.Machine(i.Tags.MachineUID), s.NodeOf(i)
@@ -125,7 +127,7 @@ func Taken(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Lost finds machines that have an instance on record, and stay, and whose instance does not exist any more.
+// Lost finds machines that stay and whose recorded instance does not exist any more.
 func Lost(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
@@ -136,7 +138,7 @@ func Lost(s Snapshot) (found []Finding) {
 	return found
 }
 
-// stays reports whether a machine is to keep its node and its instance.
+// stays reports whether a machine must keep its node and its instance.
 func stays(s Snapshot, m *v1alpha1.Machine) bool {
 	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] &&
 		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed

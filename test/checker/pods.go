@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Budgets finds disruption budgets that keep fewer ready pods than they should. It counts pods by their own conditions.
-// How many pods there should be is Kubernetes' own number, in the budget's status.
+// Budgets finds disruption budgets with fewer ready pods than they must keep. It counts ready pods by the pods' own
+// conditions. The number of expected pods is that of Kubernetes, from the budget's status.
 func Budgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -38,8 +38,8 @@ func Budgets(s Snapshot) (found []Finding) {
 	return found
 }
 
-// keeps returns how many ready pods a budget keeps, with the roundings of Kubernetes: both fields up. It is not known
-// as long as Kubernetes has not counted the pods of a budget that needs their number.
+// keeps returns how many ready pods a budget keeps. As in Kubernetes, both of its fields are rounded up. Known is false
+// while Kubernetes has not counted the pods of a budget that depends on their number.
 func keeps(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	expected := int(b.Status.ExpectedPods)
 	switch {
@@ -54,7 +54,7 @@ func keeps(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	}
 }
 
-// runs says whether a pod is ready and is to stay.
+// runs reports whether a pod is ready and is not being deleted.
 func runs(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil {
 		return false
@@ -71,10 +71,10 @@ func runs(p *corev1.Pod) bool {
 type Departure struct {
 	At        time.Time
 	Pod, Node string
-	Deadline  time.Time // before it the drain may not force anything; zero: the Machine is not known
+	Deadline  time.Time // time before which the drain must not delete pods; zero: the Machine is not known
 }
 
-// Departures compares two snapshots that follow each other.
+// Departures returns the departures between two consecutive snapshots.
 func Departures(before, after Snapshot) (left []Departure) {
 	still := map[types.UID]bool{}
 	for _, p := range after.Pods {
@@ -103,8 +103,8 @@ func Departures(before, after Snapshot) (left []Departure) {
 	return left
 }
 
-// Unevicted finds the departures of pods whose eviction the API server did not accept, and that left before the drain's
-// deadline: after it pods are deleted.
+// Unevicted finds the departures of pods that left before the drain's deadline although the API server has accepted no
+// eviction of them. After the deadline, drains delete pods.
 func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
 		if forced := !d.Deadline.IsZero() && !d.At.Before(d.Deadline); !evicted[d.Pod] && !forced {
@@ -121,9 +121,9 @@ func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	return found
 }
 
-// Evicted reads, from the API server's audit log, the pods of a namespace whose eviction was accepted. The names of the
-// pods must never be used twice. The API server writes the log in batches, at most 30 s late; a killed API server loses
-// a batch.
+// Evicted returns the names of the pods in a namespace whose eviction the API server has accepted, from its audit log.
+// No name of a pod may be used twice. The API server writes the log in batches, up to 30 s late, and loses a batch when
+// it is killed.
 func Evicted(auditLog io.Reader, namespace string) map[string]bool {
 	evicted := map[string]bool{}
 	for decoder := json.NewDecoder(auditLog); ; {

@@ -1,6 +1,6 @@
-// Package checker watches a running Millwright from outside and reports what must never be: two instances of one
-// machine, an instance without a Machine, more machines than wanted. It reads the API server, the cloud and Temporal
-// with clients of its own and trusts no status that Millwright writes where the fact can be had elsewhere.
+// Package checker watches a running Millwright from outside and reports violations, such as two instances of one
+// machine, an instance without a Machine, or more machines than allowed. It reads the API server, the cloud and
+// Temporal with its own clients. It uses a status that Millwright writes only for facts that it can read nowhere else.
 //
 // Each check is a pure function over a snapshot. A Watcher takes the snapshots.
 package checker
@@ -32,15 +32,15 @@ type Snapshot struct {
 	Nodes       []corev1.Node
 	Pods        []corev1.Pod
 	Budgets     []policyv1.PodDisruptionBudget
-	Instances   []admin.Instance // whose class is in the namespace; read before the Machines
+	Instances   []admin.Instance // instances of the namespace's classes; read before the Machines
 
-	// Settled says that no deployment changed while the snapshot was taken. Without it, bounds cannot be judged.
+	// Settled says that no deployment changed while the snapshot was taken. If one did, bounds cannot be judged.
 	Settled bool
-	// Began are the deployments as they were when the snapshot began: what they promised may have allowed more.
+	// Began are the deployments at the begin of the snapshot: their former specs may have looser bounds.
 	Began []v1alpha1.MachineDeployment
 
-	// Left are the machines whose deletion began while the snapshot was taken. They may have been live and well when the
-	// others were read, and their nodes, which are read later, cordoned.
+	// Left are the machines whose deletion began while the snapshot was taken. The snapshot may show such a machine
+	// without its deletion, and its node, which is read later, as cordoned.
 	Left map[types.UID]bool
 }
 
@@ -86,8 +86,9 @@ func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 	)
 }
 
-// InstancesFor returns the instances that were made for machines of a deployment, whether or not these exist: the names
-// of the machines begin with that of the deployment, and no other deployment's name may.
+// InstancesFor returns the instances of a deployment's machines, also of machines that do not exist any more. It finds
+// them by the name of the machine, which begins with the deployment's name. No other deployment's name may begin with
+// it.
 func (s Snapshot) InstancesFor(d *v1alpha1.MachineDeployment) []admin.Instance {
 	return slices.DeleteFunc(
 		slices.Clone(s.Instances),
@@ -103,25 +104,25 @@ func (s Snapshot) SetsOf(d *v1alpha1.MachineDeployment) []v1alpha1.MachineSet {
 	)
 }
 
-// Ready says whether a node is Ready by its own condition.
+// Ready reports whether the condition Ready of a node is True; false for nil.
 func Ready(n *corev1.Node) bool {
 	return n != nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// Finding is one thing in one snapshot that should not be.
+// Finding is one thing in one snapshot that must not be there for long.
 type Finding struct {
 	Check  string // name of the check
-	Object string // what it is about
+	Object string // name of the object
 	Saw    string
 }
 
 // Violation is a finding that lasted longer than its check allows.
 type Violation struct {
 	Finding
-	Since time.Time // of the first snapshot that had it
-	At    time.Time // of the snapshot in which its time was over
+	Since time.Time // time of the first snapshot with the finding
+	At    time.Time // time of the snapshot in which it had lasted too long
 }
 
 func (v Violation) String() string {
@@ -135,20 +136,20 @@ func (v Violation) String() string {
 	)
 }
 
-// key is what makes two findings the same one at two times.
+// key identifies a finding in several snapshots.
 type key struct{ check, object string }
 
-// Lasting turns findings into violations once they have lasted. The zero value is not usable; see NewLasting.
+// Lasting turns findings that last too long into violations. The zero value cannot be used: call NewLasting.
 type Lasting struct {
 	since map[key]time.Time
 	told  map[key]bool
 }
 
-// NewLasting returns a memory without findings.
+// NewLasting returns a Lasting without findings.
 func NewLasting() *Lasting { return &Lasting{since: map[key]time.Time{}, told: map[key]bool{}} }
 
-// Add takes the findings of one snapshot, complete for these checks, and returns the new violations: findings that were
-// in all snapshots for longer than the limit of their check. Each is returned once for as long as it lasts.
+// Add takes all findings of one snapshot, and returns the new violations: findings that were in all snapshots for
+// longer than the limit of their check. It returns a violation once while the finding lasts.
 func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation
 	present := map[key]bool{}
@@ -168,5 +169,5 @@ func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []
 	return out
 }
 
-// Forget drops all that has not become a violation: nothing was seen for a while.
+// Forget drops all findings. Call it after a time without snapshots.
 func (l *Lasting) Forget() { l.since = map[key]time.Time{}; l.told = map[key]bool{} }

@@ -23,12 +23,13 @@ import (
 const (
 	// every is the time between two snapshots.
 	every = 200 * time.Millisecond
-	// everyRuns is the time between two looks at the runs in Temporal, which may lose its data: less often, because
-	// Temporal's lists are late anyhow.
+	// everyRuns is the time between two reads of the runs in Temporal. It is longer, because Temporal's lists are late
+	// anyhow. The runs are read all the time, because Temporal may lose its data.
 	everyRuns = 5 * time.Second
-	// blind is how long no snapshot may succeed before bounds start anew: what happened meanwhile is not known.
+	// blind is the time without a successful snapshot after which all findings and bounds are forgotten, because nobody
+	// knows what happened meanwhile.
 	blind = time.Second
-	// slow bounds one snapshot; a process that is stopped would otherwise hold it.
+	// slow is the maximum time of one snapshot: a stopped process of the stack would otherwise block it.
 	slow = 5 * time.Second
 )
 
@@ -40,25 +41,26 @@ type Sources struct {
 	Temporal client.Client
 }
 
-// Watcher watches one namespace of Machines. The names of its deployments must begin with the name of the namespace: by
-// this, the watcher recognises nodes, and by the names that the cloud gave to the nodes of the namespace's instances.
+// Watcher watches one namespace of Machines. It recognises the namespace's nodes by their names: they begin with the
+// name of the namespace, because the names of its deployments must do so, or the cloud has reported them for its
+// instances.
 type Watcher struct {
 	sources   Sources
 	namespace string
 	strict    Bounds // how each deployment is judged
 
 	mu         sync.Mutex
-	named      map[string]bool // names of nodes that the cloud has told
+	named      map[string]bool // names of nodes that the cloud has reported for the namespace's instances
 	lasting    *Lasting
 	bounds     map[string]*Bounds // by deployment
 	excused    map[string]bool    // UIDs of machines whose instance a person has orphaned
-	last       Snapshot           // that succeeded; judged with the next one
-	blind      bool               // nothing was seen for a while
-	over       bool               // everything is deleted: numbers, budgets and pods are not judged any more
+	last       Snapshot           // last successful snapshot; compared with the next one
+	blind      bool               // no snapshot has succeeded for some time
+	over       bool               // Loosen was called
 	snapshots  int
 	peak       int // most machines that were seen, those that are being deleted included
 	departures []Departure
-	ended      map[string]bool // runs whose bad end was told
+	ended      map[string]bool // runs whose bad end was reported
 	violations []Violation
 }
 
@@ -76,7 +78,7 @@ func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
 	}
 }
 
-// Run takes snapshots, and looks at the runs in Temporal, until the context ends.
+// Run takes snapshots, and reads the runs in Temporal, until the context ends.
 func (w *Watcher) Run(ctx context.Context) {
 	go w.followRuns(ctx)
 	for {
@@ -104,7 +106,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// followRuns looks at the runs in Temporal until the context ends.
+// followRuns reads the runs in Temporal until the context ends.
 func (w *Watcher) followRuns(ctx context.Context) {
 	for {
 		select {
@@ -118,7 +120,7 @@ func (w *Watcher) followRuns(ctx context.Context) {
 	}
 }
 
-// AddRuns takes note of runs that ended badly.
+// AddRuns adds a violation for each run that ended badly and was not reported before.
 func (w *Watcher) AddRuns(d Durable) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +132,7 @@ func (w *Watcher) AddRuns(d Durable) {
 	}
 }
 
-// forget is called while nothing can be seen.
+// forget drops findings and bounds after a time without snapshots.
 func (w *Watcher) forget() {
 	w.lasting.Forget()
 	w.forgetBounds()
@@ -145,7 +147,7 @@ func (w *Watcher) forgetBounds() {
 	}
 }
 
-// judge applies the checks that hold at each moment.
+// judge applies the checks of snapshots.
 func (w *Watcher) judge(s Snapshot) {
 	if w.snapshots++; !w.over && w.snapshots > 1 {
 		w.departures = append(w.departures, Departures(w.last, s)...)
@@ -192,7 +194,7 @@ func (w *Watcher) Excused() map[string]bool {
 	return maps.Clone(w.excused)
 }
 
-// Loosen says that everything is deleted from now on: numbers, budgets and pods are not judged any more.
+// Loosen says that everything is deleted from now on, so that numbers, budgets and pods are not judged any more.
 func (w *Watcher) Loosen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,14 +215,14 @@ func (w *Watcher) Violations() (violations []Violation, snapshots int) {
 	return slices.Clone(w.violations), w.snapshots
 }
 
-// Peak returns the most machines that existed at a time, those that are being deleted included.
+// Peak returns the largest number of machines that existed at a time, including machines that are being deleted.
 func (w *Watcher) Peak() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.peak
 }
 
-// InForce reports whether the bounds of all deployments are those that their specs promise.
+// InForce reports whether the bounds in force of all deployments are those of their specs.
 func (w *Watcher) InForce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +231,8 @@ func (w *Watcher) InForce() bool {
 	})
 }
 
-// Snapshot reads what exists now. The instances are read first: an instance that is listed had its Machine before.
+// Snapshot reads what exists now. It reads the instances before the Machines, because the Machine of an instance is
+// older than the instance.
 func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slow)
 	defer cancel()
@@ -312,7 +315,7 @@ func (w *Watcher) hasNamed(node string) bool {
 	return w.named[node]
 }
 
-// left returns the machines that were live at first, and later gone or being deleted.
+// left returns the machines that were live in the first list, and gone or being deleted in the later one.
 func left(first, later []v1alpha1.Machine) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, m := range first {
@@ -324,7 +327,7 @@ func left(first, later []v1alpha1.Machine) map[types.UID]bool {
 	return all
 }
 
-// Durable reads what Temporal holds.
+// Durable reads what Temporal has for the namespace.
 func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slow)
 	defer cancel()
@@ -359,8 +362,8 @@ func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
 	return d, nil
 }
 
-// Await reads until the check finds nothing twice in a row, a second apart. What it still finds after the time is
-// returned as violations.
+// Await reads and checks each second until the check finds nothing twice in a row. It returns what the check still
+// finds after the time within as violations.
 func (w *Watcher) Await(
 	ctx context.Context,
 	within time.Duration,

@@ -89,14 +89,15 @@ func git(ctx context.Context, repo string, arguments ...string) (string, error) 
 	return string(out), nil
 }
 
-// rule says where the path stands in files of some names: between what its two groups match.
+// rule says where the module path is in certain files: between the two groups of a regular expression.
 type rule struct {
 	files *regexp.Regexp
 	where *regexp.Regexp
 }
 
-// rulesFor returns the rules. The path of a package is the path, a slash, and a top-level folder that has Go code. The
-// name alone is the module only in the places that are listed here: elsewhere it is a namespace, a label or an image.
+// rulesFor returns the rules. The path of a package is the module path, a slash, and a top-level folder that has Go
+// code. The module path alone is changed only in the places that are listed here: elsewhere the word is a namespace, a
+// label or an image.
 func rulesFor(from string, names []string) []rule {
 	rooms := map[string]bool{"tools": true} // of tools.mod
 	for _, name := range names {
@@ -124,7 +125,7 @@ func rulesFor(from string, names []string) []rule {
 	return rules
 }
 
-// rewrite changes the path in one file, and tells whether it was there.
+// rewrite changes the path in one file. It reports whether the file had the path.
 func rewrite(path, name, to string, rules []rule) (bool, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

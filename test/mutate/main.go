@@ -1,5 +1,5 @@
-// Mutate breaks the product on purpose, one known way at a time, and runs the tests that must notice. A breakage that
-// no test notices shows what the tests do not cover, however many of them there are.
+// Mutate breaks the product on purpose, in one known way at a time, and runs the tests that must notice. If no test
+// notices, the tests do not cover the broken code.
 //
 //	go run ./test/mutate               all mutations
 //	go run ./test/mutate --run '^A|D8' those whose ID matches

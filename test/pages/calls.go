@@ -13,20 +13,19 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Call is a place in a text that calls one of our programs: a command of a block, or one that stands in a sentence or a
-// table.
+// Call is a place in a text that calls one of Millwright's programs: a command in a block, in a sentence or in a table.
 type Call struct {
 	Page  string // path from the root of the repository, or another name of the text
 	Line  int
-	Words []string // without the name of the program
-	Whole bool     // in a block: all arguments are there. In a sentence, "`millwright drain hold`" may leave them out
+	Words []string // words of the command after the name of the program
+	Whole bool     // it is in a block, and has all arguments; "`millwright drain hold`" in a sentence need not
 }
 
 func (c Call) String() string {
 	return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, strings.Join(c.Words, " "))
 }
 
-// Calls returns where the documents, ADRs included, call a program. The program may have several names.
+// Calls returns the calls of a program in the documents, including the ADRs. The program may have several names.
 func Calls(repo string, program ...string) ([]Call, error) {
 	names, err := All(repo)
 	if err != nil {
@@ -61,7 +60,7 @@ func Calls(repo string, program ...string) ([]Call, error) {
 	return calls, nil
 }
 
-// span is what stands in backticks.
+// span is a text in backticks.
 type span struct {
 	line int
 	text string
@@ -72,7 +71,7 @@ var (
 	backticks = regexp.MustCompile("`([^`]+)`")
 )
 
-// spans returns what stands in backticks outside of blocks.
+// spans returns the texts in backticks outside of blocks.
 func spans(text string) (found []span) {
 	// the numbers of the lines stay
 	text = anyBlock.ReplaceAllStringFunc(
@@ -89,7 +88,8 @@ func spans(text string) (found []span) {
 // and a program that runs another one.
 const before = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
-// CallsIn returns the calls of a program in a script, whose first line has this number. Whole is that of the calls.
+// CallsIn returns the calls of a program in a script. Line is the number of the script's first line in its page; whole
+// is Call.Whole.
 func CallsIn(page string, line int, script string, whole bool, program ...string) (calls []Call) {
 	begin := regexp.MustCompile(before + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
@@ -112,7 +112,7 @@ func CallsIn(page string, line int, script string, whole bool, program ...string
 // comment matches a line whose end is in a comment of a shell.
 var comment = regexp.MustCompile(`(^|\s)#`)
 
-// placeholder matches what stands for a value: <machine>.
+// placeholder matches a placeholder of a value, such as <machine>.
 var placeholder = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
 
 // words splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a comment
@@ -146,9 +146,8 @@ func words(script string) (found []string) {
 	return found
 }
 
-// piece returns the text of what a script begins with if that is a part of a word with characters that mean something
-// else alone: a text in quotes, a substitution or a placeholder. Of a line that goes on with the next one, the text is
-// empty. The length is zero if it is none.
+// piece returns the text and the length of a quoted text, a substitution or a placeholder at the begin of a script. The
+// length is zero if the script begins with something else. For a backslash at the end of a line, the text is empty.
 func piece(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):
@@ -193,7 +192,8 @@ func Examples(c *cobra.Command, program ...string) []Call {
 	return calls
 }
 
-// mostMissing is how many arguments of a command a sentence may leave out. Source: more than any command has.
+// mostMissing is the maximum number of arguments that a command in a sentence may leave out. Source: no command has so
+// many.
 const mostMissing = 4
 
 // Check parses the call as the program does, and runs nothing. It returns an error for a subcommand, a flag, a value of

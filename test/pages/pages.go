@@ -1,6 +1,6 @@
-// Package pages answers which commands a page of the documents has, and what they must print. test/integration/docs
-// runs the commands, and docs/docs_test.go judges what cannot be run. The tests of millwright and devstack parse all
-// commands of theirs, those in sentences and tables too (Calls). It runs nothing itself.
+// Package pages reads the commands in the pages of the documents, and what they must print. test/integration/docs runs
+// the commands, and docs/docs_test.go checks the commands that cannot be run. The tests of millwright and devstack
+// parse all commands of these programs, also those in sentences and tables (Calls). This package runs nothing itself.
 //
 // A block of commands is fenced and has one of two languages:
 //
@@ -10,9 +10,9 @@
 //	          with the comment "# repeat until you see this" is run again and again until its output has the lines.
 //
 // A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->.
-// Other blocks of commands, such as indented ones, are not allowed. What a reader has already, and the test has not,
-// such as a pool that stands still, is made by a script in a comment: <!-- run first on a line of its own, the script,
-// and --> on a line of its own.
+// Other blocks of commands, such as indented ones, are not allowed. If a reader has something that the test lacks, such
+// as a blocked pool, a script in a comment makes it: <!-- run first on a line of its own, the script, and --> on a line
+// of its own.
 package pages
 
 import (
@@ -26,8 +26,8 @@ import (
 
 // Block is a block of commands.
 type Block struct {
-	Line     int    // of its first fence, from 1
-	NotRun   string // why it cannot be run on the local stack; empty: it can
+	Line     int    // number of the line with its first fence; the first line is 1
+	NotRun   string // why it cannot be run on the local stack; empty: it can be run
 	Commands []Command
 }
 
@@ -98,8 +98,7 @@ func parse(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// block returns the block that begins with the fence of this index and has so many lines; none if it has another
-// language.
+// block returns the block with its first fence at the index begin and length lines; none if it has another language.
 func block(lines []string, begin, length int, indent, language string) ([]Block, error) {
 	var content []string
 	for _, line := range lines[begin+1 : begin+1+length] {
@@ -203,8 +202,8 @@ func lineOf(wanted string) *regexp.Regexp {
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
 }
 
-// All returns the pages of a clone of the repository that have commands, as paths from its root: all documents but the
-// ADRs, which tell of the past.
+// All returns the pages with commands in a clone of the repository, as paths from its root: all documents except the
+// ADRs, which describe the past.
 func All(repo string) ([]string, error) {
 	var all []string
 	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {

@@ -1,5 +1,5 @@
-// Package programs answers which flags our programs know. Tests of what calls them use it: manifests and
-// docker-compose.yml.
+// Package programs finds flags that Millwright's programs do not have. Tests of manifests and of docker-compose.yml use
+// it.
 package programs
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// UnknownFlags returns those flags of a command line that a program does not have: of the subcommand that comes before
-// them, if there is one. It asks the program for its help.
+// UnknownFlags returns the flags of a command line that the program, or the subcommand before the flags, does not have.
+// It runs the program with --help.
 func UnknownFlags(ctx context.Context, program string, arguments []string) ([]string, error) {
 	isFlag := func(a string) bool { return strings.HasPrefix(a, "-") }
 	first := slices.IndexFunc(arguments, isFlag)

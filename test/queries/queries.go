@@ -1,5 +1,5 @@
-// Package queries answers what the alerts of deploy/alerts and the dashboards of deploy/dashboards ask Prometheus.
-// Tests call it. It judges and executes no query.
+// Package queries returns the queries to Prometheus in the alerts of deploy/alerts and the dashboards of
+// deploy/dashboards, for tests. It does not check or execute queries.
 package queries
 
 import (
@@ -43,7 +43,7 @@ func Alerts(repo string) ([]Alert, error) {
 
 // Dashboard is a dashboard of Grafana.
 type Dashboard struct {
-	Name   string  `json:"-"` // of its file
+	Name   string  `json:"-"` // name of its file
 	UID    string  `json:"uid"`
 	Panels []Panel `json:"panels"`
 }
@@ -60,7 +60,7 @@ type Target struct {
 	Expr string `json:"expr"`
 }
 
-// Query returns the query as Prometheus understands it: Grafana replaces its variable for the window of rates.
+// Query returns the query for Prometheus: with 5m in place of Grafana's variable for the window of rates.
 func (t Target) Query() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
 
 // Dashboards returns all dashboards of a clone of the repository.

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// A row is a program of which a version promises commands, flags and exit codes, and a call of it that fails. devstack
-// is for developers: it promises nothing.
+// programs are the programs whose commands, flags and exit codes a version promises, each with arguments with which it
+// fails. devstack is for developers: it promises nothing.
 var programs = []struct{ name, failing string }{
 	{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"millwright", "top --kubeconfig=/nonexistent"},
 }

@@ -1,10 +1,9 @@
-// Command reference answers which words a status can hold, and which metrics our processes have. `make generate` calls
-// it. It writes docs/reference/words.md from the source of api/vocabulary, keys.md from that of api/v1alpha1,
-// temporal.md from the search attributes and messages of the workflows, and metrics.md from what the processes
-// register. metrics.md lacks the metrics of the Temporal SDK, which are registered when they are first counted.
+// Command reference writes the pages of docs/reference. `make generate` calls it. It writes words.md from the source of
+// api/vocabulary, keys.md from the source of api/v1alpha1, temporal.md from the search attributes and messages of the
+// workflows, and metrics.md from the metrics that the processes register. metrics.md lacks the metrics of the Temporal
+// SDK, which are registered when they are first counted.
 //
-// With --promise VERSION it writes down which of these names, and which fields of the API, a version promises: see
-// promises.go.
+// With --promise VERSION it writes the names that a version promises into a file: see promises.go.
 package main
 
 import (

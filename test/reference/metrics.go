@@ -70,7 +70,7 @@ func kind(c prometheus.Collector) string {
 	}
 }
 
-// description matches the text of a Desc, which has no other way to be read.
+// description matches the text of a Desc: there is no other way to read a Desc.
 var description = regexp.MustCompile(
 	`^Desc\{fqName: "([^"]+)", help: "([^"]+)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`,
 )

@@ -112,7 +112,7 @@ func cells(line string) []string {
 	return all
 }
 
-// metricIn returns the metric of a line. Another label makes other series of it, so its labels are part of the name.
+// metricIn returns the metric of a line. Its labels are part of the name, because another label changes its series.
 func metricIn(_, line string) []string {
 	row := cells(line)
 	if len(row) < 4 {
@@ -218,8 +218,8 @@ func fieldsOf(path string) (names []string, err error) {
 	return names, nil
 }
 
-// promises returns what a field and those below it promise. To become required is a break, so it is a promise that a
-// field may be left out.
+// promises returns what a field and the fields below it promise. It is a promise that a field may be left out, because
+// users' objects would break if the field became required.
 func (s *schema) promises(path string) (names []string) {
 	if s == nil {
 		return nil
@@ -243,7 +243,7 @@ func (s *schema) promises(path string) (names []string) {
 	return slices.Concat(names, s.Items.promises(path+"[]"), s.AdditionalProperties.promises(path+"{}"))
 }
 
-// writePromises writes the names of this clone into the list of a version, unless that is released.
+// writePromises writes the names of this clone into the list of a version. It is an error if the version is released.
 func writePromises(ctx context.Context, repo, version string) error {
 	tags, err := tagsOf(ctx, repo)
 	if err != nil {
@@ -295,8 +295,8 @@ func missing(from string, in []string) (lines []string) {
 	return lines
 }
 
-// brokenSince returns what was released with a tag and is not there any more: lines of the lists of names and of
-// recorded histories.
+// brokenSince returns the lines that were in the lists of names and of recorded histories at a tag, and are not there
+// any more.
 func brokenSince(ctx context.Context, repo, tag string) (broken []string, err error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", repo, "ls-tree", "-r", "--name-only", tag, "--", "test/reference/testdata", "workflows/testdata/replay").
 		Output()

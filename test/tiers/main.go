@@ -1,7 +1,7 @@
 //go:build integration
 
-// Command tiers runs one tier of the tests: all of its steps, also after one has failed, and prints a table of packages
-// with their seconds and results. make test and make test-all call it. steps.go has what belongs to which tier.
+// Command tiers runs one tier of the tests, and prints a table of packages with their seconds and results. It runs all
+// steps, also after a step has failed. make test and make test-all call it. steps.go says which steps a tier has.
 //
 //	go run -tags integration ./test/tiers --out bin/test.json test
 //	go run -tags integration ./test/tiers --only 'integration/drain|vulncheck' all
@@ -56,11 +56,12 @@ func main() {
 	flags.StringVar(&o.only, "only", "", "regular expression of packages and commands (default all of the tier)")
 	flags.StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
 	flags.StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
-	flags.IntVar(&o.stress, "stress", 0, "busy loops beside the tests; then no result is taken from the cache")
+	flags.IntVar(&o.stress, "stress", 0, "number of busy loops that run beside the tests; with busy loops, no result is taken from the cache")
 	commandline.Main(command)
 }
 
-// disturb starts busy loops, each in a process that ends with this one, and returns what ends them.
+// disturb starts busy loops, each in its own process, and returns a function that ends them. They also end with this
+// process.
 func disturb(loops int) (end func(), err error) {
 	var running []*exec.Cmd
 	end = func() {
@@ -134,7 +135,7 @@ const (
 
 func (r row) bad() bool { return r.Result == failed }
 
-// show prints the table: what failed is at its end, where people look first.
+// show prints the table. Failed rows are at its end, where people look first.
 func show(to io.Writer, rows []row, took time.Duration) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "\nPACKAGE\tSECONDS\tRESULT")

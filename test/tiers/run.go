@@ -25,7 +25,7 @@ import (
 type runner struct {
 	repo   string
 	chosen *regexp.Regexp // the packages and commands to run
-	fresh  bool           // no result is taken from the cache of go test
+	fresh  bool           // do not take results from the cache of go test
 
 	mu   sync.Mutex
 	rows []row
@@ -37,10 +37,10 @@ func (r *runner) add(rows ...row) {
 	r.rows = append(r.rows, rows...)
 }
 
-// do runs what is chosen of a step, to its end, and adds its rows.
+// do runs the chosen packages, or the chosen command, of a step, and adds their rows.
 func (r *runner) do(ctx context.Context, s step) {
 	began := time.Now()
-	fail := func(err error) { // of what is no package: a package has a row of its own
+	fail := func(err error) { // for a failure outside of a package: a package has its own row
 		r.add(row{Name: s.name, Seconds: time.Since(began).Seconds(), Result: failed})
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
 	}
@@ -80,7 +80,7 @@ func (r *runner) list(ctx context.Context, s step) ([]string, error) {
 // short is how the table names a package.
 func short(path string) string { return strings.TrimPrefix(path, "millwright/") }
 
-// test runs go test, adds a row for each package, and returns an error if another one must say what failed.
+// test runs go test, and adds a row for each package. It returns an error if something failed that has no row.
 func (r *runner) test(ctx context.Context, s step, packages []string) (err error) {
 	environment := os.Environ()
 	if s.shared {
@@ -91,7 +91,7 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 		defer func() { err = errors.Join(err, stack.End(ctx)) }() // of the result, not of a block
 		environment = append(environment, stack.Environment())
 	}
-	// The whole output, for whoever looks for a cause.
+	// The whole output is kept, for people who search for a cause.
 	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json")
 	arguments := []string{
 		"go",
@@ -121,7 +121,8 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 	return err
 }
 
-// start runs a command of a module, which this program's output shows, and stops it if ctx ends.
+// start runs a command in the folder of a module until it ends or ctx ends. Its output is part of this program's
+// output.
 func (r *runner) start(ctx context.Context, module string, environment []string, arguments ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Dir, command.Env = filepath.Join(r.repo, module), environment
@@ -131,7 +132,7 @@ func (r *runner) start(ctx context.Context, module string, environment []string,
 	return command.Run()
 }
 
-// results returns a row for each package of which go test -json says how it ended; none for those without tests.
+// results returns a row for each package whose end is in the output of go test -json, except packages without tests.
 func results(events io.Reader) (rows []row, err error) {
 	for decoder := json.NewDecoder(events); ; {
 		var event struct {

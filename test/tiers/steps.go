@@ -13,10 +13,10 @@ import (
 
 // step is one call of go test, or of one other command.
 type step struct {
-	name     string   // in the table, if it is no package
-	module   string   // its folder, seen from the root; empty: the root module
+	name     string   // name in the table, if it is not a package
+	module   string   // folder of its module, relative to the root; empty: the root module
 	packages []string // patterns of go test; empty: command is run
-	but      []string // packages that the patterns match and that another step runs
+	but      []string // packages that match the patterns, but that another step runs
 	tags     string   // build tags of go test
 	flags    []string // other flags of go test
 	shared   bool     // the packages run one after the other on one stack, which this program starts and ends
@@ -25,13 +25,13 @@ type step struct {
 
 const integration = "test/integration/"
 
-// onSharedStack are the packages whose tests the same options serve. Each of the others starts a stack with options of
-// its own.
+// onSharedStack are the packages whose tests can use the shared stack. Each other package starts a stack with its own
+// options.
 var onSharedStack = []string{"chain", "life", "rollouts", "drain", "explain", "docs"}
 
-// tier returns the phases of a tier, one after the other. The lanes of a phase run at the same time: integration tests
-// mostly wait. The steps of a lane follow each other. The nested modules are those that only make test-all tests: they
-// have heavy dependencies, or need root, an engine or a daemon.
+// tier returns the phases of a tier, which run one after the other. A phase has lanes, which run at the same time,
+// because integration tests mostly wait. The steps of a lane run one after the other. Only make test-all tests the
+// nested modules: they have heavy dependencies, or need root, an engine or a daemon.
 func tier(name string, nested []string) (phases [][][]step, err error) {
 	switch name {
 	case "test":

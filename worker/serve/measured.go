@@ -14,7 +14,7 @@ import (
 // CloudMetrics count what a process asks of clouds.
 type CloudMetrics struct {
 	calls    series // of a provider
-	requests series // of a driver: one call makes several
+	requests series // of a driver: one call may make several
 
 	// The calls again, under the names of machine-controller-manager (ADR 0077).
 	mcmTook   *prometheus.HistogramVec
@@ -47,7 +47,7 @@ func NewCloudMetrics(registry prometheus.Registerer) CloudMetrics {
 	return m
 }
 
-// buckets reach up to the longest attempt, in seconds.
+// buckets returns the buckets of durations, in seconds, up to the longest attempt.
 func buckets() []float64 { return []float64{.01, .05, .1, .5, 1, 5, 15, 30, 60, 120, 300, 600} }
 
 // mcmOperation returns the label of a method. Source: the drivers of machine-controller-manager.

@@ -51,8 +51,8 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 		&f.Unasked,
 		"allow-secrets-without-consent",
 		false,
-		"a MachineClass may use each Secret of another namespace that this worker can read, also if the Secret's annotation "+
-			v1alpha1.AnnotationAllowedClassNamespaces+" does not have the namespace of the class",
+		"let a MachineClass use any Secret of another namespace that this worker can read, even if the Secret's annotation "+
+			v1alpha1.AnnotationAllowedClassNamespaces+" does not name the namespace of the class",
 	)
 	set.Float64Var(
 		&f.Rate,
@@ -86,7 +86,7 @@ func (f *CloudFlags) Options() worker.Options {
 	return options
 }
 
-// apply sets what the activities read of the flags.
+// apply passes the flags to the activities that read them.
 func (f *CloudFlags) apply(calls *cloud.Provider) {
 	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.Unasked
 }
@@ -118,7 +118,7 @@ func StartCloud(
 type Provider struct {
 	Name          string // value of provider in a MachineClass, in upper or lower case letters
 	Cloud         provider.Provider
-	NodeTemplates bool // the provider reads the annotations of spec.nodeTemplate of a Machine: cloud.Provider
+	NodeTemplates bool // the provider reads the annotations of spec.nodeTemplate of a Machine; see cloud.Provider
 }
 
 // Main is the main function of the process: it reads the flags, serves until SIGINT or SIGTERM, and exits with code 1
@@ -131,8 +131,8 @@ type providerFlags struct {
 	CloudFlags
 }
 
-// Command returns the command of the process, which serves until its context ends. Flags of pflag.CommandLine are flags
-// of it, too: a provider adds its own there.
+// Command returns the command of the process, which serves until its context ends. It also has the flags of
+// pflag.CommandLine: a provider adds its own flags there.
 func (p Provider) Command() *cobra.Command {
 	var flags providerFlags
 	c := &cobra.Command{
@@ -186,8 +186,8 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	return UntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// Connect gives the activities of a provider clients of the two clusters, which nothing else in the process uses: where
-// a rate of requests is set, a call does not wait behind the reports of other machines. It sends no request yet.
+// Connect gives the activities of a provider clients of the two clusters. Nothing else in the process uses these
+// clients: with --kube-api-qps, a call does not wait behind the reports of other machines. It sends no request yet.
 func Connect(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.Kubernetes(agent)
 	if err != nil {

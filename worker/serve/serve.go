@@ -38,8 +38,8 @@ func Options() worker.Options {
 		WorkflowTaskPollerBehavior:             pollers(leastPolls),
 		ActivityTaskPollerBehavior:             pollers(leastPolls),
 		DisableRegistrationAliasing:            true,
-		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout, and a cancellation arrives
-		// with its answer.
+		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout. A cancellation arrives with
+		// the answer to a heartbeat.
 		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
 		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
 	}
@@ -58,8 +58,8 @@ func Options() worker.Options {
 // task, and is then sent again. An open poll costs one request a minute.
 const leastPolls = 16
 
-// pollers follow the load, down to a number of polls. Temporal's server takes back each poll that has waited for a
-// second: after a quiet time this number is all that a burst meets.
+// pollers makes the number of polls follow the load, between least and twice least. Temporal's server takes back each
+// poll that has waited for a second: after a quiet time, a burst of tasks finds only least polls.
 func pollers(least int) worker.PollerBehavior {
 	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
 		InitialNumberOfPollers: least, MinimumNumberOfPollers: least, MaximumNumberOfPollers: 2 * least,
@@ -69,10 +69,10 @@ func pollers(least int) worker.PollerBehavior {
 // Fatal holds the first error that ends the process.
 type Fatal chan error
 
-// NewFatal returns one without an error.
+// NewFatal returns a Fatal without an error.
 func NewFatal() Fatal { return make(Fatal, 1) }
 
-// Fail gives it an error, if it is the first.
+// Fail stores an error if it is the first one. It does not block.
 func (f Fatal) Fail(err error) {
 	select {
 	case f <- err:

@@ -135,8 +135,8 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 	return m.writeStatus(ctx, "stage "+string(s.Stage)+": "+s.Why, report)
 }
 
-// withoutDrain returns the result of a drain that was not needed, and why it was not; both are empty if it was, or if its
-// result is on record.
+// withoutDrain returns the result of a drain that was not needed, and why it was not; both are empty if it was, or if
+// its result is on record.
 func (m *machine) withoutDrain(s deletion.Step, d activities.Decision) (result, why string) {
 	switch {
 	case s.Empty && m.undrained:
@@ -223,7 +223,8 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	}
 }
 
-// mostVolumesNamed is how many volumes the sentence of the stage Detach names. Source: what fits on a screen of 80 columns.
+// mostVolumesNamed is how many volumes the sentence of the stage Detach names. Source: what fits on a screen of 80
+// columns.
 const mostVolumesNamed = 2
 
 // nameVolumes shows which volumes are still attached to the node, and until when they are waited for.

@@ -249,7 +249,8 @@ func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 	require.Contains(t, w.log, "drain m-1")
 }
 
-// The cluster of the node was slow to answer while the machine was in the queue: the machine says that it is queued again.
+// The cluster of the node was slow to answer while the machine was in the queue: the machine says that it is queued
+// again.
 func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 	w := newGoing(t)
 	w.load.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
@@ -431,8 +432,8 @@ func TestATargetClusterThatDeniesIsNotCalledAway(t *testing.T) {
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 }
 
-// A webhook that is down in the target cluster is no cluster that does not answer: the way out is to mend the webhook, not
-// to skip the drain.
+// A webhook that is down in the target cluster is no cluster that does not answer: the way out is to mend the webhook,
+// not to skip the drain.
 func TestATargetClusterWithABrokenWebhookIsNotCalledAway(t *testing.T) {
 	w := newGoing(t)
 	w.away = true

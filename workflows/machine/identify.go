@@ -15,8 +15,9 @@ import (
 )
 
 // unasked reports whether the provider has yet to be asked for the names of an instance: its creation was interrupted
-// before they were recorded, and its node may still join, and is then drained and removed like any other; or a label alone
-// names a node without provider ID. A decision that skips the drain for want of a name must wait for the answer. ADR 0030.
+// before they were recorded, and its node may still join, and is then drained and removed like any other; or a label
+// alone names a node without provider ID. A decision that skips the drain for want of a name must wait for the answer.
+// ADR 0030.
 func (m *machine) unasked(d activities.Decision) bool {
 	s := d.Deletion
 	unproven := s != nil && (s.Skipped != "" && (d.NodeName == "" || d.ProviderID == "") || s.Ask)
@@ -53,8 +54,8 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 	return err == nil && stale == "", err
 }
 
-// ask asks the provider until it answers; nil without an error when the machine must be decided anew. If a person wants
-// no drain, it asks once, and no answer counts as "there is none".
+// ask asks the provider until it answers. It returns nil, nil if the caller must decide again. If a person wants no
+// drain, it asks once, and a missing answer counts as "there is no instance".
 func (m *machine) ask(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
 	call := m.call(d)
 	m.asked = true

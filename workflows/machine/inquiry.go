@@ -15,7 +15,7 @@ import (
 // also the machine's running call. It delays nothing: signals and deadlines are handled meanwhile, and the next call to
 // the provider ends it.
 type inquiry struct {
-	settled bool // it needs not be asked (again) for this outage
+	settled bool // the provider need not be asked, or not again, in this outage
 	// a person has to repair something before the provider can answer; the next signal may tell of that
 	stuck bool
 	known *kube.Problem       // why the last call had no answer; nil: it is the first call

@@ -79,7 +79,7 @@ func TestRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
 		`there is no command "burn": the commands are`:                        run.RequestInput{Command: "burn"},
 		"force needs a reason: reason TEXT":                                   run.RequestInput{Command: "force", Reason: " "},
 		"extend needs either for DURATION or until TIME":                      run.RequestInput{Command: "extend"},
-		"for is no duration, such as 1h30m":                                   run.RequestInput{Command: "extend", For: "long"},
+		"for is not a duration such as 1h30m":                                 run.RequestInput{Command: "extend", For: "long"},
 		"the request cannot be read: json: cannot unmarshal number":           map[string]any{"command": "extend", "for": 60},
 		`force does not take "revision"`:                                      run.RequestInput{Command: "force", Reason: "x", Revision: new(int64)},
 		"the request is for a machine with UID other, and this one has UID u": run.RequestInput{Command: "retry", UID: "other"},
@@ -130,8 +130,8 @@ func poison() converter.RawValue {
 	})
 }
 
-// Whoever may signal can send what nobody can decrypt. The run goes on: a request is refused with the reason, and a change
-// is one, whose versions are not known.
+// Whoever may signal can send what nobody can decrypt. The run goes on: a request is refused with the reason, and a
+// change is one, whose versions are not known.
 func TestWhatNobodyCanDecryptStopsNoRun(t *testing.T) {
 	w, c := waiting(t)
 	w.env.SetDataConverter(connection.DataConverter())

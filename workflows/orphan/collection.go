@@ -94,7 +94,7 @@ func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err err
 	var before Result
 	if workflow.HasLastCompletionResult(ctx) {
 		if err := workflow.GetLastCompletionResult(ctx, &before); err != nil {
-			workflow.GetLogger(ctx).Warn("the result of the sweep before cannot be read: all clocks start anew", "error", err)
+			workflow.GetLogger(ctx).Warn("the previous result is unreadable: all sighting times are reset", "error", err)
 			before = Result{}
 		}
 	}

@@ -97,8 +97,8 @@ func words(name string, values []string) temporal.SearchAttributeUpdate {
 	return temporal.NewSearchAttributeKeyKeywordList(name).ValueSet(fit)
 }
 
-// inJSON returns how many bytes a text has at most in a list in JSON, with its quotes and its comma. Each byte that is not
-// printable ASCII, or that JSON or HTML gives a meaning, counts as an escape sequence.
+// inJSON returns how many bytes a text has at most in a list in JSON, with its quotes and its comma. Each byte that is
+// not printable ASCII, or that JSON or HTML gives a meaning, counts as an escape sequence.
 func inJSON(text string) int {
 	size := len(`"",`)
 	for i := range len(text) {

@@ -142,7 +142,7 @@ type Changed struct {
 	unread bool // nobody could decrypt it
 }
 
-// Unreadable makes a signal that nobody can decrypt one that only says that something has changed.
+// Unreadable turns a signal that nobody can decrypt into one that only says that something has changed.
 func (c *Changed) Unreadable(string) { *c = Changed{unread: true} }
 
 // maxID is the longest workflow ID that is used unchanged. SQL stores of Temporal keep 255 characters, which must also

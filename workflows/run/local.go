@@ -50,15 +50,15 @@ func settled(ctx workflow.Context, err error) bool {
 	return err == nil || final(err) || ctx.Err() != nil
 }
 
-// RunLocalFirst runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows the
-// summary.
+// RunLocalFirst runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows
+// the summary.
 func (a Local[In, Out]) RunLocalFirst(ctx workflow.Context, o *Object, summary string, in In) (out Out, err error) {
 	err = a.Start(ctx, cluster(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
-// Write is RunLocalFirst for an activity that changes the object: later decisions wait until the caches have the written
-// version.
+// Write is RunLocalFirst for an activity that changes the object: later decisions wait until the caches have the
+// written version.
 func Write[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, string], in In) error {
 	version, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
@@ -78,14 +78,15 @@ func Report[In any](ctx workflow.Context, o *Object, summary string, activity Lo
 	return err
 }
 
-// Attempt is the local half of RunLocalFirst; it takes at most two seconds. over is false if a longer attempt may succeed.
+// Attempt is the local half of RunLocalFirst; it takes at most two seconds. over is false if a longer attempt may
+// succeed.
 func (a Local[In, Out]) Attempt(ctx workflow.Context, summary string, in In) (out Out, over bool, err error) {
 	err = workflow.ExecuteLocalActivity(quickly(ctx, summary), a.Activity, in).Get(ctx, &out)
 	return out, settled(ctx, err), err
 }
 
-// UnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. It gives up when a
-// signal arrives or one of the futures is ready, and reports whether the activity succeeded.
+// UnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. It gives
+// up when a signal arrives or one of the futures is ready, and reports whether the activity succeeded.
 func (a Local[In, Out]) UnlessChanged(
 	ctx workflow.Context, o *Object, summary string, in In, futures ...workflow.Future,
 ) (out Out, done bool, err error) {

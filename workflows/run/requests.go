@@ -40,7 +40,7 @@ func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Unreadable makes a request that nobody can decrypt one that is refused, with why.
+// Unreadable turns a request that nobody can decrypt into one that is refused, with why.
 func (in *RequestInput) Unreadable(why string) { *in = RequestInput{Unread: why} }
 
 // requestKind is the kind of object that the requests of a workflow are for.

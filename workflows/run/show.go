@@ -75,9 +75,9 @@ func Reasons(reason string) []string {
 	return []string{reason}
 }
 
-// Show sets the current details in Temporal's UI. SetSearchAttributes sets the search attributes, before the workflow waits. A step
-// that is shown again keeps what the status says about it. A step may have any number of blockers: the first five are
-// shown, here, in the status and as a search attribute.
+// Show sets the current details in Temporal's UI. SetSearchAttributes sets the search attributes, before the workflow
+// waits. A step that is shown again keeps what the status says about it. A step may have any number of blockers: the
+// first five are shown, here, in the status and as a search attribute.
 func (o *Object) Show(ctx workflow.Context, s Step) {
 	was := o.Shown
 	s.BlockedBy = first(s.BlockedBy)
@@ -97,7 +97,8 @@ func (o *Object) Show(ctx workflow.Context, s Step) {
 // first returns the blockers that a step shows.
 func first(blockers []string) []string { return blockers[:min(len(blockers), explain.MaxBlockers)] }
 
-// Explain adds to the step what the status says that the object waits for. Earlier versions did not say it.
+// Explain adds to the step the sentence of the status about what the object waits for. Results of earlier versions lack
+// this sentence.
 func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 	if said.WaitsFor == "" {
 		return
@@ -107,8 +108,8 @@ func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
-// SetSearchAttributes sets the search attributes that differ from those set last. Call it before work that may take longer than a
-// second: each call that changes something costs the server as much as a signal.
+// SetSearchAttributes sets the search attributes that differ from those set last. Call it before work that may take
+// longer than a second: each call that changes something costs the server as much as a signal.
 func (o *Object) SetSearchAttributes(ctx workflow.Context) error {
 	updates := o.Shown.updates(o.search)
 	o.search = o.Shown

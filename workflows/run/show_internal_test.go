@@ -47,8 +47,8 @@ func TestThePageSaysThatAPersonHasToActOnlyIfNothingHappensByItself(t *testing.T
 	}
 }
 
-// Temporal fails a workflow task whose search attribute has more than 2 KiB, and its SQL stores do not index a keyword of
-// more than 255 characters.
+// Temporal fails a workflow task whose search attribute has more than 2 KiB, and its SQL stores do not index a keyword
+// of more than 255 characters.
 func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	many := func(name string, n int) (all []string) {

@@ -27,9 +27,9 @@ type Questions struct {
 }
 
 // AskExtension asks a runtime extension about former sets that still are as the decision saw them: whether it can bring
-// their machines in place to the template of the current set. It writes each answer on its set, also that there was
-// none. If there is no current set any more, it is a Conflict. Running it twice asks twice. It returns the versions to
-// wait for.
+// their machines in place to the template of the current set. It writes each answer on its set, or that there was no
+// answer. If there is no current set any more, it is a Conflict. Running it twice asks twice. It returns the versions
+// to wait for.
 func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVersions, error) {
 	d, err := a.table().At(ctx, in.Deployment, "")
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 	if err != nil {
 		return nil, err
 	}
-	sets := asMillwright[*clusterv1.MachineSet, *clusterv1.MachineSetList]{a.API.Client().Sets(d.Namespace)}
+	sets := setClient{a.API.Client().Sets(d.Namespace)}
 	return kube.InParallel(capi.SetsResource, len(in.Sets), func(i int) (string, error) {
 		t := in.Sets[i]
 		ref := kube.Ref{Namespace: d.Namespace, Name: t.Name, UID: t.UID}

@@ -57,7 +57,7 @@ func namespace(labels map[string]any) runtime.Object {
 	}}
 }
 
-// extension is one that responds so.
+// extension is an extension that answers with respond.
 func extension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	e := httptest.NewUnstartedServer(respond)
@@ -151,7 +151,7 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	assert.NotContains(t, w.ClusterAPISet("d-1").Annotations, v1alpha1.AnnotationInPlaceAnswer)
 }
 
-// A size that changes writes which machines move; a set that is handed over loses that.
+// A write of a set's size also writes which machines move; a set that is handed over loses these annotations.
 func TestTransfersAreWritten(t *testing.T) {
 	d, all := pool()
 	w, a := world(t, all...)

@@ -17,7 +17,7 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// DeploymentsResource is the resource whose versions writes of deployments return.
+// DeploymentsResource is the resource of the versions that writes of deployments return.
 const DeploymentsResource = capi.DeploymentsResource
 
 // Activities are the activities of this package. Workflows call its methods by name.
@@ -59,8 +59,8 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	return result, nil
 }
 
-// tree returns a deployment with its sets and machines, as fresh as asked for; its Deployment is nil when it is gone,
-// or is not Millwright's. Of one that was handed over nothing else is read.
+// tree returns a deployment with its sets and machines, as fresh as asked for; Deployment is nil when the deployment is
+// gone, or is not Millwright's. For a deployment that was handed over, only the deployment is read.
 func (a *Activities) tree(ctx context.Context, in kube.Read) (deployment.Tree, error) {
 	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
 		return deployment.Tree{}, nil
@@ -142,12 +142,7 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 		patch := map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{clusterv1.WatchLabel: value}, "annotations": annotations},
 		}
-		if _, err := kube.Patch(
-			ctx,
-			asMillwright[*clusterv1.MachineSet, *clusterv1.MachineSetList]{sets},
-			set,
-			patch,
-		); err != nil {
+		if _, err := kube.Patch(ctx, setClient{sets}, set, patch); err != nil {
 			return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 		}
 	}
@@ -161,8 +156,8 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 	return a.free(ctx, ref, d)
 }
 
-// free removes Millwright's finalizer from a deployment, and what it says about Millwright's workflows. It returns the
-// version to wait for.
+// free removes Millwright's finalizer from a deployment, and what the deployment says about Millwright's workflows. It
+// returns the version to wait for.
 func (a *Activities) free(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment) (string, error) {
 	if !slices.Contains(d.Finalizers, capi.Finalizer) {
 		return d.ResourceVersion, nil

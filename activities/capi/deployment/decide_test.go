@@ -107,7 +107,7 @@ func TestDecideWhoseDeployment(t *testing.T) {
 	}
 }
 
-// A decision has what a rollout needs, and asks for nothing that Cluster API has not.
+// A decision has what a rollout needs, and asks for nothing that Cluster API does not have.
 func TestDecide(t *testing.T) {
 	d, objects := pool()
 	w, _ := world(t, objects...)

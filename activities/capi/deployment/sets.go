@@ -21,8 +21,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// namesTried is how many names a new set is tried with. Source: a name has five digits of a hash, so the second one is
-// free.
+// namesTried is the largest number of names that are tried for a new set. Source: a name has five digits of a hash, so
+// the second one is nearly always free.
 const namesTried = 5
 
 // CreateClusterAPISet creates the set of the deployment's template, and writes its revision to the deployment. It first
@@ -39,7 +39,7 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 	}
 	now := kube.ServerClock(ctx).Now()
 	if deployment.Observed(tree, now).ClusterAPI.NoCreate.Reason != "" || d.DeletionTimestamp != nil {
-		return nil, kube.Conflict(in.Deployment) // it went away since the decision
+		return nil, kube.Conflict(in.Deployment) // a template or the Cluster was deleted since the decision
 	}
 	set, created, err := a.createSet(ctx, tree, in.Creation, now)
 	switch {
@@ -67,8 +67,8 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 	return versions, a.table().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// createSet creates the set under the first name that no other object has. One that an earlier attempt created is
-// returned.
+// createSet creates the set under the first name that no other object has. If an earlier attempt created the set, it
+// returns that one.
 func (a *Activities) createSet(
 	ctx context.Context,
 	f deployment.Tree,
@@ -100,17 +100,15 @@ func (a *Activities) annotate(
 	d *clusterv1.MachineDeployment,
 	annotations map[string]any,
 ) (*clusterv1.MachineDeployment, error) {
-	client := asMillwright[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]{
-		a.API.Client().Deployments(d.Namespace),
-	}
+	client := deploymentClient{a.API.Client().Deployments(d.Namespace)}
 	return kube.Patch(ctx, client, d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
-// asMillwright writes as the field manager of deployments.
-type asMillwright[T, L any] struct{ capi.Typed[T, L] }
+// fieldManagerClient writes as the field manager of deployments.
+type fieldManagerClient[T, L any] struct{ capi.Typed[T, L] }
 
 // Patch patches an object.
-func (m asMillwright[T, L]) Patch(
+func (m fieldManagerClient[T, L]) Patch(
 	ctx context.Context,
 	name string,
 	kind types.PatchType,
@@ -123,7 +121,7 @@ func (m asMillwright[T, L]) Patch(
 }
 
 // Update updates an object.
-func (m asMillwright[T, L]) Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error) {
+func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error) {
 	o.FieldManager = capi.DeploymentFieldManager
 	return m.Typed.Update(ctx, object, o)
 }
@@ -134,11 +132,11 @@ func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.Set
 }
 
 type (
-	deploymentClient = asMillwright[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
-	setClient        = asMillwright[*clusterv1.MachineSet, *clusterv1.MachineSetList]
+	deploymentClient = fieldManagerClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
+	setClient        = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
-// table is that of the kinds of Cluster API.
+// table returns the table of the kinds of Cluster API.
 func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
 	return activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,
@@ -190,7 +188,7 @@ func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *cl
 	}
 }
 
-// follow copies to a set, the current one or another, what follows the deployment.
+// follow copies to a set, the current one or another, the fields that follow the deployment.
 func (a *Activities) follow(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {

@@ -51,9 +51,9 @@ type Answer struct {
 // answer is no.
 //
 // An error means that there is no answer: an ExtensionConfig is wrong, several handlers serve the hook, the call
-// failed, or the extension reported a failure. It holds nothing of the request and of the response but the message of
-// that failure. If the handler's failurePolicy is Ignore, a call that fails counts as a response without patches, and
-// the answer says so.
+// failed, or the extension reported a failure. It repeats nothing of the request and of the response except the message
+// of that failure. If the handler's failurePolicy is Ignore, a call that fails counts as a response without patches,
+// and the answer says so.
 //
 // A call ends after timeoutSeconds of the handler: at most 30 with a handler that Cluster API has discovered, and 10 if
 // it says none. Nothing is changed, so it is safe to ask twice.
@@ -215,7 +215,7 @@ func (h handler) ask(ctx context.Context, former, current Objects) (Answer, erro
 	}
 	response, failure := call.do(ctx)
 	switch {
-	case failure != nil && (!h.ignorable || ctx.Err() != nil): // who stops asking has no answer
+	case failure != nil && (!h.ignorable || ctx.Err() != nil): // the caller has stopped asking
 		return Answer{}, failure
 	case failure != nil:
 		response = hooksv1.CanUpdateMachineSetResponse{}

@@ -94,9 +94,9 @@ func base(config runtimev1.ClientConfig) (*url.URL, error) {
 	return u, nil
 }
 
-// newClient returns a client that trusts a CA bundle, and a server only with the name of the host. Without a bundle it
-// trusts what the system trusts. It follows no redirect: the extension could lead it to another host, whose answer
-// would count.
+// newClient returns a client that trusts the CAs of a bundle, or those of the system without a bundle, and only a
+// certificate with the name of the host. It follows no redirect: the extension could lead it to another host, whose
+// answer would count.
 func newClient(host string, bundle []byte) (*http.Client, error) {
 	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle, ServerName: host}})
 	if err != nil {
@@ -142,7 +142,7 @@ func (c call) do(ctx context.Context) (response hooksv1.CanUpdateMachineSetRespo
 }
 
 // failure says why a call failed: limited is the context of the call, ctx that of the caller. It repeats only causes
-// that hold nothing of the response: that of a malformed one holds its first line.
+// that contain nothing of the response: the cause of a malformed response contains the first line of the response.
 func (c call) failure(ctx, limited context.Context, err error) error {
 	if e, is := errors.AsType[*url.Error](err); is {
 		err = e.Err // without the URL

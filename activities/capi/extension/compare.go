@@ -18,7 +18,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// mostNamed is how many fields an answer names.
+// mostNamed is the largest number of fields that an answer names.
 const mostNamed = 3
 
 // difference is a field that is not the same in the former and in the current object.
@@ -86,8 +86,8 @@ func differSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]di
 	return named("MachineSet", a, b), nil
 }
 
-// compared returns the part of a machine's spec that decides whether its machine can be updated in place. The rest
-// never makes a rollout, or is different in each set, or is written into running machines anyway.
+// compared returns the part of a machine's spec that decides whether its machine can be updated in place. Each of the
+// other fields never causes a rollout, differs in each set, or is written into running machines anyway.
 func compared(machine clusterv1.MachineSpec) (spec, error) {
 	m := *machine.DeepCopy()
 	m.ClusterName, m.ProviderID = "", ""
@@ -129,8 +129,8 @@ func named(kind string, former, current spec) (all []difference) {
 	return all
 }
 
-// differing returns the paths of the fields in which two JSON values differ, sorted by field. A field that only one has
-// counts itself, and a list of another length counts as a whole.
+// differing returns the paths of the fields in which two JSON values differ, sorted by field. A field that only one of
+// the values has is one difference, and so are two lists of different lengths.
 func differing(at string, a, b any) (paths []string) {
 	switch a := a.(type) {
 	case map[string]any:

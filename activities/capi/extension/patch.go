@@ -49,7 +49,7 @@ func patched(object []byte, patch hooksv1.Patch) (spec, error) {
 	}
 	o := map[string]any{}
 	if utiljson.Unmarshal(after, &o) != nil {
-		return spec{}, errors.New("the patch makes something else than an object")
+		return spec{}, errors.New("the result of the patch is no object")
 	}
 	if value, found, _ := unstructured.NestedFieldNoCopy(o, specPath()...); found { // an error means that it is not there
 		return spec{value, true}, nil

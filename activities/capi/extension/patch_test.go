@@ -88,7 +88,7 @@ func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
 		"an object as a JSON patch":   {typed("JSONPatch", `{"a":"`+secret+`"}`), "the JSON patch is no list of operations"},
 		"no JSON to merge":            {typed("JSONMergePatch", secret), "the JSON merge patch is not valid"},
 		"a text to merge":             {typed("JSONMergePatch", `"`+secret+`"`), "the JSON merge patch is not valid"},
-		"a list to merge":             {typed("JSONMergePatch", `["`+secret+`"]`), "the patch makes something else than an object"},
+		"a list to merge":             {typed("JSONMergePatch", `["`+secret+`"]`), "the result of the patch is no object"},
 		"an operation that is none":   {patchOf(`[{"op":"` + secret + `","path":"/spec"}]`), notValid},
 		"an operation without a path": {patchOf(`[{"op":"add","value":1}]`), noSuchField},
 		"a test":                      {patchOf(`[{"op":"test","path":"/spec/template/spec/cpus","value":"` + secret + `"}]`), "operation 1 of the JSON patch does not apply: its test fails"},
@@ -105,7 +105,7 @@ func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
 		"the object without a value":  {patchOf(`[{"op":"replace","path":""}]`), notValid},
 		// the library panics
 		"a test for a list with null":   {patchOf(`[{"op":"test","path":"/spec/template/spec/files","value":[null,"b"]}]`), notValid},
-		"the object becomes a list":     {patchOf(`[{"op":"replace","path":"","value":["` + secret + `"]}]`), "the patch makes something else than an object"},
+		"the object becomes a list":     {patchOf(`[{"op":"replace","path":"","value":["` + secret + `"]}]`), "the result of the patch is no object"},
 		"the object doubles many times": {patchOf("[" + strings.Join(copies, ",") + "]"), "of the JSON patch makes the object larger than 3145728 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

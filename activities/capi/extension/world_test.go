@@ -110,7 +110,7 @@ func ignoring(c *runtimev1.ExtensionConfig) {
 	}
 }
 
-// seen is a call that an extension has got.
+// seen is a call that an extension has received.
 type seen struct {
 	method, uri, contentType string
 	body                     map[string]any
@@ -123,7 +123,7 @@ type extension struct {
 	calls []seen
 }
 
-// extend starts an extension that responds so.
+// extend starts an extension that answers with respond.
 func extend(t *testing.T, respond http.HandlerFunc) *extension {
 	t.Helper()
 	e := &extension{}
@@ -143,7 +143,7 @@ func extend(t *testing.T, respond http.HandlerFunc) *extension {
 	return e
 }
 
-// reach makes an ExtensionConfig that of the extension.
+// reach makes an ExtensionConfig point to the extension.
 func (e *extension) reach(c *runtimev1.ExtensionConfig) {
 	c.Spec.ClientConfig.URL = e.URL + "/base"
 	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})

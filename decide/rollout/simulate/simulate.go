@@ -31,7 +31,7 @@ type Size struct {
 }
 
 // Plan returns the steps that a rollout would take from here if every machine came and went at once. It ignores a pause
-// and a hold, and says so in the first step.
+// and a hold, and says this in the first step.
 func Plan(o rollout.Observed) []Foreseen {
 	var plan []Foreseen
 	if why := o.Stopped(); why != "" {
@@ -56,8 +56,8 @@ func sizes(o rollout.Observed) []Size {
 }
 
 // Ideal returns how long a rollout takes if decisions cost no time. A machine becomes available create after its
-// creation began, and disappears remove after its deletion began. No system can be faster under the same promises. The second result is false if the rollout does not
-// complete.
+// creation began, and disappears remove after its deletion began. No system can be faster under the same promises. The
+// second result is false if the rollout does not complete.
 func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
 	return IdealOf(o, func() time.Duration { return create }, remove)
 }
@@ -69,8 +69,8 @@ func IdealOf(o rollout.Observed, create func() time.Duration, remove time.Durati
 }
 
 // Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines become
-// available and disappear as in Ideal. Steps that need approval are approved at once. Run calls done after
-// each decision, with the facts then. It returns the time that passed, and whether the rollout is complete.
+// available and disappear as in Ideal. Steps that need approval are approved at once. Run calls done after each
+// decision, with the facts after it. It returns the time that passed, and whether the rollout is complete.
 func Run(
 	o rollout.Observed,
 	create, remove time.Duration,
@@ -287,8 +287,8 @@ func (c *cluster) scale(s *rollout.Set) {
 	}
 }
 
-// next advances the time to the next event, or to until if that is earlier and not zero. It reports whether there was
-// one.
+// next advances the time to the next event, or to until if until is earlier and not zero. It reports whether there was
+// such a time.
 func (c *cluster) next(until time.Time) bool {
 	for _, times := range []map[string]time.Time{c.ready, c.gone} {
 		for _, at := range times {

@@ -130,7 +130,7 @@ func TestRequests(t *testing.T) {
 	facts.RestartedAt = "2026-02-01T00:00:00Z" // planned
 	assert.Equal(
 		t,
-		"wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; the time 2026-02-01T00:00:00Z, which was to come, is lost",
+		"wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; it overwrites the later time 2026-02-01T00:00:00Z",
 		request.Decide(request.Order{Command: request.Start}, facts).Says,
 	)
 

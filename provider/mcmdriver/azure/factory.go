@@ -16,9 +16,9 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/access"
 )
 
-// Factory gives the driver clients whose requests go to a Region.
+// Factory makes clients for the driver that send their requests to a Region.
 type Factory struct {
-	// Region is where its HTTP server listens, such as 127.0.0.1:8080.
+	// Region is the address of the Region's HTTP server, such as 127.0.0.1:8080.
 	Region string
 }
 

@@ -1,6 +1,6 @@
-// Package azure serves MCM's fake of Azure, which is in the release of its driver for Azure, at an HTTP address, so that
-// the released driver runs in one process and the cloud in another one. The fake keeps virtual machines (VM), network
-// interfaces and disks of one resource group, which is one cluster; a Region has several.
+// Package azure serves a fake of Azure over HTTP, so that MCM's released driver for Azure can run in another process
+// than the cloud. The fake is part of the driver's release. It has the virtual machines (VM), network interfaces and
+// disks of one resource group, which is one cluster; a Region has several resource groups.
 package azure
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp/fakes"
 )
 
-// apiHeader carries the name of the method of Azure's SDK, such as "VirtualMachinesClient.Get". The fake servers of the
-// SDK read it from the context, where the SDK has it.
+// apiHeader carries the name of the method of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK puts this name
+// into the context of a request, where the SDK's fake servers read it.
 const apiHeader = "X-Api-Name"
 
 // MakeVM and MakeNIC are the names of the create requests.
@@ -35,12 +35,13 @@ const (
 	MakeNIC = "InterfacesClient.BeginCreateOrUpdate"
 )
 
-// Region is Azure at an HTTP address. One request takes effect at a time: MCM's fake guards its maps only in part.
+// Region is Azure at an HTTP address. It serves one request at a time, because MCM's fake does not lock all of its
+// maps.
 type Region struct {
-	// Answer, if set, is called for each request: serve lets it take effect, and answers it.
+	// Answer, if set, is called for each request in place of serve, which carries the request out and answers it.
 	Answer func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
-	// Changed, if set, is called under the lock when a VM has appeared or is gone.
+	// Changed, if set, is called with the lock held when a VM has been created or deleted.
 	Changed func(name string, exists bool)
 
 	mu     sync.Mutex
@@ -49,15 +50,15 @@ type Region struct {
 
 // Request is a request of the SDK.
 type Request struct {
-	Method   string // of the SDK, such as MakeVM
-	Resource string // last part of the path: the name of what it is about
+	Method   string // method of the SDK, such as MakeVM
+	Resource string // name of the resource: the last part of the path
 }
 
 // group is a resource group.
 type group struct {
 	name    string
 	state   *fakes.ClusterState
-	clients map[string]runtime.Pipeline // by the name of the SDK's client
+	clients map[string]runtime.Pipeline // pipelines to the fake, by the name of the SDK's client
 }
 
 // Spec returns the providerSpec of a class whose cluster is a resource group.
@@ -92,7 +93,7 @@ func clientsOf(name string, state *fakes.ClusterState) (map[string]runtime.Pipel
 		if failed = append(failed, err); err != nil {
 			return
 		}
-		// the fake's server is private, and reached through the client that it was built with
+		// the fake's server is not exported: only the pipeline of its client reaches it
 		v := reflect.ValueOf(client).Elem()
 		clients[v.Type().Name()] = (*arm.Client)(v.FieldByName("internal").UnsafePointer()).Pipeline()
 	}
@@ -117,7 +118,7 @@ func clientsOf(name string, state *fakes.ClusterState) (map[string]runtime.Pipel
 
 // ServeHTTP answers a request of the SDK.
 func (r *Region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	body, err := io.ReadAll(request.Body) // of a sender that may be dead when it is needed
+	body, err := io.ReadAll(request.Body) // now, because the sender may be dead when serve needs it
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -169,7 +170,8 @@ func (r *Region) serve(w http.ResponseWriter, request *http.Request, method stri
 	}
 }
 
-// of returns the resource group that a request names, or the first one: images and their terms are of none.
+// of returns the resource group that a request names. It returns the first group for a request that names none, such as
+// one for an image.
 func (r *Region) of(path string, body []byte) *group {
 	for _, g := range r.groups {
 		if strings.Contains(path+"/", "/"+g.name+"/") || bytes.Contains(body, []byte("'"+g.name+"'")) {
@@ -195,8 +197,8 @@ func (r *Region) tell(before, after []string) {
 	}
 }
 
-// tidy corrects what the fake keeps of network interfaces: it does not name those that it makes before their VM, and then
-// finds none to delete; and it keeps what has no resources any more.
+// tidy corrects the records of the fake. The fake gives no name to the record of a network interface that is made
+// before its VM, and so cannot delete it later. It also keeps records that have no resources any more.
 func (g *group) tidy() {
 	all := g.state.MachineResourcesMap
 	delete(all, "")
@@ -231,7 +233,7 @@ func (r *Region) VMs() []string {
 	return names
 }
 
-// Resources returns the names of the machines of which there is anything: a VM, a network interface, or a disk.
+// Resources returns the names of the machines that have a VM, a network interface or a disk.
 func (r *Region) Resources() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +247,7 @@ func (r *Region) Resources() []string {
 	return names
 }
 
-// Plant makes a VM with all that belongs to it in the first resource group.
+// Plant makes a VM, with its network interface and disks, in the first resource group.
 func (r *Region) Plant(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

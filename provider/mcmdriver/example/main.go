@@ -1,5 +1,5 @@
-// Package main is an example of a worker that serves a driver of MCM. A real one has another import, and the driver of
-// its own module in the call: for AWS, aws.NewAWSDriver(&spi.PluginSPIImpl{}).
+// Package main is an example of a worker that serves a driver of MCM. A real worker imports the driver's module and
+// passes that driver, for AWS for example aws.NewAWSDriver(&spi.PluginSPIImpl{}).
 package main
 
 import (

@@ -1,9 +1,9 @@
-// Tier: test-all. It shows that every recorded situation can be recorded again.
+// Tier: test-all. Its tests show that every recorded situation can be recorded again.
 
 //go:build integration
 
-// Package record stores histories of a real server for workflows/replay_test.go: of runs that have ended, and of open
-// ones. `make record` runs the tests that call it; plain test runs skip them.
+// Package record stores histories of a real Temporal server, of closed and of open runs, for workflows/replay_test.go.
+// `make record` runs the tests that call this package; other runs of the tests skip them.
 package record
 
 import (
@@ -49,7 +49,7 @@ var (
 	)
 )
 
-// Enabled reports whether this test run records. It parses the flags.
+// Enabled reports whether this run of the tests records histories. It parses the flags.
 func Enabled() bool {
 	flag.Parse()
 	return *folder != ""
@@ -68,15 +68,15 @@ func Kind(k run.Kind, namespace string) string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
 }
 
-// Ended keeps of a query the runs that are not open.
+// Ended is appended to a query to find closed runs only.
 const Ended = ` AND ExecutionStatus != "Running"`
 
-// Open keeps of a query the runs that are open.
+// Open is appended to a query to find open runs only.
 const Open = ` AND ExecutionStatus = "Running"`
 
-// Save stores the longest history that a query finds, of the runs that have begun all the named activities. The name
-// says kind and situation, such as drain/blocked. A name that exists already fails the test, and its history stays as
-// it is. No history gets two names: one that was stored is not found again before it has grown.
+// Save stores the longest history of the runs that a query finds and that have begun all the named activities. The name
+// has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored history
+// does not change. A history that was stored is not stored again under another name unless it has grown.
 func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*only); !wanted.MatchString(name) {
@@ -123,7 +123,7 @@ func began(h *historypb.History, activity string) bool {
 }
 
 // add writes a history into a folder of root, and its digest into the folder's list, which has the form of sha256sum.
-// It changes no file that exists but that list.
+// It changes no existing file except this list.
 func add(root, folder, name string, text []byte) error {
 	file := filepath.ToSlash(filepath.Join(folder, name)) + ".json.gz"
 	path := filepath.Join(root, filepath.FromSlash(file))

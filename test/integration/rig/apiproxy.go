@@ -32,34 +32,34 @@ import (
 	"millwright/devstack/stack"
 )
 
-// APIFaults are the faults of an APIProxy. Chances are from 0 to 1; each request that is no watch meets at most one of
-// them, and only a lost answer has an effect in the API server. The zero value disturbs nothing.
+// APIFaults are the faults of an APIProxy. Chances are from 0 to 1. A request that is not a watch gets at most one
+// fault. Of the faults, only Lost lets the request reach the API server. The zero value has no faults.
 type APIFaults struct {
-	Unavailable float64       // chance of 503, watches included
+	Unavailable float64       // chance of 503, also for watches
 	Busy        float64       // chance of 429 with Retry-After: 1
 	Conflict    float64       // chance that a PUT, PATCH or DELETE gets 409
-	Lost        float64       // chance that a write has its effect, and the connection breaks before the answer
-	WatchDelay  time.Duration // by which open and new watches tell all events late, in order
-	DelayOnly   string        // the resource whose watches WatchDelay concerns, such as nodes; empty: all
+	Lost        float64       // chance that a write takes effect, and the connection breaks before the answer
+	WatchDelay  time.Duration // delay of each event of open and new watches; the order of events stays
+	DelayOnly   string        // resource whose watches have WatchDelay, such as nodes; empty: all resources
 }
 
 // APIProxy stands between processes of one identity and the API server. All its methods are safe for concurrent use.
 type APIProxy struct {
 	server   *httptest.Server
-	identity string // kubeconfig with which it speaks to the API server; it is read at the first request
+	identity string // path of the kubeconfig for the API server; it is read at the first request
 	proxy    func() (*httputil.ReverseProxy, error)
 
 	mu      sync.Mutex
 	faults  APIFaults
 	dice    *rand.Rand
-	watches map[int]context.CancelFunc // open watches
-	opened  int                        // watches so far
-	closed  time.Time                  // until then no watch is opened
-	broken  int                        // watches that the last cut broke
-	counts  map[string]int             // of faults, by name
+	watches map[int]context.CancelFunc // open watches, by their number
+	opened  int                        // number of watches opened so far
+	closed  time.Time                  // time until which new watches are refused
+	broken  int                        // number of watches that the last cut broke
+	counts  map[string]int             // number of faults, by name
 }
 
-// newAPIProxy returns a proxy that listens, and acts with the kubeconfig once it exists.
+// newAPIProxy returns a proxy that listens. The kubeconfig need not exist before the first request.
 func newAPIProxy(identity string) *APIProxy {
 	p := &APIProxy{
 		identity: identity,
@@ -69,12 +69,12 @@ func newAPIProxy(identity string) *APIProxy {
 	}
 	p.proxy = sync.OnceValues(p.connect)
 	p.server = httptest.NewUnstartedServer(p)
-	p.server.EnableHTTP2 = true // as the API server
+	p.server.EnableHTTP2 = true // like the API server
 	p.server.StartTLS()
 	return p
 }
 
-// connect reads the kubeconfig of the identity.
+// connect reads the kubeconfig of the identity, and returns a proxy to the API server in it.
 func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.identity)
 	if err != nil {
@@ -99,19 +99,19 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 			}
 			return nil
 		},
-		// the API server is away: break
+		// the API server does not answer: break the connection
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil
 }
 
-// Set replaces all faults, from the next request on; a delay holds for open watches as well.
+// Set replaces all faults, from the next request on. WatchDelay also changes for open watches.
 func (p *APIProxy) Set(f APIFaults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = f
 }
 
-// CutWatches breaks all open watches, and refuses new ones for a time.
+// CutWatches breaks all open watches, and refuses new watches for the duration.
 func (p *APIProxy) CutWatches(refuse time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,14 +129,14 @@ func (p *APIProxy) watching() (open, broken int) {
 	return len(p.watches), p.broken
 }
 
-// Counts returns how often each fault was met, by its name: unavailable, busy, conflict, lost, cut.
+// Counts returns the number of faults so far, by name: unavailable, busy, conflict, lost, cut.
 func (p *APIProxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.counts)
 }
 
-// delay returns how late a watch of a resource tells what comes now.
+// delay returns the current delay of events in watches of a resource.
 func (p *APIProxy) delay(resource string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +146,7 @@ func (p *APIProxy) delay(resource string) time.Duration {
 	return p.faults.WatchDelay
 }
 
-// fate chooses what happens to a request: the name of a fault, or nothing.
+// fate chooses the fault of a request, and counts it; empty: no fault.
 func (p *APIProxy) fate(r *http.Request) (name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +206,7 @@ func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(w, r)
 }
 
-// open takes note of a watch until the returned function is called.
+// open records a watch until done is called. CutWatches ends the watch by end.
 func (p *APIProxy) open(end context.CancelFunc) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,14 +236,15 @@ func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	})
 }
 
-// deaf takes an answer that nobody gets.
+// deaf is a ResponseWriter that discards the answer.
 type deaf struct{ header http.Header }
 
 func (d *deaf) Header() http.Header         { return d.header }
 func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
 func (d *deaf) WriteHeader(int)             {}
 
-// late hands on what it reads, in order, each piece after the delay that was set when it came. It breaks when ctx ends.
+// late returns a reader that delivers the pieces of body in order. Each piece has the delay that was set at its
+// arrival. The reader fails when ctx ends.
 func late(ctx context.Context, body io.ReadCloser, delay func() time.Duration) io.ReadCloser {
 	type piece struct {
 		at   time.Time
@@ -289,34 +290,34 @@ func late(ctx context.Context, body io.ReadCloser, delay func() time.Duration) i
 	return reader
 }
 
-// Proxies are the ways of our processes to the API server.
+// Proxies are the proxies between Millwright's processes and the API server.
 type Proxies struct {
-	Worker *APIProxy // of all workers
-	Bridge *APIProxy // of all bridges
+	Worker *APIProxy // proxy of all workers
+	Bridge *APIProxy // proxy of all bridges
 }
 
-// Set replaces the faults of both.
+// Set replaces the faults of both proxies.
 func (p *Proxies) Set(f APIFaults) {
 	p.Worker.Set(f)
 	p.Bridge.Set(f)
 }
 
-// SetFor sets faults until the test ends.
+// SetFor sets the faults of both proxies until the test ends.
 func (p *Proxies) SetFor(t *testing.T, f APIFaults) {
 	t.Helper()
 	p.Set(f)
 	t.Cleanup(func() { p.Set(APIFaults{}) })
 }
 
-// CutWatches breaks all watches of both, and refuses new ones for a time.
+// CutWatches breaks all open watches of both proxies, and refuses new watches for the duration.
 func (p *Proxies) CutWatches(refuse time.Duration) {
 	p.Worker.CutWatches(refuse)
 	p.Bridge.CutWatches(refuse)
 }
 
-// AwaitWatches waits until as many watches are open as the last cut broke. Without it a test can change what nobody
-// sees: a client waits longer after each failure of a watch, up to 60 s (client-go's reflector: 30 s and as much
-// jitter), and forgets its failures after 2 min.
+// AwaitWatches waits until as many watches are open as the last cut broke. Without it, Millwright may not see a change
+// of the test: after each failure of a watch, a client waits longer, up to 60 s (client-go's reflector: 30 s and up to
+// 30 s jitter). It begins with a short wait again if its watches did not fail for 2 min.
 func (p *Proxies) AwaitWatches(t *testing.T) {
 	t.Helper()
 	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {
@@ -358,7 +359,8 @@ func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*R
 	return r, nil
 }
 
-// kubeconfig is for the processes behind the proxy. It has no credentials: the proxy has them.
+// kubeconfig returns the kubeconfig of the processes behind the proxy. It has no credentials, because the proxy adds
+// them.
 func (p *APIProxy) kubeconfig() clientcmdapi.Config {
 	const name = "proxy"
 	config := clientcmdapi.NewConfig()

@@ -22,7 +22,7 @@ import (
 	"millwright/devstack/component"
 )
 
-// Audited is one line of the API server's audit log: what one of our own identities asked.
+// Audited is one line of the API server's audit log: a request of one of Millwright's identities.
 type Audited struct {
 	Verb, RequestURI string
 	ObjectRef        struct{ APIGroup, Resource, Namespace, Name, Subresource string }
@@ -35,9 +35,9 @@ type Audited struct {
 	}
 }
 
-// Audit returns the lines of the audit log that are wanted, in order: all that the API server has answered before the
-// call. The log is written a moment after the answers, so that Audit asks something itself and waits until the log has
-// it.
+// Audit returns the lines of the audit log for which wanted returns true, in order. They include every request that the
+// API server has answered before the call: the log is written after the answer, so Audit sends a request of its own and
+// waits until the log has it.
 func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 	t.Helper()
 	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -55,7 +55,7 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 		for lines.Scan() {
 			var line Audited
 			switch err := json.Unmarshal(lines.Bytes(), &line); {
-			case err != nil: // the last line may be half written
+			case err != nil: // the last line may be incomplete
 			case line.ObjectRef.Name == mark:
 				return true, nil
 			case wanted(line):
@@ -67,8 +67,8 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 	return found
 }
 
-// Ask sends a GET request for a path of an API server, and returns status and header of the answer: the header says
-// which flow schema has matched.
+// Ask sends a GET request for a path of an API server, and returns status and header of the answer. The header has the
+// UID of the flow schema that matched.
 func Ask(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -83,8 +83,8 @@ func Ask(t *testing.T, config *rest.Config, path string) (status int, header htt
 	return answer.StatusCode, answer.Header
 }
 
-// ReadSecrets lets only these users read the Secrets of classes: those whose processes serve a provider's queue. In the
-// stack the worker may read them, which serves all queues.
+// ReadSecrets lets only these users read the Secrets of classes: the users of processes that serve a provider's queue.
+// By default the stack's worker serves all queues and may read these Secrets.
 func (r *Rig) ReadSecrets(t *testing.T, users ...string) {
 	t.Helper()
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Leaks looks for secrets in everything that Millwright writes down: the histories of all runs, the logs and the
-// metrics of its processes, the events, and the machine objects. It returns where it found one, and how many histories
-// it read.
+// Leaks searches for secrets in everything that Millwright writes: the histories of all runs, the logs and the metrics
+// of its processes, the events, and the machine objects. It returns the places with a secret, and the number of
+// histories that it has read.
 func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
@@ -46,7 +46,7 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 	if err := r.eachMetrics(ctx, look); err != nil {
 		return nil, 0, err
 	}
-	const ours = ".machine.sapcloud.io" // Cluster API has kinds of the same names
+	const ours = ".machine.sapcloud.io" // Cluster API has kinds with the same names
 	objects := []string{
 		"events",
 		"machines" + ours,
@@ -91,14 +91,14 @@ func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []by
 	return len(runs), nil
 }
 
-// isOurs says whether a component is a process of Millwright: worker or bridge, or one that only some stacks have,
-// which is named after those (worker-2, worker-provider).
+// isOurs reports whether a component is a process of Millwright: worker or bridge, or a process of some stacks whose
+// name begins with one of these and a hyphen (worker-2, worker-provider).
 func isOurs(name string) bool {
 	kind, _, _ := strings.Cut(name, "-")
 	return kind == component.Worker || kind == component.Bridge
 }
 
-// eachMetrics calls look with the metrics of those of Millwright's processes that are ready.
+// eachMetrics calls look with the metrics of each process of Millwright that is ready.
 func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []byte)) error {
 	components, err := r.Stack.Status(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []by
 	return nil
 }
 
-// metrics returns the text of the metrics of one of our processes.
+// metrics returns the text of the metrics of one of Millwright's processes.
 func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(
 		ctx,
@@ -143,7 +143,7 @@ func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
 	return text, nil
 }
 
-// eachLog calls look with the logs of Millwright's processes and of those that it calls.
+// eachLog calls look with the log of each process of Millwright and of each process that Millwright calls.
 func (r *Rig) eachLog(look func(where string, text []byte)) error {
 	state, err := r.Stack.State()
 	if err != nil {
@@ -162,8 +162,7 @@ func (r *Rig) eachLog(look func(where string, text []byte)) error {
 	return nil
 }
 
-// disguises returns the forms in which bytes may stand in a text: as they are, and in base64 at each of the three
-// offsets.
+// disguises returns the forms of a secret in a text: plain, and in base64 at each of the three offsets.
 func disguises(secret string) [][]byte {
 	forms := [][]byte{[]byte(secret)}
 	for offset := range 3 {

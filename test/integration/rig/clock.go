@@ -14,8 +14,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// clockVariable is the environment variable by which the clock of a skewed binary is wrong, as a duration with its
-// sign.
+// clockVariable is the environment variable with the error of a skewed binary's clock: a duration, negative if the
+// clock is behind.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
 // Clock returns the environment of a skewed binary whose clock is ahead by d, or behind if d is negative.
@@ -25,7 +25,7 @@ const (
 	// readsClock is the line of Go's time.Now that reads the clock. It must be in time.go exactly once.
 	readsClock = "\tsec, nsec, mono := runtimeNow()\n"
 
-	// skewsClock is added to it. What is measured with the monotonic clock, timers and sleeps included, stays right.
+	// skewsClock is added after that line. The monotonic clock stays right, and with it timers and sleeps.
 	skewsClock = "\tsec += testClock\n"
 
 	// skew is a further file of package time.
@@ -50,8 +50,8 @@ func readTestClock() int64 {
 `
 )
 
-// SkewedWorker builds a worker in a folder, which exists, and returns its path. Clock sets its clock. All packages are
-// compiled anew the first time, which takes minutes.
+// SkewedWorker builds a worker whose clock Clock sets, in an existing folder, and returns the worker's path. The first
+// call compiles all packages, which takes minutes.
 func SkewedWorker(folder string) (string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -61,7 +61,7 @@ func SkewedWorker(folder string) (string, error) {
 	return binary, buildSkewed(repo, folder, "./"+build.Worker, binary)
 }
 
-// buildSkewed builds a package of the clone, or of another folder, whose clock Clock sets.
+// buildSkewed builds a program whose clock Clock sets. From is the folder of its module.
 func buildSkewed(from, folder, what, binary string) error {
 	overlay, err := writeOverlay(folder)
 	if err != nil {
@@ -75,7 +75,8 @@ func buildSkewed(from, folder, what, binary string) error {
 	return nil
 }
 
-// writeOverlay writes the changed files of package time, and the file that tells the go command of them.
+// writeOverlay writes the changed files of package time, and the overlay file for the go command, whose path it
+// returns.
 func writeOverlay(folder string) (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -109,7 +110,7 @@ func writeOverlay(folder string) (string, error) {
 	return file, nil
 }
 
-// patchNow makes time.Now tell a wrong wall clock.
+// patchNow returns the source of package time with a wrong wall clock in time.Now.
 func patchNow(source string) (string, error) {
 	if n := strings.Count(source, readsClock); n != 1 {
 		return "", fmt.Errorf(

@@ -14,15 +14,15 @@ import (
 	"go.temporal.io/sdk/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"millwright/observe/capi"
 	"millwright/activities/kube"
+	"millwright/observe/capi"
 	"millwright/workflows/run"
 )
 
-// LookAgain makes Millwright decide once more about an object as it is now, and returns when it has done what it
-// decided, and rests. A test that wants to see that nothing happens calls it and looks then: what Millwright would have
-// done, it has done. It signals the workflow as the bridge does, and also that of a calm object, to which the bridge
-// sends no signal. Of a deployment, an open rollout looks, too.
+// LookAgain makes Millwright decide again about an object, and returns when the decision is carried out and the run
+// waits or has ended. A test that must see that nothing happens calls LookAgain and checks the object afterwards.
+// LookAgain signals the object's workflow as the bridge does, even if the object is calm, and an open rollout of a
+// deployment, too.
 func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
@@ -79,8 +79,9 @@ func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	}
 }
 
-// awaitRest waits until a run that was signaled has ended, or waits for something else than an activity. The signal has
-// made a workflow task pending, and the run decides in it or, if an activity was under way, after that activity.
+// awaitRest waits until a run that was signalled has ended, or has neither a pending workflow task nor a pending
+// activity. The signal has made a workflow task pending: the run decides in this task or after the activity that it
+// waits for.
 func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
 	t.Helper()
 	Eventually(t, look.GetID()+" has looked again", func() (bool, any) {
@@ -94,7 +95,7 @@ func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
 	})
 }
 
-// LookAgain is LookAgain of the rig for the deployment and then for each of its sets.
+// LookAgain calls Rig.LookAgain for the deployment, and then for each of its sets.
 func (p *Pool) LookAgain(t *testing.T) {
 	t.Helper()
 	p.rig.LookAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)

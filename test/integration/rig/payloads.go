@@ -15,8 +15,8 @@ import (
 )
 
 // LargestPayloads reads the histories of all runs. It returns the size of the largest list of payloads in bytes, by
-// kind: the type of the event, and the name of the workflow, activity, signal, update or marker that it is about.
-// Answers of queries and heartbeats are in no history.
+// kind: the type of the event, and the name of the workflow, activity, signal, update or marker of the event. Answers
+// to queries and heartbeats are not in histories.
 func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	t.Helper()
 	runs, err := r.workflows(t.Context(), "")
@@ -25,7 +25,7 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	next := make(chan int)
-	for range 8 { // a fleet has tens of thousands of histories
+	for range 8 { // in parallel, because a fleet has tens of thousands of histories
 		readers.Go(func() {
 			for i := range next {
 				run := runs[i]
@@ -49,9 +49,9 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	return largest
 }
 
-// payloadsOf is LargestPayloads of one run.
+// payloadsOf is LargestPayloads for one run.
 func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
-	sizes, names := map[string]int{}, map[int64]string{} // names by the ID of the event that scheduled an activity
+	sizes, names := map[string]int{}, map[int64]string{} // names by ID of the event that scheduled an activity
 	events := r.Temporal.GetWorkflowHistory(
 		t.Context(),
 		run.WorkflowId,
@@ -76,8 +76,8 @@ func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowEx
 	return sizes, nil
 }
 
-// nameOf returns the name of the activity, signal, update or marker that an event is about; empty for an event of its
-// workflow.
+// nameOf returns the name of the activity, signal, update or marker of an event; empty for an event of the workflow
+// itself.
 func nameOf(event *historypb.HistoryEvent, activities map[int64]string) string {
 	if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
 		activities[event.EventId] = scheduled.ActivityType.GetName()

@@ -18,15 +18,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Hosting makes the nodes of a pool carry the pool's name as a label, by which its pods find them, and lets volumes be
-// attached to them.
+// Hosting gives the nodes of a pool the label pool with the pool's name, by which pods select them, and an annotation
+// that lets the stack attach volumes to them.
 func Hosting(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
 	spec.NodeTemplateSpec.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 }
 
-// AwaitHosts waits until so many nodes take pods of the pool.
+// AwaitHosts waits until n nodes have the label of the pool.
 func (p *Pool) AwaitHosts(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, "nodes carry the label of their pool", func() (bool, any) {
@@ -36,8 +36,7 @@ func (p *Pool) AwaitHosts(t *testing.T, n int) {
 	})
 }
 
-// PodTemplate returns a template for pods that run on the nodes of the pool and end two seconds after they are told to,
-// at the latest, and its selector.
+// PodTemplate returns a template for pods on the nodes of the pool, with a grace period of 2 s, and its selector.
 func (p *Pool) PodTemplate(
 	app string,
 	changes ...func(*corev1.PodTemplateSpec),
@@ -69,7 +68,7 @@ func (p *Pool) Deploy(t *testing.T, app string, replicas int32, changes ...func(
 	p.AwaitPods(t, app, int(replicas))
 }
 
-// AwaitPods waits until so many pods of an app run and are to stay.
+// AwaitPods waits until n pods of an app run and are not being deleted.
 func (p *Pool) AwaitPods(t *testing.T, app string, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d pods of %s run", n, app), func() (bool, any) {
@@ -91,8 +90,8 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// Budget makes a disruption budget that keeps so many pods of an app, changed before it is made, and returns when it
-// counts them.
+// Budget creates a disruption budget with minAvailable keep for the pods of an app, after changes to its spec. It
+// returns when the budget's status counts the pods.
 func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{
@@ -114,8 +113,8 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*pol
 	})
 }
 
-// Loosen changes how many pods a disruption budget keeps. Of those that are not ready it keeps none from now on: where
-// none is needed and none is ready, the API server would else let none go.
+// Loosen sets minAvailable of a disruption budget, and lets pods that are not ready be evicted always. Otherwise the
+// API server would evict no pod if minAvailable is 0 and no pod is ready.
 func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d,"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, keep)
@@ -125,8 +124,8 @@ func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
 	require.NoError(t, err)
 }
 
-// LoosenAndWatch is Loosen, and returns since when the budget allows evictions, by the clock of the controller that
-// counts its pods.
+// LoosenAndWatch is Loosen. It waits until the budget allows evictions, and returns since when, by the clock of the
+// controller that counts the budget's pods.
 func (p *Pool) LoosenAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)

@@ -22,7 +22,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Canary stands in every Secret that a test makes: it must never be seen in a history, a log, a metric or an event.
+// Canary is in every Secret of a test. It must never be in a history, a log, a metric or an event.
 const Canary = "canary-9c1f4be27d"
 
 // Credentials returns the Secret of a class.
@@ -45,14 +45,14 @@ func Class(namespace, providerSpec string) *v1alpha1.MachineClass {
 	}
 }
 
-// Pool is a MachineDeployment of a namespace.
+// Pool is a MachineDeployment of a test.
 type Pool struct {
 	rig       *Rig
 	Namespace string
 	Name      string
 }
 
-// Pool makes a MachineDeployment whose machines use the namespace's class, changed as asked before it is made.
+// Pool creates a MachineDeployment, after changes to it. Its machines use the namespace's class "small".
 func (r *Rig) Pool(
 	t *testing.T,
 	namespace, name string,
@@ -77,7 +77,7 @@ func (r *Rig) Pool(
 	return &Pool{rig: r, Namespace: namespace, Name: name}
 }
 
-// Policy makes a RolloutPolicy for the object of that name, in a namespace that exists.
+// Policy creates a RolloutPolicy for the object with the name, in an existing namespace.
 func (r *Rig) Policy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {
 	t.Helper()
 	spec.Targets = []v1alpha1.RolloutPolicyTarget{{Name: name}}
@@ -125,7 +125,7 @@ func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
 	return d
 }
 
-// Machines reads the pool's machines. An API server that is away gives none.
+// Machines reads the pool's machines; none if the API server does not answer.
 func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
 	list, err := p.rig.Machines.MachineV1alpha1().
@@ -161,7 +161,8 @@ func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 	return nodes
 }
 
-// AwaitRunning waits until exactly n machines exist and all of them run, and the MachineDeployment says so.
+// AwaitRunning waits until exactly n machines exist, all of them are Running, and the MachineDeployment's status says
+// so.
 func (p *Pool) AwaitRunning(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
@@ -182,7 +183,8 @@ func (p *Pool) AwaitRunning(t *testing.T, n int) {
 	})
 }
 
-// AwaitSynced waits until each node of the pool has the mark of its machine and our finalizer. A machine runs before that.
+// AwaitSynced waits until each node of the pool has the UID of its machine and Millwright's finalizer. A machine may be
+// Running before its node has them.
 func (p *Pool) AwaitSynced(t *testing.T) {
 	t.Helper()
 	Eventually(t, "each node of "+p.Name+" has the mark of its machine", func() (bool, any) {
@@ -211,8 +213,8 @@ func (p *Pool) AwaitGone(t *testing.T) {
 	})
 }
 
-// AwaitDeleted waits until a machine that was read is gone, and returns when its deletion began, by the clock of the
-// API server: a test that waits for a slow machine sees the end late, and this time all the same. It has whole seconds.
+// AwaitDeleted waits until a machine is gone, and returns the time at which its deletion began, in whole seconds by the
+// clock of the API server. This time is exact even if a busy computer lets the test see the end late.
 func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
@@ -220,8 +222,8 @@ func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitSeen waits until a machine that was read has been like this, however short, and returns it as it was then. What
-// is says is in the failure if the test gives up.
+// AwaitSeen waits until a condition was true for a machine after the version m, even if only for a moment, and returns
+// that version of the machine. Is names the condition in the failure message.
 func (p *Pool) AwaitSeen(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -237,7 +239,7 @@ func (p *Pool) AwaitSeen(
 	)
 }
 
-// awaitEvent waits for an event of a machine after the version that was read.
+// awaitEvent waits for an event of a machine after the version m.
 func (p *Pool) awaitEvent(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -279,8 +281,9 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// Refuse makes the API server refuse new machines for which a CEL expression is false, with a message. It returns when
-// the API server has taken that up for a machine called m-2 of the namespace of this name.
+// Refuse makes the API server refuse new machines for which a CEL expression is false, with a message, in all
+// namespaces. It returns when the API server refuses a machine with the name m-2 in the namespace, so the expression
+// must be false for this machine. The policy has the name of the namespace; Permit deletes it.
 func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// SaveStore copies the data of the API server's store to a folder that does not exist yet. It stops etcd for this,
-// because a copy of files that are being written may not be readable.
+// SaveStore copies the data of the API server's store to a folder that does not exist yet. It stops etcd meanwhile,
+// because a copy of files that are being written may be unreadable.
 func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	if err := r.Stack.Stop(ctx, component.Etcd); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
@@ -23,10 +23,10 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	return r.Stack.Start(ctx, component.Etcd)
 }
 
-// RestoreStore puts the API server's store back to a copy, as an administrator would: no API server runs meanwhile, and
-// afterwards all of Kubernetes' clients with caches are restarted. Their watches would go on from a version that the
-// API server has yet to reach, and tell nothing until then. Kubelets must be restarted too: see Rejoin of the cloud's
-// client. Workers and bridges notice by themselves and end; start them again.
+// RestoreStore restores the API server's store from a copy, as an administrator would: no API server runs meanwhile,
+// and Kubernetes' own clients with caches are restarted afterwards. Otherwise their watches would continue from a
+// version that the API server has not reached again, and get no events until then. The caller must restart the kubelets
+// (see Rejoin of the cloud's client), and the workers and bridges, which notice the restore and end.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.Kill(ctx, name); err != nil {

@@ -1,10 +1,10 @@
-// Tier: test-all. It tests the tools of the other packages.
+// Tier: test-all. Its tests test the tools of the other packages.
 
 //go:build integration
 
-// Package rig answers how an integration test gets at the local stack: clients for everything in it, one pool of
-// machines in a namespace of its own, and waiting that says what it saw. Tests of test/integration use it; it asserts
-// nothing about machines by itself.
+// Package rig connects the integration tests of test/integration to the local stack: it has clients for all components,
+// pools of machines, and functions that wait and say in a failure what they have seen. It asserts nothing about
+// machines itself.
 package rig
 
 import (
@@ -46,11 +46,12 @@ type Rig struct {
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
 	Temporal client.Client
-	Proxies  *Proxies // nil unless the stack was started behind them
-	Secrets  []string // what the processes of this stack were given besides the Canary; nobody may see it either
+	Proxies  *Proxies // nil unless UpBehindProxies has started the stack
+	Secrets  []string // further secrets of this stack's processes, which must not leak, like the Canary
 }
 
-// Up starts a stack that ends with this process, and connects to it. Call it from TestMain; its error is fatal.
+// Up starts a stack that ends with this process, and connects to it. Call it from TestMain, and end the tests after an
+// error.
 func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	options.Dir, options.FreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
@@ -85,8 +86,9 @@ func connect(s *stack.Stack) (*Rig, error) {
 	return r, err
 }
 
-// Main runs the tests of a package on one stack and takes it down behind them. When they have passed it looks for the
-// canary in everything that was written down. On failure the stack's logs are printed.
+// Main starts a stack, runs the tests of a package on it, and takes it down. If the tests have passed, it searches for
+// the canary in everything that Millwright has written. If they have failed, it prints the ends of logs. It returns the
+// exit code.
 func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
 	return onStack(m, options, Up, use)
 }
@@ -96,7 +98,7 @@ func MainBehindProxies(m *testing.M, options stack.Options, use func(*Rig)) int 
 	return onStack(m, options, UpBehindProxies, use)
 }
 
-// onStack is Main with a function that starts the stack.
+// onStack is Main with the function up, which starts the stack.
 func onStack(
 	m *testing.M,
 	options stack.Options,
@@ -129,7 +131,7 @@ func onStack(
 	return code
 }
 
-// printLogs prints the ends of the logs that say most about a failed test.
+// printLogs prints the ends of the logs that help most to understand a failed test.
 func (r *Rig) printLogs(clusterAPI bool) {
 	logs := []string{component.Worker, component.Bridge, component.VirtualCloud}
 	if clusterAPI {
@@ -141,10 +143,11 @@ func (r *Rig) printLogs(clusterAPI bool) {
 	}
 }
 
-// checkWritten returns 1 when the processes of the stack have written a secret or a step that the documents lack.
+// checkWritten returns 1 if the processes of the stack have written a secret, or a step that docs/reference/words.md
+// lacks; otherwise 0.
 func (r *Rig) checkWritten(ctx context.Context) int { return max(r.checkCanary(), r.checkSteps(ctx)) }
 
-// checkCanary returns 1 when a secret of the tests was seen outside its Secret or its file.
+// checkCanary returns 1 if a secret of the tests is outside its Secret or its file; otherwise 0.
 func (r *Rig) checkCanary() int {
 	places, histories, err := r.Leaks(context.Background(), append(r.Secrets, Canary)...)
 	if err != nil {
@@ -163,13 +166,14 @@ func (r *Rig) checkCanary() int {
 	return min(len(places), 1)
 }
 
-// giveUp is how long a test waits for something that must happen. It only ends a test that would wait for ever, and is
-// no measure of the product: the longest wait of all tests takes two minutes on a machine with two idle processors.
+// giveUp is the maximum wait of a test for something that must happen. It only ends a test that would otherwise wait
+// for ever. It does not measure the product: the longest wait of all tests is two minutes on a computer with two idle
+// processors.
 const giveUp = 10 * time.Minute
 
-// Eventually waits until the condition holds, looking ten times a second. The condition returns what it saw, which is
-// in the failure if the test gives up. To test a promise of time, compare the times that the API server, Temporal and
-// Millwright have written.
+// Eventually calls the condition every 100 ms until it returns true, for at most giveUp. The failure has what the
+// condition saw last. To test how long something takes, compare the times that the API server, Temporal and Millwright
+// have written.
 func Eventually(t *testing.T, what string, condition func() (done bool, saw any)) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -183,7 +187,8 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 	}
 }
 
-// Metric returns the sum over the samples of a metric of one of our processes, over all labels; 0 when it has none.
+// Metric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if there are
+// none.
 func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	t.Helper()
 	text, err := r.metrics(t.Context(), component)
@@ -200,8 +205,8 @@ func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	return sum
 }
 
-// Namespace makes a namespace with a Secret of cloud credentials and a MachineClass for the virtual provider, both
-// named "small". The canary stands in the Secret.
+// Namespace creates a namespace with a MachineClass for the virtual provider and the Secret with its credentials, both
+// with the name "small". The canary is in the Secret.
 func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	t.Helper()
 	ctx := t.Context()
@@ -217,7 +222,7 @@ func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	require.NoError(t, err)
 }
 
-// Bare takes class and Secret from a namespace again, and returns when they are gone: both are held by finalizers.
+// Bare deletes the class and the Secret of a namespace, and returns when they are gone: finalizers hold both.
 func (r *Rig) Bare(t *testing.T, namespace string) {
 	t.Helper()
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
@@ -230,8 +235,8 @@ func (r *Rig) Bare(t *testing.T, namespace string) {
 	})
 }
 
-// Starter runs the command millwright, which has to succeed, and returns the lines that it prints. It builds millwright,
-// unless the stack has just done that.
+// Starter runs the command millwright, which must succeed, and returns the lines that it prints. It builds millwright
+// unless the build cache has it.
 func (r *Rig) Starter(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	out, err := r.TryStarter(t, arguments...)
@@ -239,7 +244,7 @@ func (r *Rig) Starter(t *testing.T, arguments ...string) []string {
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// TryStarter is Starter for a command that may fail: the error has what it complains about.
+// TryStarter is Starter for a command that may fail: the error has the output of the command.
 func (r *Rig) TryStarter(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	repo, err := build.FindRepo("")

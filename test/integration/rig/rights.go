@@ -20,7 +20,7 @@ type Rights struct {
 	bindings []rbacv1.ClusterRoleBinding
 }
 
-// RightsOf returns the rights that a user has now. A user without any is an error.
+// RightsOf returns the rights that a user has now. It is an error if the user has none.
 func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
 	rights := Rights{client: r.Kube.RbacV1().ClusterRoleBindings()}
 	all, err := rights.client.List(ctx, metav1.ListOptions{})
@@ -39,7 +39,7 @@ func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
 	return rights, nil
 }
 
-// Take deletes the bindings: the API server refuses all that the user asks. Running it twice takes them once.
+// Take deletes the bindings: the API server then refuses every request of the user. It may be called again.
 func (r Rights) Take(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		failed := r.client.Delete(ctx, binding.Name, metav1.DeleteOptions{})
@@ -50,7 +50,7 @@ func (r Rights) Take(ctx context.Context) (err error) {
 	return err
 }
 
-// Give makes the bindings again. Running it twice makes them once.
+// Give creates the bindings again. It may be called again.
 func (r Rights) Give(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		_, failed := r.client.Create(ctx, &binding, metav1.CreateOptions{})

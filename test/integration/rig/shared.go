@@ -26,9 +26,9 @@ import (
 // sharedFolder is the environment variable with the folder of the shared stack.
 const sharedFolder = "MILLWRIGHT_TEST_STACK"
 
-// common are the options of the shared stack: fewer drains at a time than by default, so that a test sees a queue of
-// them, at most 20 s between two calls after a quota error, so that a test need not wait for long, and more time for
-// volumes, so that a slow test ends their wait itself.
+// common are the options of the shared stack. It has fewer drains at a time than by default, so that a test sees a
+// queue of drains; at most 20 s between two calls after a quota error, so that a test waits less; and a longer wait for
+// volumes, so that the wait does not end before a slow test ends it.
 func common() stack.Options {
 	return stack.Options{Args: map[string][]string{component.Worker: {
 		fmt.Sprintf(
@@ -40,14 +40,14 @@ func common() stack.Options {
 	}}}
 }
 
-// DetachTimeout is how long volumes are waited for on the shared stack.
+// DetachTimeout is how long a deletion waits for volumes on the shared stack.
 const DetachTimeout = 30 * time.Minute
 
 // MaxDrains is how many nodes are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainShared is Main on the stack that the environment names: packages use it one after the other, and each leaves it
-// without machines. If the environment names none, the package starts one with the same options.
+// MainShared is Main on the stack that the environment names. Packages use this stack one after the other, and each
+// package leaves it without machines. If the environment names no stack, MainShared starts one with the same options.
 func MainShared(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolder)
 	if dir == "" {
@@ -81,7 +81,7 @@ type Shared struct {
 	dir string
 }
 
-// Share starts the shared stack; it ends with this process at the latest. End it.
+// Share starts the shared stack. The caller must call End; the stack ends with this process at the latest.
 func Share(ctx context.Context) (*Shared, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
 	if err != nil {
@@ -94,11 +94,11 @@ func Share(ctx context.Context) (*Shared, error) {
 	return &Shared{r, dir}, nil
 }
 
-// Environment is the variable that names the stack to MainShared.
+// Environment is the environment variable, as NAME=VALUE, by which MainShared finds the stack.
 func (s *Shared) Environment() string { return sharedFolder + "=" + s.dir }
 
-// End takes the stack down. Unless ctx has ended, its error also says what the processes have written and must not have
-// written.
+// End takes the stack down. Unless ctx has ended, it first runs checkWritten, and returns an error if that finds
+// something.
 func (s *Shared) End(ctx context.Context) error {
 	var err error
 	if ctx.Err() == nil && s.rig.checkWritten(ctx) != 0 {
@@ -107,9 +107,9 @@ func (s *Shared) End(ctx context.Context) error {
 	return errors.Join(err, s.rig.Stack.Down(context.WithoutCancel(ctx)), os.RemoveAll(s.dir))
 }
 
-// clear removes what a package has left: it starts what was killed, ends the faults of the cloud, and deletes all
-// namespaces of tests. Machines that a test holds on purpose (by a hook, as preserved ones) are released after half a
-// minute.
+// clear removes what a package has left on the stack: it starts killed components, ends the faults of the cloud, and
+// deletes all namespaces of tests. After half a minute it also releases machines that a test holds, for example by a
+// hook or a preservation.
 func (r *Rig) clear(ctx context.Context) error {
 	for _, name := range component.Names() {
 		if err := r.Stack.Start(ctx, name); err != nil {
@@ -154,8 +154,8 @@ func (r *Rig) clear(ctx context.Context) error {
 	)
 }
 
-// empty deletes a namespace, and the pods that keep it: their finalizers and grace periods are those of tests. Released
-// machines are not drained, and their instances stay.
+// empty deletes a namespace. In a namespace that is being deleted, it also deletes the pods at once, in spite of their
+// finalizers and grace periods. With release, it ends the deletion of machines without a drain; their instances stay.
 func (r *Rig) empty(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})

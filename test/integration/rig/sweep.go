@@ -19,14 +19,14 @@ import (
 	"millwright/workflows/run"
 )
 
-// Plant makes an instance in a namespace's class for a machine that never was. Some other instance must be there, which
-// tells the cluster's name.
+// Plant creates an instance of a namespace's class for a machine that never existed. Another instance must exist, from
+// which Plant takes the cluster's name.
 func (r *Rig) Plant(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
 	return r.PlantTagged(t, namespace, name, "uid-of-"+name)
 }
 
-// PlantTagged is Plant with a UID, or without one, as another controller makes instances.
+// PlantTagged is Plant with another UID. An empty UID makes an instance without a UID, as another controller would.
 func (r *Rig) PlantTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
@@ -42,9 +42,9 @@ func (r *Rig) PlantTagged(t *testing.T, namespace, name, uid string) virtual.Ins
 	return planted
 }
 
-// Sweeps makes a schedule of sweeps over a namespace's class, beside the one that the bridge keeps. They run when the
-// test triggers them, and an orphan has to be without its machine for no longer than confirm. The schedule goes with
-// the test.
+// Sweeps creates a schedule of sweeps of a namespace's class, besides the schedule of the bridge. A sweep runs when the
+// test triggers it. Confirm is how long an orphan must be without a machine before a sweep deletes it. The schedule is
+// deleted at the end of the test.
 func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})

@@ -24,8 +24,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkSteps returns 1 when a run has shown a step that docs/reference/words.md lacks. Dashboards and alerts select
-// steps by these words.
+// checkSteps returns 1 if a run has shown a step that docs/reference/words.md lacks; otherwise 0. Dashboards and alerts
+// select steps by these words.
 func (r *Rig) checkSteps(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	return unknown, nil
 }
 
-// Workflows returns the runs that a visibility query finds, newest first; an empty query finds all.
+// Workflows returns the runs that match a visibility query, the newest first; an empty query matches all.
 func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecutionInfo {
 	t.Helper()
 	all, err := r.workflows(t.Context(), query)
@@ -101,7 +101,7 @@ func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
 	return count
 }
 
-// Details returns what an open run shows to people, as Temporal's UI has it; empty when it cannot tell yet.
+// Details returns the current details of an open run, as Temporal's UI shows them; empty if the run cannot answer yet.
 func (r *Rig) Details(t *testing.T, id string) string {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", "__temporal_workflow_metadata")
@@ -135,8 +135,8 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 	return histories
 }
 
-// AwaitFollowed waits until a run of a deployment's workflow has told a rollout, which another run has started, that it
-// follows it.
+// AwaitFollowed waits until a new run of a deployment's workflow follows a rollout that an earlier run has started: the
+// rollout's history then has the signal.
 func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
@@ -153,11 +153,12 @@ func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
 	})
 }
 
-// Activity is what a history says of a regular activity that has ended. Its times are those of Temporal's server.
+// Activity has the facts in a history about a regular (not local) activity that has ended. Its times are those of
+// Temporal's server.
 type Activity struct {
 	Type, Queue string
-	Attempt     int32     // the last one, from 1 on
-	Scheduled   time.Time // when the workflow asked for it
+	Attempt     int32     // number of the last attempt; the first is 1
+	Scheduled   time.Time // when the workflow scheduled it
 	Started     time.Time // when a worker began the last attempt
 	Ended       time.Time
 }

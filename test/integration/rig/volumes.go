@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CSI is the driver of the volumes of tests; the stack attaches and detaches what it has in a second.
+// CSI is the CSI driver of the tests' volumes. The stack attaches and detaches such a volume in a second.
 const CSI = "csi.fake"
 
-// Store runs a StatefulSet each of whose pods has a volume of its own, and returns when all are attached.
+// Store runs a StatefulSet whose pods have one volume each, and returns when all volumes are attached.
 func (p *Pool) Store(t *testing.T, app string, replicas int) {
 	t.Helper()
 	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
@@ -70,7 +70,7 @@ func (p *Pool) Store(t *testing.T, app string, replicas int) {
 	})
 }
 
-// Attached returns how the volumes of the pool's pods are attached.
+// Attached returns the attached VolumeAttachments of the pool's volumes, by the name of the volume.
 func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
 	t.Helper()
 	list, err := p.rig.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
@@ -86,8 +86,8 @@ func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
 	return on
 }
 
-// Attach makes a VolumeAttachment of a volume that the cluster does not know, and returns when it is attached. Nobody
-// but a test or a machine's deletion releases it.
+// Attach creates a VolumeAttachment for a volume that is not in the cluster, and returns when it is attached. Only a
+// test or the deletion of a machine detaches it.
 func (r *Rig) Attach(t *testing.T, volume, node string) {
 	t.Helper()
 	attachments := r.Kube.StorageV1().VolumeAttachments()

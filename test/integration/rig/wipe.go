@@ -12,16 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// WipeTemporal gives Temporal an empty database and bootstraps it, as after a disaster without a backup. All other
-// components keep running.
+// WipeTemporal gives Temporal an empty database and bootstraps it, as after the loss of a database without a backup.
+// All other components keep running.
 func (r *Rig) WipeTemporal(t *testing.T) {
 	t.Helper()
 	r.EmptyTemporal(t)
 	require.NoError(t, r.Stack.Start(t.Context(), component.Bootstrap))
 }
 
-// EmptyTemporal kills Temporal, removes its database and starts it without the namespace. Before that it searches the
-// histories for the canary, because they are lost.
+// EmptyTemporal kills Temporal, removes its database and starts it without the namespace. It first searches the
+// histories for the canary, because they are lost afterwards.
 func (r *Rig) EmptyTemporal(t *testing.T) {
 	t.Helper()
 	leaks, _, err := r.Leaks(t.Context(), Canary)

@@ -1,7 +1,7 @@
 // Tier: test-all. Loads and faults are random.
 
-// Package seeds runs random loads and faults against one stack and has everything checked from outside. A seed gives
-// the whole plan, so that each run can be repeated.
+// Package seeds runs random loads and faults on one stack, while package checker watches it. The whole plan follows
+// from a seed, so that each run can be repeated.
 package seeds
 
 import (
@@ -22,20 +22,21 @@ const (
 	loadRoll          = "roll"
 	loadDeleteMachine = "delete-machine"
 	loadDeleteNode    = "delete-node"
-	loadLabel         = "take-label"     // the machine leaves its set, and is deleted later
-	loadOwner         = "take-owner"     // the set takes it back
-	loadFinalizer     = "take-finalizer" // of a machine that stays
-	loadSecret        = "delete-secret"  // for a while
+	loadLabel         = "take-label"     // a machine loses a label, so leaves its set, and is deleted later
+	loadOwner         = "take-owner"     // a machine loses its owner, and the set adopts it again
+	loadFinalizer     = "take-finalizer" // a machine that stays loses its finalizer
+	loadSecret        = "delete-secret"  // the Secret is deleted for some time
 	loadOrphan        = "orphan"         // a machine is deleted and loses its finalizer
-	loadPause         = "pause-rollout"  // for a while
-	loadPreserve      = "preserve"       // a machine, for a while
-	loadVanish        = "vanish"         // an instance is gone without a call; its node is, too, if the number is odd
+	loadPause         = "pause-rollout"  // a rollout is paused for some time
+	loadPreserve      = "preserve"       // a machine is preserved for some time
+	loadVanish        = "vanish"         // an instance vanishes in the cloud; its node, too, if the number is odd
 	loadHandOver      = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
-	loadOwnerOfSet    = "take-set-owner" // the deployment takes the set back
-	// a policy holds each rollout at half until it is approved, so long after it got there
+	loadOwnerOfSet    = "take-set-owner" // a set loses its owner, and the deployment adopts it again
+	// a policy makes each rollout wait at half of its machines; it is approved some time after it has reached that
 	loadGate = "gate"
 
-	// for a while, another namespace has copies of a pool's machines, and machines with the names and labels of its nodes
+	// for some time, another namespace has copies of a pool's machines, and machines with the names and labels of its
+	// nodes
 	loadStrangers = "strangers"
 )
 
@@ -51,26 +52,26 @@ const (
 	faultRate    = "cloud-rate-limit"
 	faultWipe    = "wipe-temporal"
 	faultPolicy  = "refuse" // a policy of the API server refuses one kind of write of the worker
-	faultQuota   = "quota"  // no more machines may be created in the namespace
+	faultQuota   = "quota"  // a quota allows no more Machine objects in the namespace
 
-	faultFull        = "cloud-quota"   // no more instances may be created
-	faultNoBoot      = "cloud-no-boot" // the instances that are created get no node
+	faultFull        = "cloud-quota"   // the cloud allows no more instances
+	faultNoBoot      = "cloud-no-boot" // new instances get no node
 	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
-	faultRestore     = "restore-etcd"  // after a while the API server's store is put back to its former state
+	faultRestore     = "restore-etcd"  // the API server's store is restored from a copy that is some time old
 
-	// The way from workers or bridges to the API server. On is the identity.
+	// Faults between workers or bridges and the API server. step.On is the identity.
 	faultAway  = "api-away"         // 503 for everything, and watches break
 	faultStorm = "api-storm"        // 429, conflicts, and writes whose answer is lost
-	faultSlow  = "api-slow-watches" // watches tell everything late, and break
+	faultSlow  = "api-slow-watches" // watches are late, and break
 )
 
 // step is one load or one fault.
 type step struct {
-	At   time.Duration // after the pools run
-	For  time.Duration // until it is taken back
+	At   time.Duration // when it begins, counted from the time at which the pools run
+	For  time.Duration // how long it lasts
 	What string
-	On   string // component, identity, or operation of the cloud; empty for loads
-	N    int    // a load's number: replicas, or which machine
+	On   string // component, identity, or operation of the cloud that a fault hits; empty for loads
+	N    int    // number of a load: replicas, or the index of a machine
 	Pool int
 }
 
@@ -93,7 +94,7 @@ type plan struct {
 	seed          uint64
 	pools         []pool
 	loads, faults []step
-	strangers     *step // a load besides; nil: none
+	strangers     *step // the load loadStrangers; nil: none
 
 	// How the cloud is while the seed runs.
 	tokens            bool
@@ -101,22 +102,22 @@ type plan struct {
 	unkind            bool // rig.Unkind
 
 	byNamespace bool          // at the end the namespace is deleted, otherwise each object
-	early       time.Duration // when the namespace is deleted, in the middle of the work; zero: not before all is calm
+	early       time.Duration // when the namespace is deleted in the middle of the work; zero: when all is calm
 	// the disruption budget of pods on the first pool, one of budgets(); empty: there are no pods
 	pods   string
 	hasty  bool // short timeouts of creation and health, so that machines fail
-	forced bool // the budget lets no pod go, and each drain reaches its deadline, which is near
+	forced bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
-// budgets are disruption budgets that let one of four pods go: the field of the budget and its value.
+// budgets are disruption budgets that allow the eviction of one of four pods: the field of the budget and its value.
 func budgets() []string {
 	return []string{"minAvailable 3", "minAvailable 75%", "maxUnavailable 1", "maxUnavailable 25%"}
 }
 
-// lengths says how much happens.
+// lengths are the limits of a plan.
 type lengths struct {
-	loads, faults int           // at the most
-	time          time.Duration // until the last one begins
+	loads, faults int           // maximum numbers
+	time          time.Duration // time in which all of them begin
 	long          bool          // faults may last a minute or two
 }
 
@@ -147,7 +148,7 @@ func newPlan(seed uint64, l lengths) plan {
 			p.faults,
 			step{At: m.moment() / 2, For: m.seconds(125, 140), What: faultRestore, On: component.Etcd},
 		)
-		p.hasty = true // a machine may come back that waits for the node of an instance that is gone
+		p.hasty = true // a restored machine may wait for the node of an instance that is gone
 	}
 	m.addLoads()
 	m.addFaults()
@@ -160,7 +161,7 @@ func newPlan(seed uint64, l lengths) plan {
 	for _, steps := range [][]step{p.loads, p.faults} {
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	}
-	// dice of its own: the rest of the plan is that of earlier versions
+	// with its own dice, so that the rest of the plan stays as in earlier versions
 	p.unkind = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.dice = rand.New(rand.NewPCG(seed, 9))
 	if m.oneOf(2) {
@@ -177,7 +178,7 @@ func (m *maker) seconds(low, high int) time.Duration {
 	return time.Duration(m.between(low, high)) * time.Second
 }
 
-// possible leaves out what does not fit the rest of the plan.
+// possible returns the kinds of loads that fit the rest of the plan.
 func (m *maker) possible(kinds ...string) []string {
 	return slices.DeleteFunc(kinds, func(kind string) bool {
 		switch kind {
@@ -187,7 +188,7 @@ func (m *maker) possible(kinds ...string) []string {
 		case loadSecret, faultCredentials:
 			return m.p.early > 0 || m.p.restores() // without credentials nothing can be deleted
 		case loadLabel, loadPause, loadGate, loadPreserve, faultRole, faultPolicy, faultQuota:
-			return m.p.restores() // what is taken back would be restored
+			return m.p.restores() // a restore could undo the end of this load
 		case faultNoBoot:
 			return !m.p.hasty // each of these machines would wait for 20 minutes
 		default:
@@ -256,7 +257,7 @@ func (m *maker) addFaults() {
 	}
 }
 
-// fill chooses where a fault is, and for how long.
+// fill chooses what a fault hits, and how long it lasts.
 func (m *maker) fill(s *step) {
 	switch s.What {
 	case faultKill:
@@ -306,34 +307,34 @@ func (m *maker) victim() string {
 	return m.pick(victims)
 }
 
-// restores says that the API server's store is put back.
+// restores reports whether the API server's store is restored from a copy.
 func (p plan) restores() bool {
 	return slices.ContainsFunc(p.faults, func(s step) bool { return s.What == faultRestore })
 }
 
-// only says that the plan has no other loads than these.
+// only reports whether the plan has no other loads than these.
 func (p plan) only(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s step) bool { return !slices.Contains(loads, s.What) })
 }
 
-// leaving says that machines are deleted by rollouts only, so that those that are on their way out count too.
+// leaving reports whether only rollouts delete machines, so that machines that are being deleted can be judged, too.
 func (p plan) leaving() bool {
 	return !p.hasty && !p.restores() && p.only(loadRoll, loadGate, loadHandOver)
 }
 
-// nodes says that only rollouts and changes of size take nodes, and that nothing which nodes need is disturbed.
+// nodes reports whether only rollouts and changes of size remove nodes, and no fault hits what nodes need.
 func (p plan) nodes() bool {
 	return !p.hasty && !p.hurtsNodes() &&
 		p.only(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
 }
 
-// leaves says that nothing but Millwright takes nodes or instances.
+// leaves reports whether only Millwright removes nodes and instances.
 func (p plan) leaves() bool {
 	return !p.restores() && !p.hurtsNodes() &&
 		!slices.ContainsFunc(p.loads, func(s step) bool { return s.What == loadDeleteNode })
 }
 
-// hurtsNodes says that something which nodes and pods need is disturbed.
+// hurtsNodes reports whether a load or a fault hits something that nodes and pods need.
 func (p plan) hurtsNodes() bool {
 	vanish := slices.ContainsFunc(p.loads, func(s step) bool { return s.What == loadVanish })
 	return vanish || slices.ContainsFunc(p.faults, func(s step) bool {

@@ -15,16 +15,16 @@ import (
 // Report is what one seed did and found: one line of JSON in report.jsonl.
 type Report struct {
 	Seed       uint64   `json:"seed"`
-	Loads      []string `json:"loads"`           // kinds, each once
-	Faults     []string `json:"faults"`          // kinds, each once
+	Loads      []string `json:"loads"`           // the kinds of its loads
+	Faults     []string `json:"faults"`          // the kinds of its faults
 	Early      bool     `json:"early,omitempty"` // the namespace was deleted in the middle of the work
 	Seconds    int      `json:"seconds"`
-	Clock      string   `json:"clock,omitempty"` // by how much the clock of the second worker was wrong
+	Clock      string   `json:"clock,omitempty"` // error of the second worker's clock
 	Snapshots  int      `json:"snapshots"`
 	Violations []string `json:"violations"`
 }
 
-// kinds returns what the steps do, each once.
+// kinds returns the kinds of the steps without duplicates.
 func kinds(steps []step) []string {
 	found := map[string]bool{}
 	for _, s := range steps {
@@ -33,7 +33,7 @@ func kinds(steps []step) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Append writes the report to the end of a file, which is made if it does not exist.
+// Append writes the report to the end of a file, and creates the file if it does not exist.
 func (r Report) Append(path string) error {
 	line, err := json.Marshal(r)
 	if err != nil {

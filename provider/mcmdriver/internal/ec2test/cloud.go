@@ -1,6 +1,6 @@
-// Package ec2test has a cloud in memory that behaves like EC2, and a driver for it that behaves like MCM's for AWS: it
-// finds instances by name and cluster tag, sends no client token, and ignores its context. It stands for the real
-// drivers, whose modules this module does not need.
+// Package ec2test has a cloud in memory that behaves like EC2, and a driver that behaves like MCM's driver for AWS: it
+// finds instances by name and cluster tag, sends no client token, and ignores its context. Tests use it in place of the
+// real drivers, so that this module does not need theirs.
 package ec2test
 
 import (
@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// pageSize is how many instances one answer of Describe has: small, so that drivers meet several pages.
+// pageSize is the maximum number of instances in one answer of Describe. It is small, so that tests get several pages.
 const pageSize = 5
 
-// The states of an instance, as EC2 names them. A terminated one keeps the second state; no filter is for it.
+// The states of an instance, with EC2's names. A terminated instance keeps the state StateShuttingDown, and no filter
+// matches it.
 const (
 	StateRunning      = "running"
 	StateShuttingDown = "shutting-down"
@@ -26,32 +27,33 @@ type Instance struct {
 	PrivateDNSName string
 	Tags           map[string]string
 	State          string
-	Placement      string // as the request has it
+	Placement      string // as in the request
 	UserData       string
 	NetworkReady   bool
 
-	shownAt time.Time // reads do not show it before
-	asked   bool      // the network was asked for once
+	shownAt time.Time // time from which reads show it
+	asked   bool      // SetUpNetwork was called before
 }
 
-// API is what a driver asks of EC2: of a Cloud in its own process, or through a Client.
+// API has the requests of a driver to EC2: to a Cloud in its own process, or through a Client.
 type API interface {
 	// RunInstances makes an instance.
 	RunInstances(Instance) (Instance, error)
 
-	// Describe returns a page of the instances that a filter is for, and the token of the next page; an empty token is
-	// that of the first page, or says that this one is the last.
+	// Describe returns a page of the instances that match a filter. An empty token asks for the first page. Next is the
+	// token of the next page; empty if this page is the last.
 	Describe(filter Filter, token string) (page []Instance, next string, err error)
 
-	// Terminate terminates an instance of any cluster. It may be called again, and for an instance that never was.
+	// Terminate terminates an instance of any cluster. It may be called again, and for an instance that never existed.
 	Terminate(id string) error
 
-	// SetUpNetwork changes a network interface. The first time it is not attached yet.
+	// SetUpNetwork changes the network interface of an instance. The first call returns false: the interface is not
+	// attached yet.
 	SetUpNetwork(id string) (ready bool, err error)
 }
 
-// Filter is for the instances that are not being terminated and have all of this. The zero value is for all that are
-// not.
+// Filter matches the instances that are not being terminated and have all of its values. The zero value matches all
+// instances that are not being terminated.
 type Filter struct {
 	TagKeys []string
 	ID      string // empty: any
@@ -72,7 +74,7 @@ type Cloud struct {
 	// Consistency is how long after its creation no read shows an instance. Change it before the first call only.
 	Consistency time.Duration
 
-	// Changed is called with each instance that was made or is terminated; nil: nobody wants to know. Set it before the
+	// Changed is called with each instance that was made or is terminated; nil: it is not called. Set it before the
 	// first call only.
 	Changed func(Instance)
 
@@ -102,7 +104,7 @@ func (c *Cloud) tell(i Instance) {
 	}
 }
 
-// All returns all instances that ever were, in the order in which they were made.
+// All returns all instances, also terminated ones, in the order in which they were made.
 func (c *Cloud) All() []Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()

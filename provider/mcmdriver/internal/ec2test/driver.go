@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What a class and its Secret have for this driver. Source: MCM's driver for AWS.
+// Names and values in a class and its Secret. Source: MCM's driver for AWS.
 const (
 	Provider        = "AWS"
 	CSIDriver       = "ebs.csi.aws.com"
@@ -26,12 +26,13 @@ const (
 	// DeniedKey is a value of SecretAccessKey that the cloud refuses.
 	DeniedKey = "denied-secret-access-key"
 
-	// PlacementAnnotation is the annotation of spec.nodeTemplate of a Machine from which the driver takes the placement.
+	// PlacementAnnotation is the annotation of spec.nodeTemplate of a Machine from which the driver takes the
+	// placement.
 	PlacementAnnotation = "machine.sapcloud.io/awsPlacement"
 )
 
-// showInterval is the time between two looks for an instance that was made: short, so that tests wait no longer than
-// they must.
+// showInterval is the time between two reads of an instance that was made. It is short, so that tests wait no longer
+// than necessary.
 const showInterval = time.Millisecond
 
 // Spec is the providerSpec of a class, as far as this driver reads it.
@@ -81,7 +82,7 @@ func read(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err e
 	return spec, nil
 }
 
-// scope returns the keys of the tags that say whose an instance is.
+// scope returns the keys of the tags that name the cluster and the role of an instance.
 func (s Spec) scope() (cluster, role string) {
 	for key := range s.Tags {
 		switch {
@@ -94,8 +95,8 @@ func (s Spec) scope() (cluster, role string) {
 	return cluster, role
 }
 
-// find returns the instances of all pages that are in the scope of the class, alive, and of this ID and name, if one is
-// given.
+// find returns the instances from all pages that are in the scope of the class and not being terminated. If an ID or a
+// name is given, they must have it.
 func (d *Driver) find(spec Spec, id, name string) (found []Instance, err error) {
 	cluster, role := spec.scope()
 	for token := ""; ; {
@@ -138,7 +139,7 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	for { // until all endpoints show it
+	for { // until reads show it
 		found, err := d.find(spec, made.ID, "")
 		if err != nil {
 			return nil, err
@@ -187,7 +188,7 @@ func (d *Driver) InitializeMachine(
 	return &mcm.InitializeMachineResponse{ProviderID: r.Machine.Spec.ProviderID, NodeName: d.nodeName(found[0])}, nil
 }
 
-// DeleteMachine implements MCM's Driver. By ID it terminates instances of any cluster.
+// DeleteMachine implements MCM's Driver. With a provider ID it terminates the instance in any cluster.
 func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
 	spec, err := read(r.MachineClass, r.Secret)
 	if err != nil {

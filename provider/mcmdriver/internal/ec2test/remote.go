@@ -16,16 +16,16 @@ const (
 	pathNetwork   = "/modify-network-interface"
 )
 
-// message is a request or an answer of any path.
+// message is the body of every request and every answer.
 type message struct {
 	Instances []Instance
 	Filter    Filter
-	Token     string // of a page
+	Token     string // token of a page
 	ID        string
 	Ready     bool
 }
 
-// Handler serves the cloud to Clients: a cloud outlives the processes that ask it.
+// Handler serves the cloud to Clients in other processes.
 func (c *Cloud) Handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(path string, do func(message) (message, error)) {
@@ -39,7 +39,7 @@ func (c *Cloud) Handler() http.Handler {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			_ = json.NewEncoder(w).Encode(asked) // if the client is gone, nobody wants the answer
+			_ = json.NewEncoder(w).Encode(asked) // it fails only if the client is gone
 		})
 	}
 	handle(PathRun, func(m message) (message, error) {
@@ -61,7 +61,7 @@ func (c *Cloud) Handler() http.Handler {
 	return mux
 }
 
-// Client asks a Cloud that another process holds.
+// Client sends requests to a Cloud in another process.
 type Client struct{ URL string }
 
 var _ API = Client{}

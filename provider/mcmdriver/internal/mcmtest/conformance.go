@@ -29,7 +29,7 @@ var methods = map[provider.Method]string{
 	provider.MethodListInstances:      "ListMachines",
 }
 
-// Cloud returns what holds for each driver of MCM. The caller adds what its cloud has.
+// Cloud returns the fields of the harness that are the same for every driver of MCM. The caller sets the others.
 func Cloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conformance.Cloud {
 	return conformance.Cloud{
 		Provider: mcmdriver.New(d, Quick(20*time.Millisecond)...),

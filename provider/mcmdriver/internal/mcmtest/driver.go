@@ -1,5 +1,5 @@
-// Package mcmtest has what the tests of drivers of MCM have in common: methods that fail and hang when a test says so, and
-// what the conformance suite has to know of each of these drivers.
+// Package mcmtest has the common parts of the tests of MCM's drivers: a driver whose methods fail and hang on demand,
+// and the parts of the conformance harness that are the same for all of these drivers.
 package mcmtest
 
 import (
@@ -9,8 +9,8 @@ import (
 	mcm "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
 )
 
-// Driver is a driver of MCM whose methods may fail or hang before they do anything. Methods are named as in MCM, such as
-// "CreateMachine".
+// Driver is a driver of MCM whose methods may fail or hang before they do anything. Methods are named as in MCM, such
+// as "CreateMachine".
 type Driver struct {
 	mcm.Driver
 
@@ -19,7 +19,7 @@ type Driver struct {
 	hangs map[string]<-chan struct{}
 }
 
-// New returns the driver, of which nothing fails yet.
+// New returns a Driver that calls d. No method fails or hangs yet.
 func New(d mcm.Driver) *Driver {
 	return &Driver{Driver: d, fails: map[string]error{}, hangs: map[string]<-chan struct{}{}}
 }
@@ -31,14 +31,14 @@ func (d *Driver) Fail(method string, err error) {
 	d.fails[method] = err
 }
 
-// Hang makes each call of a method wait for a channel, whatever happens to its context.
+// Hang makes each call of a method wait until a channel is closed, also after the end of its context.
 func (d *Driver) Hang(method string, until <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hangs[method] = until
 }
 
-// enter begins a method: it hangs or fails if it was told so.
+// enter begins a method: it hangs or fails if Hang or Fail were called for the method.
 func (d *Driver) enter(method string) error {
 	d.mu.Lock()
 	err, hang := d.fails[method], d.hangs[method]

@@ -2,8 +2,8 @@ package mcmtest
 
 import "github.com/spf13/pflag"
 
-// IgnoreStackFlags lets a process that is the provider's worker of the local stack accept the flags that the stack has
-// for the virtual provider.
+// IgnoreStackFlags makes a process accept and ignore the flags that the local stack passes to the worker of the virtual
+// provider. So another provider's worker can run in its place.
 func IgnoreStackFlags() {
 	for _, name := range []string{"queues", "virtualcloud-address"} {
 		pflag.String(name, "", "not used")

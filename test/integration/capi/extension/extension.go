@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package extension is a runtime extension of Cluster API that updates machines of the development provider in place,
-// for tests: it says which changes it can make, pretends to make them, and fails when a test wants that.
+// Package extension is a runtime extension of Cluster API for tests, which updates machines of the development provider
+// in place. It says which changes it can make, pretends to make them, and fails on demand.
 package extension
 
 import (
@@ -34,18 +34,18 @@ type Behaviour int
 
 // Behaviours.
 const (
-	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. UpdateMachine asks
-	// to be called again once, a second later, and then succeeds.
+	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. UpdateMachine
+	// first requests another call after a second, which succeeds.
 	Works Behaviour = iota
 	// Declines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
 	Declines
-	// Reports answers with the status Failure and a message, as an extension does that was asked and could not do it.
+	// Reports answers with the status Failure and a message, like an extension that could not do what was requested.
 	Reports
 	// Breaks answers with HTTP 500.
 	Breaks
 	// HangsUp closes the connection without an answer.
 	HangsUp
-	// Holds answers UpdateMachine with the wish to be called again, one second later, for as long as the behaviour stays.
+	// Holds answers each UpdateMachine with a request for another call after a second.
 	Holds
 )
 
@@ -59,24 +59,24 @@ const (
 // Call is a call of a hook, in the order in which the calls came.
 type Call struct {
 	Hook       string
-	Deployment string // of the Machine or the MachineSets
-	Name       string // UpdateMachine: of the Machine; CanUpdateMachineSet: of the former MachineSet
-	// UpdateMachine: Spec as JSON, of the infrastructure machine; CanUpdateMachineSet: name of the new MachineSet
+	Deployment string // name of the deployment of the Machine or the MachineSets
+	Name       string // name of the Machine (UpdateMachine) or of the former MachineSet (CanUpdateMachineSet)
+	// spec of the infrastructure machine as JSON (UpdateMachine), or name of the new MachineSet (CanUpdateMachineSet)
 	Desired string
 }
 
-// Server is the extension. Its methods may be called at any time from anywhere.
+// Server is the extension. It is safe for concurrent use.
 type Server struct {
 	server *httptest.Server
 
 	mu      sync.Mutex
-	behave  map[string]Behaviour // by hook and deployment: key
-	begun   map[string]bool      // updates for which core has called the extension once, by Machine and desired spec
+	behave  map[string]Behaviour // behaviours, by the key of hook and deployment
+	begun   map[string]bool      // updates with one call of the core so far, by Machine and desired spec
 	calls   []Call
-	refused []error // requests that no client of the API may send
+	refused []error // an error for each request that is not a valid call of a hook
 }
 
-// New starts the extension at a port of loopback. Call Close at the end.
+// New starts the extension on a port of the loopback interface. The caller must call Close.
 func New() *Server {
 	s := &Server{behave: map[string]Behaviour{}, begun: map[string]bool{}}
 	s.server = httptest.NewTLSServer(http.HandlerFunc(s.serve))
@@ -86,8 +86,8 @@ func New() *Server {
 // Close stops the extension. A second call does nothing.
 func (s *Server) Close() { s.server.Close() }
 
-// Config returns the ExtensionConfig that registers the extension for objects of one namespace, under the name of the
-// namespace. Core reconciles it only with its value of the watch filter, which is given as a label and its value.
+// Config returns the ExtensionConfig that registers the extension for objects of one namespace. It has the name of the
+// namespace. Cluster API's core reconciles it only if it has the label of the core's watch filter.
 func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Unstructured {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -102,7 +102,7 @@ func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Uns
 
 func key(hook, deployment string) string { return hook + " " + deployment }
 
-// Behave sets how the next calls of a hook for a deployment are answered. Without it the extension works.
+// Behave sets how the next calls of a hook for a deployment are answered. The default is Works.
 func (s *Server) Behave(hook, deployment string, b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,14 +119,14 @@ func (s *Server) Calls(hook, deployment string) []Call {
 	)
 }
 
-// Refused returns an error for each request that was no call of a hook of the extension.
+// Refused returns an error that joins one for each request that was not a valid call of a hook; nil if there was none.
 func (s *Server) Refused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.refused...)
 }
 
-// handlers are the names of the handlers by the hooks that they serve.
+// handlers are the names of the handlers, by the hook that each serves.
 var handlers = map[string]string{CanUpdateMachineSet: "can-update-machine-set", UpdateMachine: "update-machine"}
 
 func path(hook, handler string) string {
@@ -157,14 +157,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // an error: nobody waits for the answer any more
+	_ = json.NewEncoder(w).Encode(answer) // it fails only if the client is gone
 }
 
 // errBroken is the answer of a hook that breaks.
 var errBroken = errors.New("the extension is broken")
 
-// discovery says which hooks the extension serves, with the defaults of Cluster API: 10 s for an answer, and an error
-// is not ignored.
+// discovery says which hooks the extension serves. It has the defaults of Cluster API: 10 s for an answer, and errors
+// are not ignored.
 func discovery() *runtimehooksv1.DiscoveryResponse {
 	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: success()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
@@ -235,8 +235,8 @@ func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSet
 	return answer, err
 }
 
-// newBackend returns what a template of the development provider shall have as backend.inMemory; nil if it is to stay
-// or the kind is another.
+// newBackend returns the desired backend.inMemory of a template of the development provider; nil if it does not change,
+// or if the template has another kind.
 func newBackend(current, desired []byte) (any, error) {
 	var backends [2]any
 	for i, text := range [][]byte{current, desired} {
@@ -293,8 +293,8 @@ func (s *Server) update(r *http.Request) (*runtimehooksv1.UpdateMachineResponse,
 	return answer, nil
 }
 
-// first reports whether this is the first of the two calls for an update. The call after the second is again the first
-// of an update.
+// first reports whether this call is the first of the two calls for an update. A third call counts as the first call of
+// a new update.
 func (s *Server) first(update string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +302,8 @@ func (s *Server) first(update string) bool {
 	return s.begun[update]
 }
 
-// Discovered reports whether Cluster API's core knows the hooks of an ExtensionConfig, and what it says.
+// Discovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and the message of the
+// condition that says so.
 func Discovered(config *unstructured.Unstructured) (bool, string) {
 	var c runtimev1.ExtensionConfig
 	text, err := config.MarshalJSON()
