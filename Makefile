@@ -112,7 +112,7 @@ promise: generate ## before a version is tagged: write down what it promises and
 
 release: ## what a release is, without a registry, into bin/release/VERSION; VERSION=v0.1.0, PLATFORMS=linux/amd64 for a part of it
 	@[ -n "$(VERSION)" ] || { (cd deploy/release && go run . --help) >&2; exit 2; }
-	cd deploy/release && go run . $(if $(PLATFORMS),--platforms '$(PLATFORMS)') '$(VERSION)'
+	@cd deploy/release && go run . $(if $(PLATFORMS),--platforms '$(PLATFORMS)') '$(VERSION)'
 
 module-path: ## change the path of our Go modules everywhere; NEW=example.com/org/millwright
 	@[ -n "$(NEW)" ] || { echo "which path? make module-path NEW=example.com/org/millwright" >&2; exit 2; }

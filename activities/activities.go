@@ -16,6 +16,7 @@ import (
 	"millwright/activities/request"
 	"millwright/activities/set"
 	observecapi "millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 )
 
 // OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported
@@ -34,7 +35,7 @@ func OnClusters(k *kube.Kube) []any {
 }
 
 // OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API, which run on the same task
-// queues. Both arguments may be nil if only the names are needed.
-func OnClusterAPI(k *kube.Kube, api *observecapi.Cache) []any {
-	return []any{&capi.Activities{Kube: k, API: api}, &capideployment.Activities{Kube: k, API: api}}
+// queues. All arguments may be nil if only the names are needed.
+func OnClusterAPI(k *kube.Kube, api *observecapi.Cache, workloads *capidrain.Workloads) []any {
+	return []any{&capi.Activities{Kube: k, API: api, Workloads: workloads}, &capideployment.Activities{Kube: k, API: api}}
 }

@@ -70,7 +70,8 @@ func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
 	} {
 		assert.Contains(t, said, needed, "SUPPORT.md has no row of it")
 	}
-	oldest := regexp.MustCompile(`(?m)^kubeVersion: ">=(\d+\.\d+)\.`).FindStringSubmatch(read(t, "deploy/chart/Chart.yaml"))
+	oldest := regexp.MustCompile(`(?m)^kubeVersion: ">=(\d+\.\d+)\.`).
+		FindStringSubmatch(read(t, "deploy/chart/Chart.yaml"))
 	require.NotNil(t, oldest)
 	assert.Contains(t, read(t, "SUPPORT.md"), "| Kubernetes "+oldest[1]+" and later |")
 }
@@ -90,7 +91,12 @@ func TestOneVersionOfGo(t *testing.T) {
 		require.NotNil(t, found, "%s has no image of Go", file)
 		assert.Equal(t, newest, found[1], file)
 	}
-	assert.Equal(t, newest, versionIn(t, "devstack/temporal/go.mod", "go"), "SUPPORT.md and the workflows take it from there")
+	assert.Equal(
+		t,
+		newest,
+		versionIn(t, "devstack/temporal/go.mod", "go"),
+		"SUPPORT.md and the workflows take it from there",
+	)
 	assert.Contains(t, read(t, "README.md"), "Go "+newest)
 }
 
@@ -162,7 +168,7 @@ func TestWorkflowsNameWhatExists(t *testing.T) {
 		name := filepath.Base(path)
 		text := read(t, ".github/workflows/"+name)
 		for _, found := range regexp.MustCompile(`\brun: make ([a-z-]+)`).FindAllStringSubmatch(text, -1) {
-			assert.True(t, strings.Contains(makefile, "\n"+found[1]+":"), "%s runs make %s", name, found[1])
+			assert.Contains(t, makefile, "\n"+found[1]+":", "%s runs make %s", name, found[1])
 			targets[found[1]] = true
 		}
 		for _, list := range regexp.MustCompile(`hashFiles\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {

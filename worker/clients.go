@@ -12,7 +12,7 @@ import (
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/observe/cache"
-	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 	"millwright/process"
 )
 
@@ -64,10 +64,10 @@ func drainingClient(config *rest.Config) (kubernetes.Interface, error) {
 	return process.KubernetesClient(config)
 }
 
-// drains says how the nodes of workload clusters of Cluster API are reached. Their clients have the same rate limit as
+// workloads says how the nodes of workload clusters of Cluster API are reached. Their clients have the same rate limit as
 // those of the target cluster.
-func (c clients) drains(o options) capi.Drains {
-	return capi.Drains{Secrets: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+func (c clients) workloads(o options) capidrain.Access {
+	return capidrain.Access{Secrets: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 		config = rest.CopyConfig(config)
 		config.UserAgent = agent
 		o.Limit(config)

@@ -171,7 +171,7 @@ func execute(ctx context.Context, o options) error {
 			}
 		}()
 	}
-	workers, err := serveQueues(o, name, temporal, cluster, api, clients, p.Registry, fatal)
+	workers, err := serveQueues(ctx, o, name, temporal, cluster, api, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func watch(ctx context.Context, o options, clients clients) (cluster *cache.Clus
 		return nil, nil, err
 	}
 	if api != nil {
-		if err := api.WatchDrains(clients.drains(o)); err != nil {
+		if err := api.WatchRules(); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
-
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities"
@@ -23,6 +22,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 	"millwright/observe/taskqueue"
 	"millwright/provider"
 	"millwright/provider/driver"
@@ -43,6 +43,7 @@ const (
 
 // serveQueues starts one SDK worker for each queue. fatal gets the error of the first one that stops polling.
 func serveQueues(
+	ctx context.Context,
 	o options,
 	installation run.Installation,
 	temporal client.Client,
@@ -73,7 +74,7 @@ func serveQueues(
 	}
 	onClusters := activities.OnClusters(k)
 	if api != nil {
-		onClusters = append(onClusters, activities.OnClusterAPI(k, api)...)
+		onClusters = append(onClusters, activities.OnClusterAPI(k, api, capidrain.NewWorkloads(ctx, clients.workloads(o)))...)
 	}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {

@@ -25,6 +25,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
 )
 
 // NewClusterAPI returns a world that holds these objects of Cluster API and of its providers.
@@ -38,12 +39,9 @@ func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Obje
 		w.API, err = capi.Watch(t.Context(), cluster, w.Provider.Client, settings)
 		require.NoError(t, err)
 		w.Secrets = kubefake.NewClientset(Kubeconfig("c"))
-		require.NoError(
-			t,
-			w.API.WatchDrains(capi.Drains{Secrets: w.Secrets, Connect: func(*rest.Config) (kubernetes.Interface, error) {
-				return w.Target, nil
-			}}),
-		)
+		require.NoError(t, w.API.WatchRules())
+		connect := func(*rest.Config) (kubernetes.Interface, error) { return w.Target, nil }
+		w.Workloads = capidrain.NewWorkloads(t.Context(), capidrain.Access{Secrets: w.Secrets, Connect: connect})
 		return 5 // sets, machines, deployments, Clusters, drain rules
 	})
 }

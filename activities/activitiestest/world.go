@@ -34,6 +34,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
 )
 
 // giveUp bounds the wait for an event that must come: no machine is so busy that it takes longer.
@@ -41,15 +42,16 @@ const giveUp = 2 * time.Minute
 
 // World is a control cluster with its target, the activities that work on them, and the events that they recorded.
 type World struct {
-	T        *testing.T
-	Server   *apiServer
-	Machines *fake.Clientset
-	Target   *kubefake.Clientset
-	Meta     *metadatafake.FakeMetadataClient // of Secrets
-	Recorder *record.FakeRecorder
-	Provider *capitest.Server    // of the objects of Cluster API; nil without them
-	API      *capi.Cache         // cache of these objects
-	Secrets  *kubefake.Clientset // with the kubeconfigs of workload clusters; nil without them
+	T         *testing.T
+	Server    *apiServer
+	Machines  *fake.Clientset
+	Target    *kubefake.Clientset
+	Meta      *metadatafake.FakeMetadataClient // of Secrets
+	Recorder  *record.FakeRecorder
+	Provider  *capitest.Server     // of the objects of Cluster API; nil without them
+	API       *capi.Cache          // cache of these objects
+	Workloads *capidrain.Workloads // the workload clusters of these objects: all are Target
+	Secrets   *kubefake.Clientset  // with the kubeconfigs of workload clusters; nil without them
 	*kube.Kube
 	Ahead time.Duration // how far the clock of the worker that makes attempts is ahead of the servers'; see Worker
 }

@@ -179,7 +179,7 @@ func TestNoActivityChangesWhatIsInACache(t *testing.T) {
 				require.Len(t, before, len(objects)-4, "all but the clones")
 				w.Hold() // what is written must not replace the cached object
 				env := activitiestest.ActivityEnvironment()
-				for _, owner := range registered.OnClusterAPI(w.Kube, w.API) {
+				for _, owner := range registered.OnClusterAPI(w.Kube, w.API, w.Workloads) {
 					env.RegisterActivity(owner)
 				}
 				_, err = env.ExecuteActivity(name, in)

@@ -20,6 +20,7 @@ import (
 	"millwright/activities/set"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
+	capiset "millwright/observe/capi/set"
 )
 
 // clone is a copy of a template for one machine.
@@ -84,7 +85,7 @@ func (a *Activities) cloneMetadata(
 		own, _, _ = unstructured.NestedStringMap(template.Object.Object, "spec", "template", "metadata", "annotations")
 		maps.Copy(annotations, own)
 	}
-	maps.Copy(labels, a.API.MachineLabels(s))
+	maps.Copy(labels, capiset.MachineLabels(a.API, s))
 	maps.Copy(annotations, s.Spec.Template.Annotations)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = template.Ref.Name
 	annotations[clusterv1.TemplateClonedFromGroupKindAnnotation] = schema.GroupKind{
@@ -120,7 +121,7 @@ func (a *Activities) strays(
 	for _, m := range slices.Concat(around.Members, around.Orphans) { // a released machine keeps its clones
 		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
 	}
-	selector := clusterv1.MachineSetNameLabel + "=" + a.API.MachineLabels(s)[clusterv1.MachineSetNameLabel]
+	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.API, s)[clusterv1.MachineSetNameLabel]
 	for _, template := range around.Templates {
 		resource, err := a.API.Resource(ctx, capi.CloneKind(template.Ref))
 		if errors.Is(err, capi.ErrNoKind) {
@@ -178,7 +179,7 @@ func unowned(around capi.Around) (objects []set.Object) {
 
 // postponed returns the machines that do not say yet why their set does not replace them.
 func postponed(around capi.Around, plan scale.Planned) (objects []set.Object) {
-	machines, reason := capi.Unremarked(around, plan)
+	machines, reason := capiset.Unremarked(around, plan)
 	for _, m := range machines {
 		objects = append(objects, set.Object{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
 	}

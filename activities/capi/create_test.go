@@ -19,6 +19,7 @@ import (
 	"millwright/activities/set"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 )
 
 func TestCreateMachinesWithTheirClones(t *testing.T) {
@@ -40,7 +41,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		m := w.ClusterAPIMachine(name)
 		require.NotNil(t, m, name)
 		newest.Raise(capi.MachinesResource, m.ResourceVersion)
-		want := w.API.Desired(s, name, nil)
+		want := capiset.Desired(w.API, s, name, nil)
 		assert.Equal(
 			t,
 			[]any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences},

@@ -23,6 +23,7 @@ import (
 	"millwright/decide/replace"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 	observedrain "millwright/observe/drain"
 )
 
@@ -45,13 +46,13 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	if m == nil {
 		return drain.Decision{Result: drain.Cancelled, Why: "the machine is gone"}, nil
 	}
-	v, now := capi.AsMachine(m), in.Time()
+	v, now := capidrain.AsMachine(m), in.Time()
 	d := drain.Decision{
 		Version:    m.ResourceVersion,
 		Phase:      string(v.Status.CurrentStatus.Phase),
 		ClusterAPI: drain.Hook{NodeName: cache.NodeNameOf(v)},
 	}
-	hook, err := a.API.Hook(ctx, m, v)
+	hook, err := capidrain.Hook(a.API, ctx, m, v)
 	if err != nil {
 		return d, err
 	}
@@ -60,7 +61,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	var cluster *cache.Cluster
 	if step == decidedrain.HookDrain {
 		var release func()
-		cluster, release, err = a.API.Workload(ctx, m.Namespace, m.Spec.ClusterName)
+		cluster, release, err = a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
 		if err == nil {
 			defer release()
 			node, err = ownNode(ctx, cluster.Target(m.Namespace), m)
@@ -85,12 +86,12 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		ladder := observedrain.Ladder(v, record, node, in.Grace, now)
 		ladder.Unasked = in.Unasked
 		if ladder.Unusable != "" {
-			_, ladder.Breaker, _ = replace.Breaker(a.API.JoinedNodes(m.Namespace, m.Spec.ClusterName), now)
+			_, ladder.Breaker, _ = replace.Breaker(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
 		}
 		d.Climb(ctx, v, cluster, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.Forced() == "" {
-			_, d.ClusterAPI.Queue = decidedrain.DecideTurn(a.API.Turns(m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
+			_, d.ClusterAPI.Queue = decidedrain.DecideTurn(capidrain.Turns(a.API, m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
 		}
 	}
 	return d, nil
@@ -111,7 +112,7 @@ func over(hook decidedrain.Hook) string {
 // unknown says why a node could not be read.
 func unknown(m *clusterv1.Machine, err error) string {
 	why := "Cluster " + m.Spec.ClusterName + " does not answer: "
-	if errors.Is(err, capi.ErrNoKubeconfig) || !kube.Unanswered(err) {
+	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.Unanswered(err) {
 		why = "the nodes of Cluster " + m.Spec.ClusterName + " cannot be read: "
 	}
 	return kube.Brief(why + err.Error())
@@ -169,7 +170,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (ku
 	if err != nil || m == nil {
 		return nil, err
 	}
-	cluster, release, err := a.API.Workload(ctx, m.Namespace, m.Spec.ClusterName)
+	cluster, release, err := a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -204,14 +205,14 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	if m == nil {
 		return drain.Evicted{}, kube.ObjectGone(in.Machine)
 	}
-	cluster, release, err := a.API.Workload(ctx, m.Namespace, m.Spec.ClusterName)
+	cluster, release, err := a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return drain.Evicted{}, err
 	}
 	defer release()
 	bounded, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
-	if err := a.API.Begin(bounded, cluster); err != nil {
+	if err := a.Workloads.Begin(bounded, cluster); err != nil {
 		return drain.Evicted{}, fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err)
 	}
 	sources := observedrain.SourcesOf(cluster)
@@ -227,15 +228,15 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		Kube: a.Kube, Name: m.Namespace + "/" + m.Spec.ClusterName, Cluster: cluster, Sources: sources,
 		Machine: func() *v1alpha1.Machine {
 			if now := cached(); now != nil {
-				return capi.AsMachine(now)
+				return capidrain.AsMachine(now)
 			}
 			return nil
 		},
 		Rules: func() (observedrain.Rules, error) {
 			if now := cached(); now != nil {
-				return a.API.DrainRules(now)
+				return capidrain.Rules(a.API, now)
 			}
-			return a.API.DrainRules(m)
+			return capidrain.Rules(a.API, m)
 		},
 	}, in)
 }
@@ -256,7 +257,7 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 		if m == nil {
 			return kube.Reported{}, kube.ObjectGone(in.Read.Ref)
 		}
-		before := capi.AsMachine(m)
+		before := capidrain.AsMachine(m)
 		after := machine.Reported(before, in, stamp)
 		written, err := a.writeDrain(ctx, machines, m, after)
 		switch {
@@ -290,7 +291,7 @@ func (a *Activities) writeDrain(
 	m *clusterv1.Machine,
 	after *v1alpha1.Machine,
 ) (*clusterv1.Machine, error) {
-	text, err := capi.StatusOf(after)
+	text, err := capidrain.StatusOf(after)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +306,7 @@ func (a *Activities) writeDrain(
 		}
 	}
 	next := m.DeepCopy()
-	if !capi.SetDrainConditions(next, after) {
+	if !capidrain.SetConditions(next, after) {
 		return m, nil
 	}
 	return machines.UpdateStatus(ctx, next, metav1.UpdateOptions{})
@@ -321,7 +322,7 @@ func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) 
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capi.Hooked(m) {
+		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capidrain.Hooked(m) {
 			return m, nil, nil
 		}
 		return m, map[string]any{
@@ -345,7 +346,7 @@ func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) 
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		return m, capi.Unhook(m, in.Drained), nil
+		return m, capidrain.Unhook(m, in.Drained), nil
 	})
 }
 
@@ -356,7 +357,7 @@ func (a *Activities) unhook(ctx context.Context, s *clusterv1.MachineSet) error 
 		return fmt.Errorf("list machines of set %s: %w", s.Name, err)
 	}
 	for _, m := range cache.Pointers(list.Items) {
-		patch := capi.Unhook(m, false)
+		patch := capidrain.Unhook(m, false)
 		if !metav1.IsControlledBy(m, s) || m.DeletionTimestamp != nil || patch == nil {
 			continue
 		}

@@ -27,8 +27,8 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	decidedrain "millwright/decide/drain"
-	observecapi "millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
 )
 
 func annotated(key, value string) capitest.OnMachine {
@@ -38,9 +38,9 @@ func annotated(key, value string) capitest.OnMachine {
 // recorded is the annotation with the record of a drain.
 func recorded(d v1alpha1.MachineDrain) capitest.OnMachine {
 	return func(m *clusterv1.Machine) {
-		v := observecapi.AsMachine(m)
+		v := capidrain.AsMachine(m)
 		v.Status.Deletion.Drain = &d
-		text, err := observecapi.StatusOf(v)
+		text, err := capidrain.StatusOf(v)
 		if err != nil {
 			panic(err)
 		}
@@ -303,7 +303,7 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	assert.Equal(t, []string{"PodDisruptionBudget web/all"}, said.BlockedBy)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, now.ResourceVersion, said.Version)
-	v := observecapi.AsMachine(now)
+	v := capidrain.AsMachine(now)
 	assert.Equal(t, "Evict", v.Status.Deletion.Drain.Means)
 	assert.False(t, v.Status.Deletion.Drain.StartedAt.IsZero())
 	assert.Equal(t, report.Step.WorkflowID, v.Status.CurrentOperation.WorkflowID)
@@ -332,7 +332,7 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	now = w.ClusterAPIMachine("m")
 	assert.True(t, meta.IsStatusConditionTrue(now.Status.Conditions, "Drained"))
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, "Blocked"))
-	assert.Equal(t, vocabulary.DrainDrained, observecapi.AsMachine(now).Status.Deletion.Drain.Result)
+	assert.Equal(t, vocabulary.DrainDrained, capidrain.AsMachine(now).Status.Deletion.Drain.Result)
 
 	w, a = world(t)
 	_, err = activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
@@ -397,7 +397,7 @@ func TestReleaseTheHook(t *testing.T) {
 			)
 			now := w.ClusterAPIMachine("m")
 			assert.Equal(t, now.ResourceVersion, version)
-			assert.False(t, observecapi.Hooked(now))
+			assert.False(t, capidrain.Hooked(now))
 			_, excluded := now.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, drained, excluded, "Cluster API drains what Millwright did not")
 		})
@@ -427,8 +427,8 @@ func TestHooksOfASetThatIsHandedOver(t *testing.T) {
 	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPISet, activitiestest.Read(s))
 	require.NoError(t, err)
 	assert.Empty(t, w.ClusterAPISet("s").Finalizers)
-	assert.False(t, observecapi.Hooked(w.ClusterAPIMachine("alive")))
+	assert.False(t, capidrain.Hooked(w.ClusterAPIMachine("alive")))
 	assert.Equal(t, map[string]string{"team": "web"}, w.ClusterAPIMachine("alive").Annotations)
-	assert.True(t, observecapi.Hooked(w.ClusterAPIMachine("going")))
-	assert.True(t, observecapi.Hooked(w.ClusterAPIMachine("other")))
+	assert.True(t, capidrain.Hooked(w.ClusterAPIMachine("going")))
+	assert.True(t, capidrain.Hooked(w.ClusterAPIMachine("other")))
 }

@@ -20,6 +20,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/activities/set"
 	"millwright/observe/capi"
+	capiset "millwright/observe/capi/set"
 )
 
 // inPlaceClient patches machines as the field manager of the annotations of an update in place.
@@ -56,7 +57,7 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (
 	if err != nil {
 		return nil, err
 	}
-	if capi.NoMove(s, to) != "" {
+	if capiset.NoMove(s, to) != "" {
 		return nil, kube.Conflict(in.Set)
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
@@ -118,7 +119,7 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
-		if err != nil || m == nil || m.DeletionTimestamp != nil || !capi.UpdateDue(m, s) {
+		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.UpdateDue(m, s) {
 			return "", err
 		}
 		return a.beginUpdate(ctx, s, around, m)
@@ -140,13 +141,13 @@ func (a *Activities) beginUpdate(
 			}
 		}
 	}
-	desired := a.API.Desired(s, m.Name, m)
+	desired := capiset.Desired(a.API, s, m.Name, m)
 	desired.Spec.Version, desired.Spec.FailureDomain = s.Spec.Template.Spec.Version, s.Spec.Template.Spec.FailureDomain
 	written, err := a.applyMachine(ctx, m, desired)
 	if err != nil {
 		return "", err
 	}
-	hooks := append(capi.List(written.Annotations[runtimev1.PendingHooksAnnotation]), capi.UpdateMachineHook)
+	hooks := append(capiset.List(written.Annotations[runtimev1.PendingHooksAnnotation]), capiset.UpdateMachineHook)
 	version, err := a.mark(
 		ctx,
 		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/list"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 )
 
 var noted = capitest.Annotated[*clusterv1.MachineSet]
@@ -126,7 +127,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, []string{"v1.31.2", "b"}, []string{now.Spec.Version, now.Spec.FailureDomain})
-	assert.Equal(t, capi.UpdateMachineHook, now.Annotations[runtimev1.PendingHooksAnnotation])
+	assert.Equal(t, capiset.UpdateMachineHook, now.Annotations[runtimev1.PendingHooksAnnotation])
 	assert.Contains(t, now.Annotations, clusterv1.UpdateInProgressAnnotation)
 	assert.NotContains(t, now.Annotations, clusterv1.PendingAcknowledgeMoveAnnotation)
 	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.Bootstrap(): bootstrapOf(w, "m"), capitest.Infrastructure(): machineOf(w, "m")} {

@@ -22,6 +22,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
+	capiset "millwright/observe/capi/set"
 )
 
 // CreateClusterAPIMachines creates the machines of a batch, each with its clones of the templates: one, then two, then
@@ -63,7 +64,7 @@ func (a *Activities) createMachine(
 	around capi.Around,
 	name string,
 ) (string, error) {
-	m := a.API.Desired(s, name, nil)
+	m := capiset.Desired(a.API, s, name, nil)
 	machines := a.API.Client().Machines(s.Namespace)
 	var made []clone
 	fail := func(err error) (string, error) {
@@ -308,7 +309,7 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (
 		if err := a.syncClones(ctx, s, m); err != nil { // first, so that the difference stays visible until all is written
 			return "", err
 		}
-		applied, err := a.applyMachine(ctx, m, a.API.Desired(s, m.Name, m))
+		applied, err := a.applyMachine(ctx, m, capiset.Desired(a.API, s, m.Name, m))
 		if err != nil {
 			return "", err
 		}

@@ -17,6 +17,7 @@ import (
 	"millwright/activities/set"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 )
 
 func bare(m *clusterv1.Machine) { m.Finalizers = nil }
@@ -27,7 +28,7 @@ func version(v string) capitest.OnMachine {
 
 // remark returns the reason and the message of the condition OwnerRemediated of a machine.
 func remark(w *activitiestest.World, name string) []string {
-	reason, message := capi.Remark(w.ClusterAPIMachine(name))
+	reason, message := capiset.Remark(w.ClusterAPIMachine(name))
 	return []string{reason, message}
 }
 
@@ -274,7 +275,7 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		[]any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences},
 		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
 	)
-	assert.Empty(t, w.API.Drift(now, s))
+	assert.Empty(t, capiset.Drift(w.API, now, s))
 	activitiestest.Twice[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))
 	_, err = activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, old))

@@ -14,6 +14,8 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
+	capiset "millwright/observe/capi/set"
 )
 
 // SetsResource is the resource of the versions that writes of sets return.
@@ -23,6 +25,8 @@ const SetsResource = capi.SetsResource
 type Activities struct {
 	Kube *kube.Kube
 	API  *capi.Cache
+	// the clusters whose nodes are drained
+	Workloads *capidrain.Workloads
 }
 
 // handedOver is the pending work of a set that has lost the label of Millwright.
@@ -49,22 +53,22 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 			return set.Decision{}, err
 		}
 	}
-	observed := a.API.Observed(s, around, in.Time(), rand.Uint64())
+	observed := capiset.Observed(a.API, s, around, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
 	plan := scale.Plan(observed)
-	explained := capi.Explained(s, around, plan.Status.Conditions, observed.Now)
+	explained := capiset.Explained(s, around, plan.Status.Conditions, observed.Now)
 	d := set.Decision{
-		Pending: capi.Pending(s, around, observed, plan, explained),
+		Pending: capiset.Pending(s, around, observed, plan, explained),
 		Version: s.ResourceVersion,
 		Scale:   plan.Decision,
-		Prepare: capi.Unprepared(s, around, observed),
+		Prepare: capiset.Unprepared(s, around, observed),
 		Free:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
 		Blocked: explained.Blocked(observed.Now),
 		Errands: errands(s, around, observed, plan, strays),
 		Seen:    around.Versions(),
 	}
-	d.Scale.Recheck = capi.Recheck(plan, explained)
-	d.Report = plan.Unreported || !capi.Said(s, around, d.Blocked)
+	d.Scale.Recheck = capiset.Recheck(plan, explained)
+	d.Report = plan.Unreported || !capiset.Said(s, around, d.Blocked)
 	d.Seen.Raise(capi.SetsResource, s.ResourceVersion)
 	return d, nil
 }
@@ -77,7 +81,7 @@ func errands(
 	plan scale.Planned,
 	strays []set.Object,
 ) (all []set.Errand) {
-	if !capi.HasErrands(s, observed) {
+	if !capiset.HasErrands(s, observed) {
 		return nil
 	}
 	if s.DeletionTimestamp == nil {
@@ -152,7 +156,7 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (s
 		}
 		return a.release(ctx, s)
 	}
-	next := capi.Prepared(s, around.Cluster)
+	next := capiset.Prepared(s, around.Cluster)
 	if s.DeletionTimestamp != nil {
 		if len(around.Members) > 0 {
 			return s.ResourceVersion, nil
@@ -211,12 +215,12 @@ func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (st
 			if err != nil || before == nil || !a.API.Ours(before) {
 				return nil, nil, err
 			}
-			observed := a.API.Observed(before, around, read.Time(), 0)
+			observed := capiset.Observed(a.API, before, around, read.Time(), 0)
 			observed.LastFailure = in.Failure
 			plan := scale.Plan(observed)
 			after = before.DeepCopy()
-			blocked := capi.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
-			capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())
+			blocked := capiset.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
+			capiset.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())
 			if capi.SameObject(before, after) {
 				after = before
 			}

@@ -36,7 +36,7 @@ func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *cap
 }
 
 func activities(w *activitiestest.World) *capi.Activities {
-	return &capi.Activities{Kube: w.Kube, API: w.API}
+	return &capi.Activities{Kube: w.Kube, API: w.API, Workloads: w.Workloads}
 }
 
 // bootstrapOf and machineOf are clones of the templates: what their machine is named.

@@ -30,9 +30,14 @@ type image struct {
 
 func images() []image {
 	return []image{
-		{name: "millwright", packages: []string{"./" + worker, "./" + bridge, "./starter/" + starter, "./deploy/image/probe"}},
+		{name: "millwright", packages: []string{"./" + worker, "./" + bridge, "./starter/" + millwright, "./deploy/image/probe"}},
 		{name: "millwright-provider-incus", module: "provider/incus", packages: []string{"./worker"}, program: "provider"},
-		{name: "millwright-provider-libvirt", module: "examples/provider-libvirt", packages: []string{"./worker"}, program: "provider"},
+		{
+			name:     "millwright-provider-libvirt",
+			module:   "examples/provider-libvirt",
+			packages: []string{"./worker"},
+			program:  "provider",
+		},
 	}
 }
 
@@ -42,7 +47,7 @@ const user = "65532:65532"
 // writeImages writes each image as one OCI archive: an index with an image for each architecture of linux.
 func (r *release) writeImages(context.Context) error {
 	for _, i := range images() {
-		var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, p := range r.platforms {
 			if p.system != "linux" {
 				continue
@@ -89,7 +94,9 @@ func (r *release) image(i image, p platform) (v1.Image, error) {
 			return nil, err
 		}
 		if one, err = mutate.Append(one, mutate.Addendum{
-			Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: r.when}, CreatedBy: "make release"},
+			Layer:     layer,
+			MediaType: types.OCILayer,
+			History:   v1.History{Created: v1.Time{Time: r.when}, CreatedBy: "make release"},
 		}); err != nil {
 			return nil, err
 		}

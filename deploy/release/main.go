@@ -28,7 +28,7 @@ const help = `Make a release from the last commit of this clone, without a regis
 writes into bin/release/v0.1.0
 
   worker, k8sbridge, millwright   as .tar.gz for linux on amd64 and arm64; millwright for darwin, too
-  *.cdx.json                   the modules in each program, with their licenses (CycloneDX)
+  *.cdx.json                   the modules in each program, with their versions (CycloneDX)
   *.oci.tar                    the images for linux on amd64 and arm64, as OCI archives
   millwright-0.1.0.tgz         the Helm chart
   release-notes.md             the section of the version in docs/changelog.md
@@ -109,10 +109,13 @@ func (r *release) run(ctx context.Context) (err error) {
 		{"pack the chart", r.packChart},
 		{"write the notes and the checksums", r.finish},
 	} {
-		_, _ = fmt.Fprintln(r.progress, step.name)
+		_, _ = fmt.Fprint(r.progress, step.name)
+		began := time.Now()
 		if err := step.do(ctx); err != nil {
+			_, _ = fmt.Fprintln(r.progress)
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
+		_, _ = fmt.Fprintf(r.progress, ": %s\n", time.Since(began).Round(time.Second))
 	}
 	if err := os.Rename(r.made, r.folder()); err != nil {
 		return fmt.Errorf("put the release into its place: %w", err)

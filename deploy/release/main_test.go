@@ -34,7 +34,22 @@ func write(t *testing.T, repo, name, text string) {
 func commit(t *testing.T, repo string) {
 	t.Helper()
 	run(t, repo, "git", "add", ".")
-	run(t, repo, "git", "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgSign=false", "commit", "-q", "--allow-empty", "-m", "changed")
+	run(
+		t,
+		repo,
+		"git",
+		"-c",
+		"user.name=n",
+		"-c",
+		"user.email=e",
+		"-c",
+		"commit.gpgSign=false",
+		"commit",
+		"-q",
+		"--allow-empty",
+		"-m",
+		"changed",
+	)
 }
 
 func run(t *testing.T, folder string, arguments ...string) string {
@@ -104,7 +119,10 @@ func TestWhatShowsBeforeTheBuildIsRefused(t *testing.T) {
 }
 
 func TestNotesHaveNoLinksThatLeadNowhere(t *testing.T) {
-	notes, err := section("## v0.1\n\nSee [the page](install.md#upgrade), [why](adr/0001-a.md) and [Go](https://go.dev).\n", "v0.1.0")
+	notes, err := section(
+		"## v0.1\n\nSee [the page](install.md#upgrade), [why](adr/0001-a.md) and [Go](https://go.dev).\n",
+		"v0.1.0",
+	)
 	require.NoError(t, err)
 	assert.Equal(t, "See the page, why and [Go](https://go.dev).", notes)
 }

@@ -17,9 +17,9 @@ import (
 
 // The programs that are packed one by one, by their names.
 const (
-	worker  = "worker"
-	bridge  = "k8sbridge"
-	starter = "millwright"
+	worker     = "worker"
+	bridge     = "k8sbridge"
+	millwright = "millwright"
 )
 
 // file is a file of an archive: text, or the content of a file.
@@ -47,7 +47,7 @@ func (r *release) buildPrograms(ctx context.Context) error {
 		for _, i := range images() {
 			packages := i.packages
 			if p.system != "linux" {
-				packages = slices.DeleteFunc(slices.Clone(packages), func(of string) bool { return of != "./starter/"+starter })
+				packages = slices.DeleteFunc(slices.Clone(packages), func(of string) bool { return of != "./starter/"+millwright })
 			}
 			if len(packages) == 0 {
 				continue
@@ -101,24 +101,48 @@ func (r *release) license() []file {
 // packPrograms packs worker, k8sbridge and millwright.
 func (r *release) packPrograms(context.Context) error {
 	return r.built(func(_ image, program, path, name string) error {
-		if !slices.Contains([]string{worker, bridge, starter}, program) {
+		if !slices.Contains([]string{worker, bridge, millwright}, program) {
 			return nil
 		}
 		return r.packed(name+".tar.gz", append([]file{{name: program, mode: 0o755, from: path}}, r.license()...))
 	})
 }
 
-// listModules writes for each program which modules are in it, as CycloneDX' tool for Go reads them from the program.
+// listModules writes for each program which modules are in it, as CycloneDX' tool for Go reads them from the program. The
+// tool calls the root module by its folder if the program is of another module: the list has its path and version.
 func (r *release) listModules(ctx context.Context) error {
+	root, err := command(ctx, r.tree, r.environment(), "go", "list", "-m")
+	if err != nil {
+		return err
+	}
+	named := strings.NewReplacer(
+		`"name": "../..",`+"\n"+`      "version": "(devel)"`, `"name": "`+root+`",`+"\n"+`      "version": "`+r.version+`"`,
+		"pkg:golang/../..@(devel)", "pkg:golang/"+root+"@"+r.version,
+	)
 	return r.built(func(_ image, program, path, name string) error {
 		if program == "probe" {
 			return nil // of the standard library alone
 		}
-		_, err := command(
-			ctx, filepath.Join(r.tree, "deploy", "release"), r.environment(), "go", "tool", "cyclonedx-gomod", "bin", "-json", "-std", "-licenses",
-			"-noserial", "-notimestamp", "-version="+r.version, "-output="+filepath.Join(r.made, name+".cdx.json"), path,
+		list, err := command(
+			ctx,
+			filepath.Join(r.tree, "deploy", "release"),
+			r.environment(),
+			"go",
+			"tool",
+			"cyclonedx-gomod",
+			"bin",
+			"-json",
+			"-std",
+			"-noserial",
+			"-notimestamp",
+			"-short-purls",
+			"-version="+r.version,
+			path,
 		)
-		return err
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(r.made, name+".cdx.json"), []byte(named.Replace(list)+"\n"), 0o644)
 	})
 }
 

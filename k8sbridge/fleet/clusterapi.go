@@ -11,6 +11,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/observe/capi"
 	observedeployment "millwright/observe/capi/deployment"
+	capiset "millwright/observe/capi/set"
 	"millwright/workflows/run"
 )
 
@@ -162,14 +163,14 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []movi
 	now, sets, machines := time.Now(), g.api.Sets(), []*clusterv1.Machine{}
 	for _, s := range sets {
 		machines = append(machines, g.api.MachinesOf(s)...)
-		all = append(all, movingAs(string(run.KindClusterAPISet), capi.Operation(s)))
+		all = append(all, movingAs(string(run.KindClusterAPISet), capiset.Operation(s)))
 	}
 	deployments := g.api.Deployments()
 	for _, d := range deployments {
 		all = append(all, movingAs(string(run.KindClusterAPIDeployment), observedeployment.Moves(d)))
 	}
 	for _, m := range machines {
-		all = append(all, movingAs(kindOfMachine, capi.MachineOperation(m, now)))
+		all = append(all, movingAs(kindOfMachine, capiset.MachineOperation(m, now)))
 	}
 	collect(samples, g.upstreamDeployments, deployments)
 	collect(samples, g.upstreamSets, sets)
@@ -179,7 +180,7 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []movi
 
 // movingAs returns what an object of Cluster API does: its operation, which also names what blocks it.
 func movingAs(kind string, o *v1alpha1.Operation) moving {
-	m := moving{kind: kind, operation: o, reason: capi.Reason(o)}
+	m := moving{kind: kind, operation: o, reason: capiset.Reason(o)}
 	if m.reason != "" {
 		m.since = o.Since.Time
 	}

@@ -19,6 +19,8 @@ import (
 	"millwright/decide/scale"
 	observecache "millwright/observe/cache"
 	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
+	capiset "millwright/observe/capi/set"
 	observedrain "millwright/observe/drain"
 	"millwright/workflows/run"
 )
@@ -63,7 +65,7 @@ func (b *Bridge) handleClusterAPI(e event) {
 		b.handleClusterAPIDeployment(e, object)
 	case *clusterv1.Cluster:
 		if b.compare(e, fingerprints{spec: hash(object.UID, object.Generation, deleting(object), foreign(object))}).spec {
-			enqueueAll(b, run.KindClusterAPIDrain, b.api.Hooks(func(m *clusterv1.Machine) bool {
+			enqueueAll(b, run.KindClusterAPIDrain, capidrain.Hooks(b.api, func(m *clusterv1.Machine) bool {
 				return deleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
 			}), e.wake(), 0)
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
@@ -162,10 +164,10 @@ func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
 			deleting(m),
 		),
 	}
-	if capi.Hooked(m) && deleting(m) {
-		v := capi.AsMachine(m)
+	if capidrain.Hooked(m) && deleting(m) {
+		v := capidrain.AsMachine(m)
 		f.draining, f.queued = observedrain.InDrain(v), v.Status.Deletion != nil && v.Status.Deletion.Queued
-		f.spec = hash(m.UID, foreign(m), m.Spec.Deletion, m.Spec.InfrastructureRef, m.Status.NodeRef, capi.DrainSays(m))
+		f.spec = hash(m.UID, foreign(m), m.Spec.Deletion, m.Spec.InfrastructureRef, m.Status.NodeRef, capidrain.Says(m))
 	}
 	if ref := metav1.GetControllerOf(m); ref != nil {
 		f.parent = controllerOf(*ref, capi.IsSet)
@@ -184,10 +186,10 @@ func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool
 func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c change) {
 	k, w := key{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.wake()
 	switch {
-	case e.deleted && capi.Hooked(m):
+	case e.deleted && capidrain.Hooked(m):
 		w.deleted = []deleted{{uid: string(m.UID), workflows: []string{b.installation.ID(k.kind, refOf(m))}}}
 		b.enqueue(k, w, 0)
-	case c.spec && capi.Hooked(m) && deleting(m):
+	case c.spec && capidrain.Hooked(m) && deleting(m):
 		b.enqueue(k, w, 0)
 	}
 	if c.drained {
@@ -197,7 +199,7 @@ func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c change)
 
 // wakeClusterAPIQueue enqueues the machines of a Cluster whose turn to be drained comes next; see wakeQueue.
 func (b *Bridge) wakeClusterAPIQueue(namespace, cluster string, w wake) {
-	for _, next := range drain.NextTurns(b.api.Turns(namespace, cluster), drainsWoken) {
+	for _, next := range drain.NextTurns(capidrain.Turns(b.api, namespace, cluster), drainsWoken) {
 		b.enqueue(key{run.KindClusterAPIDrain, next.Namespace, next.Name}, w, 0)
 	}
 }
@@ -208,7 +210,7 @@ func (b *Bridge) wakeClusterAPIQueues() {
 		return
 	}
 	woken := map[string]bool{}
-	for _, m := range b.api.Hooks(deletingMachine) {
+	for _, m := range capidrain.Hooks(b.api, deletingMachine) {
 		if of := m.Namespace + "/" + m.Spec.ClusterName; !woken[of] {
 			woken[of] = true
 			b.wakeClusterAPIQueue(m.Namespace, m.Spec.ClusterName, wake{})
@@ -222,7 +224,7 @@ func deletingMachine(m *clusterv1.Machine) bool { return deleting(m) }
 func (b *Bridge) clusterAPIDrain(m *clusterv1.Machine) subject {
 	var pending attention.Decision
 	switch {
-	case !capi.Hooked(m):
+	case !capidrain.Hooked(m):
 		pending.Why = "the machine has no hook of Millwright"
 	case !deleting(m):
 		pending.Why = "the machine is not being deleted"
@@ -254,11 +256,11 @@ func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) s
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := b.api.Observed(set, around, now, 0)
+	observed := capiset.Observed(b.api, set, around, now, 0)
 	plan := scale.Plan(observed)
-	explained := capi.Explained(set, around, plan.Status.Conditions, now)
-	pending := capi.Pending(set, around, observed, plan, explained)
-	s := describe(capi.SetsResource, set, unlessSaid(pending, capi.Said(set, around, explained.Blocked(now))))
+	explained := capiset.Explained(set, around, plan.Status.Conditions, now)
+	pending := capiset.Pending(set, around, observed, plan, explained)
+	s := describe(capi.SetsResource, set, unlessSaid(pending, capiset.Said(set, around, explained.Blocked(now))))
 	for resource, version := range around.Versions() {
 		s.versions.Raise(resource, version)
 	}

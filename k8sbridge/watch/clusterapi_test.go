@@ -22,6 +22,8 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
+	capiset "millwright/observe/capi/set"
 	"millwright/workflows/run"
 )
 
@@ -36,12 +38,12 @@ func capiSet(name string, change ...capitest.OnSet) *clusterv1.MachineSet {
 
 // capiReporting gives a set the status for what is around it.
 func capiReporting(s *clusterv1.MachineSet, around capi.Around) *clusterv1.MachineSet {
-	plan := scale.Plan(capitest.Facts(capitest.Settings, cache.Preflight{}).Observed(s, around, capitest.Noon, 0))
-	capi.ApplyStatus(
+	plan := scale.Plan(capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, around, capitest.Noon, 0))
+	capiset.ApplyStatus(
 		s,
 		around,
 		plan.Status,
-		capi.Explained(s, around, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
+		capiset.Explained(s, around, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
 		longAgo,
 	)
 	return s
@@ -517,7 +519,7 @@ func TestTheWorkflowOfASetOfClusterAPIThatIsGoneHearsOfIt(t *testing.T) {
 // hookedMachine is the machine of capiStack with Millwright's hook.
 func hookedMachine(change ...capitest.OnMachine) *clusterv1.Machine {
 	return theMachine(append([]capitest.OnMachine{func(m *clusterv1.Machine) {
-		m.Annotations[capi.AnnotationHook] = "millwright"
+		m.Annotations[capidrain.AnnotationHook] = "millwright"
 	}}, change...)...)
 }
 

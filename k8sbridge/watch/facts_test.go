@@ -163,14 +163,14 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{fact: "Preservation.Deleting", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
 		{fact: "Finalizer", change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
 		{fact: "ProviderID", resync: true, change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" })},
-		{fact: "Facts.Phase", resync: true, change: replace(aMachine(), inPhase(v1alpha1.MachineCrashLoopBackOff))},
+		{fact: "Phase", resync: true, change: replace(aMachine(), inPhase(v1alpha1.MachineCrashLoopBackOff))},
 		{
-			fact:   "Facts.NodeName",
+			fact:   "NodeName",
 			change: replace(aMachine(), onNode("other")),
 		},
 		{
 			name:   "that of a node that is there",
-			fact:   "Facts.NodeName",
+			fact:   "NodeName",
 			before: []runtime.Object{changed(nodeNamed("n-other"), unready)},
 			change: replace(aMachine(), onNode("n-other")),
 		},
@@ -213,49 +213,49 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			resync: true,
 			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.NodeName = "" }),
 		},
-		{fact: "Facts.NodeDeleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
+		{fact: "NodeDeleting", change: replace(aNode(), toBeDeleted[*corev1.Node])},
 		{
-			fact:   "Facts.NodeWaits",
+			fact:   "NodeWaits",
 			before: []runtime.Object{pending, changed(aNode(), held)},
 			change: func(w *world) { w.put(aNode()) },
 		},
-		{fact: "Facts.Due", resync: true, before: ill, change: replace(unhealthy, func(m *v1alpha1.Machine) {
+		{fact: "Due", resync: true, before: ill, change: replace(unhealthy, func(m *v1alpha1.Machine) {
 			m.Status.Conditions = append(
 				m.Status.Conditions,
 				corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue},
 			)
 			m.OwnerReferences = nil // a machine without a set: otherwise its deployment is signaled
 		})},
-		{fact: "Facts.Granted", change: replace(aMachine(), func(m *v1alpha1.Machine) {
+		{fact: "Granted", change: replace(aMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
 		})},
 		{
-			fact:   "Facts.Preserved",
+			fact:   "Preserved",
 			resync: true,
 			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &born }),
 		},
 		{
-			fact:   "Facts.Timeout",
+			fact:   "Timeout",
 			before: ill,
 			change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour })),
 		},
 		{
-			fact:   "Facts.NoTimeout",
+			fact:   "NoTimeout",
 			before: ill,
 			change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) })),
 		},
 		{
-			fact:   "Facts.UpdateTimeout",
+			fact:   "UpdateTimeout",
 			before: ill,
 			change: replace(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour })),
 		},
 		{
-			fact:   "Facts.CreateBy",
+			fact:   "CreateBy",
 			before: []runtime.Object{pending},
 			change: replace(pending, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour })),
 		},
 		{
-			fact:   "Facts.UpdateResult",
+			fact:   "UpdateResult",
 			before: []runtime.Object{changed(aMachine(), inPhase(v1alpha1.MachineInPlaceUpdating))},
 			change: replace(aNode(), func(n *corev1.Node) {
 				n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
@@ -405,27 +405,27 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	}
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
 	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
-		"Facts.NoTarget":           "a flag of the process",
-		"Facts.Name":               "never changes",
-		"Facts.Created":            "never changes",
+		"NoTarget":           "a flag of the process",
+		"Name":               "never changes",
+		"Created":            "never changes",
 		"Wanted.MachineName":       "never changes",
 		"Wanted.MachineUID":        "never changes",
-		"Facts.Alone":              "the owner of its set: only a machine that is due needs it",
-		"Facts.Instance":           byPlan,
-		"Facts.Healthy":            byPlan,
-		"Facts.Why":                byPlan,
-		"Facts.BadSince":           byPlan,
-		"Facts.Now":                byTime,
+		"Alone":              "the owner of its set: only a machine that is due needs it",
+		"Instance":           byPlan,
+		"Healthy":            byPlan,
+		"Why":                byPlan,
+		"BadSince":           byPlan,
+		"Now":                byTime,
 		"Preservation.Now":         byTime,
-		"Facts.Breaker":            byTime,
-		"Facts.Since":              record,
-		"Facts.UnhealthySince":     record,
-		"Facts.RecoveredAt":        record,
-		"Facts.InstanceGoneAt":     record,
+		"Breaker":            byTime,
+		"Since":              record,
+		"UnhealthySince":     record,
+		"RecoveredAt":        record,
+		"InstanceGoneAt":     record,
 		"Preservation.Drained":     record,
 		"Preservation.LastApplied": record,
 		"Stuck":                    "for the activity to say",
-		"Facts.NodeGone":           "the activity asks the API server; the row of NodeExists wakes the machine",
+		"NodeGone":           "the activity asks the API server; the row of NodeExists wakes the machine",
 		"Emptied":                  "our own record: from then on the machine hears less",
 	})
 }

@@ -293,3 +293,21 @@ func Live[T metav1.Object, L any](ctx context.Context, client Typed[T, L], name 
 	}
 	return o, nil
 }
+
+// Unread reports whether an object that the set refers to was not read yet.
+func (a Around) Unread() bool {
+	return slices.ContainsFunc(a.foreign(), func(f Foreign) bool { return !f.Read })
+}
+
+// Missing returns the kinds of the templates that do not exist, and of clones that are not installed.
+func Missing(templates []Foreign) (kinds []string) {
+	for _, f := range templates {
+		switch {
+		case f.NoClones:
+			kinds = append(kinds, CloneKind(f.Ref).Kind)
+		case f.Missing():
+			kinds = append(kinds, f.Ref.Kind)
+		}
+	}
+	return kinds
+}

@@ -28,6 +28,7 @@ const (
 	MachinesResource    observecache.Resource = "machines.cluster.x-k8s.io"
 	DeploymentsResource observecache.Resource = "machinedeployments.cluster.x-k8s.io"
 	ClustersResource    observecache.Resource = "clusters.cluster.x-k8s.io"
+	RulesResource       observecache.Resource = "machinedrainrules.cluster.x-k8s.io"
 )
 
 // Field managers of what Millwright writes.
@@ -72,8 +73,6 @@ type Cache struct {
 	mu      sync.Mutex
 	foreign map[schema.GroupVersionResource]cache.SharedIndexInformer
 	added   []func(observecache.Resource, cache.SharedIndexInformer)
-
-	workloads workloads
 }
 
 // Watch adds the objects of Cluster API to the caches of a cluster. Call it before the caches start. ctx ends the
@@ -99,6 +98,20 @@ func Watch(ctx context.Context, cluster *observecache.Cluster, client *Client, s
 		cluster.Watch(resource, informer)
 	}
 	return c, nil
+}
+
+// WatchRules also caches Cluster API's drain rules. Call it once, before the caches start.
+func (c *Cache) WatchRules() error {
+	rules := informer(
+		c.client.Rules(metav1.NamespaceAll),
+		&clusterv1.MachineDrainRule{},
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	)
+	if err := rules.SetTransform(strip); err != nil {
+		return fmt.Errorf("watch %s: %w", RulesResource, err)
+	}
+	c.Cluster.Watch(RulesResource, rules)
+	return nil
 }
 
 // NewReader returns a Cache without caches, for a process that reads the API server now and then. Only the methods that

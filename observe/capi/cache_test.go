@@ -13,31 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"millwright/api/generated/clientset/versioned/fake"
-	"millwright/decide/scale"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 	"millwright/observe/observetest"
 )
-
-// watching returns running caches over a fake API server that holds these objects.
-func watching(t *testing.T, objects ...runtime.Object) (*capi.Cache, *capitest.Server) {
-	t.Helper()
-	server := capitest.NewServer(objects...)
-	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
-	require.NoError(t, err)
-	c, err := capi.Watch(t.Context(), cluster, server.Client, capitest.Settings)
-	require.NoError(t, err)
-	require.NoError(t, cluster.Start(t.Context()))
-	return c, server
-}
 
 // kindOf is the kind of the infrastructure template.
 func kindOf() schema.GroupKind { return capitest.Infrastructure().GroupVersionKind().GroupKind() }
@@ -62,7 +47,7 @@ func TestVersionOfAContract(t *testing.T) {
 		{"no labels", nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c, _ := watching(t, capitest.Definition(capitest.Infrastructure().GroupVersionKind(), row.labels))
+			c, _ := capitest.Watching(t, capitest.Definition(capitest.Infrastructure().GroupVersionKind(), row.labels))
 			resource, err := c.Resource(t.Context(), kindOf())
 			if row.want == "" {
 				require.ErrorIs(t, err, capi.ErrNoKind)
@@ -80,7 +65,7 @@ func TestVersionOfAContract(t *testing.T) {
 }
 
 func TestKindsAreRemembered(t *testing.T) {
-	c, server := watching(t)
+	c, server := capitest.Watching(t)
 	for range 3 {
 		_, err := c.Resource(t.Context(), kindOf())
 		require.NoError(t, err)
@@ -97,7 +82,7 @@ func TestKindsAreRemembered(t *testing.T) {
 
 // An API server that does not answer says nothing about a kind: that is no missing kind, and it is not remembered.
 func TestAnErrorIsNoMissingKind(t *testing.T) {
-	c, server := watching(t)
+	c, server := capitest.Watching(t)
 	fails := true
 	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return fails, nil, errors.New("connection refused")
@@ -141,7 +126,7 @@ func populated() []runtime.Object {
 
 // The caches and the API server tell the same about a set.
 func TestAround(t *testing.T) {
-	c, _ := watching(t, populated()...)
+	c, _ := capitest.Watching(t, populated()...)
 	s, found := c.Set("shop/s")
 	require.True(t, found)
 	live, err := c.ReadLive(t.Context(), s)
@@ -185,7 +170,7 @@ func TestAroundWithoutAnything(t *testing.T) {
 	ghost := func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 	}
-	c, _ := watching(t, capitest.Set("s", 1, ghost, capitest.OfDeployment))
+	c, _ := capitest.Watching(t, capitest.Set("s", 1, ghost, capitest.OfDeployment))
 	s, _ := c.Set("shop/s")
 	for name, read := range map[string]func() (capi.Around, error){
 		"live": func() (capi.Around, error) { return c.ReadLive(t.Context(), s) }, "cached": func() (capi.Around, error) { return c.Read(t.Context(), s) },
@@ -208,7 +193,7 @@ func TestAroundWithoutAnything(t *testing.T) {
 // A bootstrap provider is not needed where the data are in a Secret, and references to other objects than templates are
 // not cloned.
 func TestOnlyTemplatesAreRead(t *testing.T) {
-	c, _ := watching(t, capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+	c, _ := capitest.Watching(t, capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	}), capitest.Infrastructure())
 	s, _ := c.Set("shop/s")
@@ -221,7 +206,7 @@ func TestOnlyTemplatesAreRead(t *testing.T) {
 // A cache that is not filled yet does not say that a template is missing. A decision that is carried out asks the API
 // server.
 func TestATemplateThatIsNotReadYet(t *testing.T) {
-	c, server := watching(
+	c, server := capitest.Watching(
 		t,
 		capitest.Set("s", 1),
 		capitest.Bootstrap(),
@@ -243,7 +228,7 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 	assert.True(t, a.Templates[0].Read)
 	assert.False(t, a.Templates[1].Read)
 	assert.False(t, a.Templates[1].Missing())
-	assert.Equal(t, []string{"templates or control plane were not read yet"}, c.Observed(s, a, capitest.Noon, 0).Stopped)
+	assert.Equal(t, []string{"templates or control plane were not read yet"}, capiset.Observed(c, s, a, capitest.Noon, 0).Stopped)
 
 	a, err = c.ReadToAct(t.Context(), s)
 	require.NoError(t, err)
@@ -262,7 +247,7 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 
 func TestTemplatesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, server := watching(t, capitest.Set("s", 1), capitest.Bootstrap())
+		c, server := capitest.Watching(t, capitest.Set("s", 1), capitest.Bootstrap())
 		var told []cache.Resource
 		s, _ := c.Set("shop/s")
 		_, err := c.Read(t.Context(), s)
@@ -300,7 +285,7 @@ func TestWhoseSet(t *testing.T) {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
-	c, _ := watching(
+	c, _ := capitest.Watching(
 		t,
 		capitest.Set("ours", 1),
 		capitest.Set("new", 1, bare),
@@ -321,7 +306,7 @@ func TestWhoseSet(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	c, _ := watching(t, capitest.Set("s", 1), capitest.Cluster())
+	c, _ := capitest.Watching(t, capitest.Set("s", 1), capitest.Cluster())
 	s, _ := c.Set("shop/s")
 	rename := func(name string) capitest.OnForeign { return func(o *unstructured.Unstructured) { o.SetName(name) } }
 	move := func(o *unstructured.Unstructured) { o.SetNamespace("garden") }
@@ -352,10 +337,10 @@ func TestSelects(t *testing.T) {
 		want   bool
 	}{
 		{"its labels", func(*clusterv1.MachineSet) {}, true},
-		{"other labels", selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
-		{"an empty selector", selecting(metav1.LabelSelector{}), false},
-		{"an unreadable one", selecting(*observetest.Unreadable()), false},
-		{"by an expression", selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
+		{"other labels", capitest.Selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
+		{"an empty selector", capitest.Selecting(metav1.LabelSelector{}), false},
+		{"an unreadable one", capitest.Selecting(*observetest.Unreadable()), false},
+		{"by an expression", capitest.Selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
 	} {
 		assert.Equal(t, row.want, capi.Selects(capitest.Set("s", 1, row.change), m), row.name)
 	}
@@ -375,7 +360,7 @@ func TestIsSet(t *testing.T) {
 // The caches keep of the managed fields those of Millwright, which say what it has to remove again.
 func TestManagedFieldsInTheCaches(t *testing.T) {
 	s := capitest.Set("s", 1)
-	c, _ := watching(t, s, capitest.Machine("m", s, applied("kubelet", "a", "b"), applied(capi.FieldManager, "c", "d")))
+	c, _ := capitest.Watching(t, s, capitest.Machine("m", s, capitest.Applied("kubelet", "a", "b"), capitest.Applied(capi.FieldManager, "c", "d")))
 	m, found := c.Machine("shop/m")
 	require.True(t, found)
 	require.Len(t, m.ManagedFields, 1)
@@ -454,43 +439,49 @@ func TestUnowned(t *testing.T) {
 	assert.Empty(t, capi.Unowned(a), "what does not exist")
 }
 
-// The condition OwnerRemediated of a machine says once why its set does not replace it yet.
-func TestUnremarked(t *testing.T) {
-	s := capitest.Set("s", 2)
-	saying := func(reason, message string) capitest.OnMachine {
-		return func(m *clusterv1.Machine) {
-			capitest.Unhealthy(m)
-			capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, reason, message)(m)
-		}
+// What is around a set has the set that takes its surplus, from the caches and from the API server.
+func TestTheReceiverIsRead(t *testing.T) {
+	to := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
+	next := capitest.Set("next", 1)
+	next.ResourceVersion = "77777"
+	c, _ := capitest.Watching(
+		t,
+		capitest.Set("s", 1, to),
+		next,
+		capitest.Bootstrap(),
+		capitest.Infrastructure(),
+		capitest.Cluster(),
+		capitest.ControlPlane(),
+	)
+	s, _ := c.Set("shop/s")
+	cached, err := c.Read(t.Context(), s)
+	assert.NoError(t, err)
+	live, err := c.ReadLive(t.Context(), s)
+	assert.NoError(t, err)
+	for _, a := range []capi.Around{cached, live} {
+		assert.Equal(t, "next", a.Receiver.Name)
+		assert.Equal(t, "77777", a.Versions()[capi.SetsResource])
 	}
-	const pending, tooMany = "Machine won't be remediated because it is pending removal due to rollout",
-		"Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 0)"
-	none := func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(0)) }
-	for _, row := range []struct {
-		name     string
-		revision string
-		machine  capitest.OnMachine
-		want     []string // reason, why
-	}{
-		{"an old revision", "0", capitest.Unhealthy, []string{"CannotBeRemediated", pending}},
-		{"that it cannot be remediated is said already", "0", saying("CannotBeRemediated", pending), nil},
-		{"another reason", "1", saying("CannotBeRemediated", tooMany), []string{"RemediationDeferred", tooMany}},
-		{"another message", "1", saying("RemediationDeferred", pending), []string{"RemediationDeferred", tooMany}},
-		{"that it is deferred is said already", "1", saying("RemediationDeferred", tooMany), nil},
-		{"not marked", "1", func(*clusterv1.Machine) {}, nil},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			a := capitest.Around(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
-			a.Deployment = capitest.Deployment(none)
-			note(clusterv1.RevisionAnnotation, row.revision)(s)
-			machines, reason := capi.Unremarked(a, scale.Plan(facts().Observed(s, a, capitest.Noon, 0)))
-			if row.want == nil {
-				assert.Empty(t, machines)
-				return
-			}
-			require.Len(t, machines, 1)
-			assert.Equal(t, []string{"m", "uid-m", "900"}, []string{machines[0].Name, machines[0].UID, machines[0].Version})
-			assert.Equal(t, row.want, []string{reason, machines[0].Why})
-		})
-	}
+}
+
+func TestMetadataPatch(t *testing.T) {
+	m := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		capitest.Applied(capi.FieldManager, "old", "former"),
+		capitest.Applied("other", "theirs", "foreign"),
+	)
+	assert.Equal(t, map[string]any{"metadata": map[string]any{
+		"labels":      map[string]any{"old": nil, "new": "1"},
+		"annotations": map[string]any{"former": "again"},
+	}}, capi.MetadataPatch(m, map[string]string{"new": "1"}, map[string]string{"former": "again"}))
+
+	clone := capitest.Machine(
+		"m",
+		capitest.Set("s", 1),
+		capitest.Applied(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation),
+	)
+	assert.Equal(t, map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},
+	}}, capi.MetadataPatch(clone, nil, nil), "core removes it at the end of the update in place")
 }

@@ -131,3 +131,11 @@ func templates(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectR
 		func(ref clusterv1.ContractVersionedObjectReference) bool { return !IsTemplate(ref) },
 	)
 }
+
+// Value returns what a pointer of the API points to; the zero value for nil.
+func Value[T any](p *T) T {
+	if p == nil {
+		return *new(T)
+	}
+	return *p
+}

@@ -1,15 +1,70 @@
 package capi
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
-	"millwright/decide/scale"
 )
+
+// Applied returns the keys of the labels and annotations that a field manager has written on an object.
+func Applied(o metav1.Object, manager string) (labels, annotations []string) {
+	for _, entry := range o.GetManagedFields() {
+		if entry.Manager != manager || entry.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Metadata struct {
+				Labels      map[string]any `json:"f:labels"`
+				Annotations map[string]any `json:"f:annotations"`
+			} `json:"f:metadata"`
+		}
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil {
+			labels = append(labels, keys(fields.Metadata.Labels)...)
+			annotations = append(annotations, keys(fields.Metadata.Annotations)...)
+		}
+	}
+	return labels, annotations
+}
+
+// MetadataPatch returns the merge patch that gives an object these labels and annotations, and takes away those that
+// Millwright put on it and that are wanted no more. Those of others stay, and the mark of an update in place.
+func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[string]any {
+	patch := func(want map[string]string, applied []string) map[string]any {
+		result := map[string]any{}
+		for _, key := range applied {
+			if key != clusterv1.UpdateInProgressAnnotation { // core removes it
+				result[key] = nil
+			}
+		}
+		for key, value := range want {
+			result[key] = value
+		}
+		return result
+	}
+	ownLabels, ownAnnotations := Applied(o, FieldManager)
+	return map[string]any{"metadata": map[string]any{
+		"labels": patch(labels, ownLabels), "annotations": patch(annotations, ownAnnotations),
+	}}
+}
+
+func keys(fields map[string]any) (names []string) {
+	for name := range fields {
+		if key, isKey := strings.CutPrefix(name, "f:"); isKey {
+			names = append(names, key)
+		}
+	}
+	return names
+}
+
+// Contested reports whether another controller reconciles an object of Millwright: it has Millwright's finalizer and
+// this one, which is that of Cluster API for the kind.
+func Contested(o metav1.Object, finalizer string) bool {
+	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
+}
 
 // ClusterReference is the owner reference to a Cluster.
 func ClusterReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
@@ -64,20 +119,4 @@ func Unowned(around Around) (all []Foreign) {
 		}
 	}
 	return all
-}
-
-// Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet.
-// Why of each is what it should say.
-func Unremarked(around Around, plan scale.Planned) (machines []scale.Target, reason string) {
-	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
-		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
-	}
-	for _, target := range plan.Postponed {
-		for _, m := range around.Members {
-			if said, message := Remark(m); m.Name == target.Name && (said != reason || message != target.Why) {
-				machines = append(machines, target)
-			}
-		}
-	}
-	return machines, reason
 }

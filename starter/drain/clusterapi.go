@@ -12,7 +12,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/observe/cache"
-	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
@@ -37,7 +37,7 @@ func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName
 		return nil, err
 	case otherErr != nil:
 		return nil, fmt.Errorf("get machine %s of Cluster API: %w", key, otherErr)
-	case !capi.DrainedByUs(other):
+	case !capidrain.DrainedByUs(other):
 		return nil, fmt.Errorf(
 			"machine %s is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n %s %s)",
 			key,
@@ -45,7 +45,7 @@ func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName
 			key.Name,
 		)
 	}
-	return capi.AsMachine(other), nil
+	return capidrain.AsMachine(other), nil
 }
 
 // machinesOf returns the Machines of Millwright in a namespace or in all namespaces, and the Machines of Cluster API
@@ -66,8 +66,8 @@ func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) 
 		return nil, fmt.Errorf("list machines of Cluster API: %w", err)
 	}
 	for _, m := range cache.Pointers(others.Items) {
-		if capi.DrainedByUs(m) {
-			found.Items = append(found.Items, *capi.AsMachine(m))
+		if capidrain.DrainedByUs(m) {
+			found.Items = append(found.Items, *capidrain.AsMachine(m))
 		}
 	}
 	return found.Items, nil

@@ -16,6 +16,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
 	"millwright/starter/clitest"
 )
 
@@ -41,7 +42,7 @@ func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 	began := metav1.NewTime(clitest.Now.Add(-600e9))
 	return capitest.Machine("m-1", capitest.Set("s", 1), append([]capitest.OnMachine{func(m *clusterv1.Machine) {
 		m.DeletionTimestamp = &began
-		m.Annotations[capi.AnnotationHook] = "millwright"
+		m.Annotations[capidrain.AnnotationHook] = "millwright"
 		m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: began}
 		capitest.SaysWhy(
 			clusterv1.MachineDeletingCondition,
@@ -49,7 +50,7 @@ func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
 			"",
 		)(m)
-		v := capi.AsMachine(m)
+		v := capidrain.AsMachine(m)
 		v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: began, Means: "Evict", MeansSince: &began}
 		v.Status.CurrentOperation = &v1alpha1.Operation{
 			WorkflowID: "garden/clusterapidrain/shop/m-1/uid-m-1", Step: vocabulary.StepEvictPods, Since: began,
@@ -63,10 +64,10 @@ func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 				Message: "web/all allows none of its pods to go",
 			},
 		}
-		text, err := capi.StatusOf(v)
+		text, err := capidrain.StatusOf(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
-		capi.SetDrainConditions(m, v)
+		capidrain.SetConditions(m, v)
 	}}, change...)...)
 }
 
@@ -127,13 +128,13 @@ func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
 
 func TestADrainOfClusterAPIWhoseClusterDoesNotAnswer(t *testing.T) {
 	w := newClusterAPI(budgeted(t, func(m *clusterv1.Machine) {
-		v := capi.AsMachine(m)
+		v := capidrain.AsMachine(m)
 		v.Status.CurrentOperation.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 		v.Status.Conditions[0].Message = "Cluster c does not answer"
-		text, err := capi.StatusOf(v)
+		text, err := capidrain.StatusOf(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
-		capi.SetDrainConditions(m, v)
+		capidrain.SetConditions(m, v)
 	}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -162,7 +163,7 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 			m, err := w.client.Machines("shop").Get(t.Context(), "m-1", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Contains(t, m.Annotations[row.annotation], row.value)
-			assert.True(t, capi.Hooked(m), "nothing else is changed")
+			assert.True(t, capidrain.Hooked(m), "nothing else is changed")
 		})
 	}
 	for args, why := range map[string]string{

@@ -13,6 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/observe/capi"
 	"millwright/observe/capi/deployment"
+	capiset "millwright/observe/capi/set"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -60,7 +61,7 @@ func (x *command) readUpstreamSet(
 	s := &subject{
 		kind:      of.Full(),
 		object:    set,
-		operation: capi.Operation(set),
+		operation: capiset.Operation(set),
 		calm:      available(number(set.Status.AvailableReplicas), number(set.Spec.Replicas)),
 	}
 	s.counts = &counts{
@@ -178,8 +179,8 @@ func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 	return member{
 		m.Name,
 		cmp.Or(m.Status.Phase, "new"),
-		capi.MachineOperation(m, now),
-		capi.ExplainedMachine(m, now).WaitsFor(),
+		capiset.MachineOperation(m, now),
+		capiset.ExplainedMachine(m, now).WaitsFor(),
 	}
 }
 
@@ -219,7 +220,7 @@ func (m *motion) upstream(
 		add("machinedeployment."+clusterv1.GroupVersion.Group, &deployments[i], deployment.Moves(&deployments[i]))
 	}
 	for i := range sets {
-		operation := capi.Operation(&sets[i])
+		operation := capiset.Operation(&sets[i])
 		if operation != nil && installation != "" {
 			s := subject{workflow: run.KindClusterAPISet, object: &sets[i]}
 			operation.WorkflowID = s.workflowID(installation)
@@ -227,6 +228,6 @@ func (m *motion) upstream(
 		add("machineset."+clusterv1.GroupVersion.Group, &sets[i], operation)
 	}
 	for i := range machines {
-		add("machine."+clusterv1.GroupVersion.Group, &machines[i], capi.MachineOperation(&machines[i], m.now))
+		add("machine."+clusterv1.GroupVersion.Group, &machines[i], capiset.MachineOperation(&machines[i], m.now))
 	}
 }

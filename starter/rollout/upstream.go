@@ -17,6 +17,7 @@ import (
 	"millwright/decide/rollout"
 	"millwright/observe/capi"
 	"millwright/observe/capi/deployment"
+	capiset "millwright/observe/capi/set"
 	"millwright/starter/kubecli"
 )
 
@@ -106,7 +107,7 @@ func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 		deleting: m.DeletionTimestamp != nil,
 		look:     fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
 	}
-	if o := capi.MachineOperation(m, now); o != nil {
+	if o := capiset.MachineOperation(m, now); o != nil {
 		of.operation = o.Cause
 	}
 	if m.Status.LastUpdated.After(of.since) {

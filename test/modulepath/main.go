@@ -111,7 +111,12 @@ func rulesFor(from string, names []string) []rule {
 	}
 	slices.Sort(all)
 	module := regexp.QuoteMeta(from)
-	rules := []rule{{regexp.MustCompile(`.`), regexp.MustCompile(`(?m)(^|\\n|[^\w./-])` + module + `(/(?:` + strings.Join(all, "|") + `)\b)`)}}
+	rules := []rule{
+		{
+			regexp.MustCompile(`.`),
+			regexp.MustCompile(`(?m)(^|\\n|[^\w./-])` + module + `(/(?:` + strings.Join(all, "|") + `)\b)`),
+		},
+	}
 	for _, place := range [][2]string{
 		{`\.mod$`, `(?m)^(module |replace |require |\t)` + module + `( |$)`},
 		{`\.go$`, `(\bmodule )` + module + `([\s"\\])`},

@@ -14,8 +14,10 @@ import (
 
 // programs are the programs whose commands, flags and exit codes a version promises, each with arguments with which it
 // fails. devstack is for developers: it promises nothing.
-var programs = []struct{ name, failing string }{
-	{"worker", "--cluster-name=/"}, {"k8sbridge", "--cluster-name=/"}, {"millwright", "top --kubeconfig=/nonexistent"},
+var programs = []struct{ name, folder, failing string }{
+	{"worker", "./worker", "--cluster-name=/"},
+	{"k8sbridge", "./k8sbridge", "--cluster-name=/"},
+	{"millwright", "./starter/millwright", "top --kubeconfig=/nonexistent"},
 }
 
 // commandsOf builds the programs, and returns their commands and flags, which they print with --help, and their exit
@@ -29,7 +31,7 @@ func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin+"/")
 	build.Dir = repo
 	for _, p := range programs {
-		build.Args = append(build.Args, "./"+p.name)
+		build.Args = append(build.Args, p.folder)
 	}
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the programs: %w: %s", err, out)

@@ -14,7 +14,7 @@ import (
 
 func NewEnvironment(t *testing.T) *testsuite.TestWorkflowEnvironment {
 	env := activitiestest.WorkflowEnvironment()
-	for _, a := range append(activities.OnClusters(nil), activities.OnClusterAPI(nil, nil)...) {
+	for _, a := range append(activities.OnClusters(nil), activities.OnClusterAPI(nil, nil, nil)...) {
 		env.RegisterActivity(a)
 	}
 	t.Cleanup(func() { require.True(t, env.IsWorkflowCompleted()) })

@@ -17,6 +17,8 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/deployment"
+	capidrain "millwright/observe/capi/drain"
+	capiset "millwright/observe/capi/set"
 )
 
 // Shop is the namespace of all objects, and Filter the label value of the sets that Millwright reconciles.
@@ -27,6 +29,27 @@ const (
 
 // Noon is when the tests of facts read the objects.
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// Selecting gives a set a selector.
+func Selecting(selector metav1.LabelSelector) OnSet {
+	return func(s *clusterv1.MachineSet) { s.Spec.Selector = selector }
+}
+
+// Applied makes an object one on which a manager applied these labels and annotations.
+func Applied(manager string, labels, annotations string) func(*clusterv1.Machine) {
+	return func(m *clusterv1.Machine) {
+		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
+		m.ManagedFields = append(
+			m.ManagedFields,
+			metav1.ManagedFieldsEntry{
+				Manager:    manager,
+				Operation:  metav1.ManagedFieldsOperationApply,
+				FieldsType: "FieldsV1",
+				FieldsV1:   metav1.NewFieldsV1(raw),
+			},
+		)
+	}
+}
 
 // Ago returns a time so many minutes before noon.
 func Ago(minutes int) metav1.Time {
@@ -116,7 +139,7 @@ func Annotated[T metav1.Object](key, value string) func(T) {
 
 // Machine returns a machine of a set whose node has been ready for an hour.
 func Machine(name string, set *clusterv1.MachineSet, change ...OnMachine) *clusterv1.Machine {
-	m := Facts(Settings, cache.Preflight{}).Desired(set, name, nil)
+	m := capiset.Desired(Facts(Settings, cache.Preflight{}), set, name, nil)
 	m.TypeMeta = metav1.TypeMeta{}
 	labels, annotations, finalizers, owners := m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences
 	m.ObjectMeta = Meta(name)
@@ -168,7 +191,7 @@ func Unhealthy(m *clusterv1.Machine) {
 
 // Hooked gives a machine the annotations of one whose node Millwright drains.
 func Hooked(m *clusterv1.Machine) {
-	Annotated[*clusterv1.Machine](capi.AnnotationHook, "millwright")(m)
+	Annotated[*clusterv1.Machine](capidrain.AnnotationHook, "millwright")(m)
 	Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "millwright")(m)
 }
 

@@ -2,7 +2,9 @@ package capitest
 
 import (
 	"slices"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,11 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/gentype"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
-	"k8s.io/client-go/testing"
+	clienttesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 
+	"millwright/api/generated/clientset/versioned/fake"
+	"millwright/observe/cache"
 	"millwright/observe/capi"
 )
 
@@ -31,12 +36,12 @@ type Server struct {
 
 // Core is a fake clientset.
 type Core struct {
-	*testing.Fake
-	tracker testing.ObjectTracker
+	*clienttesting.Fake
+	tracker clienttesting.ObjectTracker
 }
 
 // Tracker returns the store of the fake.
-func (c *Core) Tracker() testing.ObjectTracker { return c.tracker }
+func (c *Core) Tracker() clienttesting.ObjectTracker { return c.tracker }
 
 // Kinds are the kinds of providers that are installed, each with its clones.
 func Kinds() []schema.GroupVersionKind {
@@ -71,7 +76,7 @@ func NewServer(objects ...runtime.Object) *Server {
 	}
 	metav1.AddToGroupVersion(scheme, clusterv1.GroupVersion)
 	s := &Server{
-		Core: &Core{&testing.Fake{}, testing.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())},
+		Core: &Core{&clienttesting.Fake{}, clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())},
 	}
 	var foreign, definitions []runtime.Object
 	for _, o := range objects {
@@ -104,9 +109,9 @@ func NewServer(objects ...runtime.Object) *Server {
 		}
 	}
 	lists[runtimev1.GroupVersion.WithResource("extensionconfigs")] = "ExtensionConfigList"
-	s.Core.AddReactor("*", "*", testing.ObjectReaction(s.Core.tracker))
-	s.Core.AddWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
-		options := action.(testing.WatchActionImpl).ListOptions
+	s.Core.AddReactor("*", "*", clienttesting.ObjectReaction(s.Core.tracker))
+	s.Core.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		options := action.(clienttesting.WatchActionImpl).ListOptions
 		if options.SendInitialEvents != nil { // the tracker sends none: the cache lists instead
 			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 		}
@@ -172,6 +177,19 @@ func typed[O, L any, P interface {
 }
 
 // Fakes returns the clientsets of the server.
-func (s *Server) Fakes() []*testing.Fake {
-	return []*testing.Fake{s.Core.Fake, &s.Objects.Fake, &s.Definitions.Fake}
+func (s *Server) Fakes() []*clienttesting.Fake {
+	return []*clienttesting.Fake{s.Core.Fake, &s.Objects.Fake, &s.Definitions.Fake}
+}
+
+// Watching returns running caches over a fake API server that holds these objects.
+func Watching(t *testing.T, objects ...runtime.Object) (*capi.Cache, *Server) {
+	t.Helper()
+	server := NewServer(objects...)
+	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
+	require.NoError(t, err)
+	c, err := capi.Watch(t.Context(), cluster, server.Client, Settings)
+	require.NoError(t, err)
+	require.NoError(t, c.WatchRules())
+	require.NoError(t, cluster.Start(t.Context()))
+	return c, server
 }

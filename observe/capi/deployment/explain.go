@@ -13,6 +13,7 @@ import (
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
+	capiset "millwright/observe/capi/set"
 )
 
 // Explained returns the facts from which it is explained what blocks a deployment and its sets. The plan has the
@@ -44,7 +45,7 @@ func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 	for _, set := range sets {
 		e.Sets = append(
 			e.Sets,
-			capi.Explained(set, capi.Around{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now),
+			capiset.Explained(set, capi.Around{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now),
 		)
 	}
 	return e

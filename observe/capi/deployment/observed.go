@@ -21,6 +21,7 @@ import (
 	"millwright/decide/scale"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	capiset "millwright/observe/capi/set"
 	"millwright/observe/deployment"
 )
 
@@ -203,7 +204,7 @@ func (f Tree) set(
 	minReady := time.Duration(capi.Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second
 	var machines []scale.Member
 	for _, m := range members {
-		seen := f.API.Member(m, set, selector)
+		seen := capiset.Member(f.API, m, set, selector)
 		machines = append(machines, seen)
 		s.Machines = append(s.Machines, member(seen, set, minReady, now))
 	}
@@ -247,7 +248,7 @@ func member(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration
 
 		ClusterAPI: rollout.ClusterAPIMember{
 			Moved:          seen.Updated,
-			Unacknowledged: seen.Updated && !capi.Acknowledges(set, seen.Name),
+			Unacknowledged: seen.Updated && !capiset.Acknowledges(set, seen.Name),
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
+	capiset "millwright/observe/capi/set"
 )
 
 // written are the conditions that Millwright writes on a MachineDeployment. Others stay as they are.
@@ -63,7 +64,7 @@ func ApplyStatus(
 	c := want.Counts
 	s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 	s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.Updated))
-	s.Versions, s.Phase = capi.Versions(f.Members), phase(f)
+	s.Versions, s.Phase = capiset.Versions(f.Members), phase(f)
 	s.ObservedGeneration = f.Deployment.Generation
 	s.Selector = capi.SelectorText(&f.Deployment.Spec.Selector)
 	var conditions []capi.Condition
@@ -107,7 +108,7 @@ func Said(f Tree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOf(s.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phase(f) &&
-		equality.Semantic.DeepEqual(s.Versions, capi.Versions(f.Members))
+		equality.Semantic.DeepEqual(s.Versions, capiset.Versions(f.Members))
 }
 
 // Timeless returns a status without the time of its last progress, which is not worth a write: any progress changes

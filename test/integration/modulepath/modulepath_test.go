@@ -75,7 +75,17 @@ func TestAnotherPath(t *testing.T) {
 		assert.Contains(t, changed, name+"\n")
 	}
 	assert.NotContains(t, changed, "workflows/testdata/replay")
-	left, _ := run(t, repo, "git", "grep", "-nE", `[ "\[]`+old+`/(decide|provider|workflows|deploy/render)\b`, "--", ".", ":!workflows/testdata/replay")
+	left, _ := run(
+		t,
+		repo,
+		"git",
+		"grep",
+		"-nE",
+		`[ "\[]`+old+`/(decide|provider|workflows|deploy/render)\b`,
+		"--",
+		".",
+		":!workflows/testdata/replay",
+	)
 	assert.Empty(t, left)
 
 	must(t, repo, "go", "build", "./...")

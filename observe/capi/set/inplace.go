@@ -1,4 +1,4 @@
-package capi
+package set
 
 import (
 	"slices"
@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
+
+	"millwright/observe/capi"
 )
 
 // UpdateMachineHook is the hook at which core calls a runtime extension to update a machine in place. Source: Cluster
@@ -46,7 +48,7 @@ func UpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	}
 	_, moved := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 	owner := metav1.GetControllerOf(set)
-	return !moved || owner == nil || !IsDeployment(*owner) || Acknowledges(set, m.Name)
+	return !moved || owner == nil || !capi.IsDeployment(*owner) || Acknowledges(set, m.Name)
 }
 
 // NoMove says why a set takes no machines of another one, which is to move its surplus there; empty: it takes them.

@@ -1,4 +1,4 @@
-package capi
+package set
 
 import (
 	"encoding/base64"

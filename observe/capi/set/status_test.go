@@ -1,4 +1,4 @@
-package capi_test
+package set_test
 
 import (
 	"encoding/json"
@@ -23,6 +23,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 )
 
 // write writes the status of a set as the activity does, and returns the set as the API server stores it.
@@ -37,7 +38,7 @@ func write(
 	t.Helper()
 	plan, blocked := look(c, s, around, now, failure)
 	after := s.DeepCopy()
-	capi.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
+	capiset.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
 	data, err := json.Marshal(after)
 	require.NoError(t, err)
 	stored := &clusterv1.MachineSet{}
@@ -52,10 +53,10 @@ func look(
 	now time.Time,
 	failure scale.Failure,
 ) (scale.Planned, explain.Summary) {
-	o := c.Observed(s, around, now, 0)
+	o := capiset.Observed(c, s, around, now, 0)
 	o.LastFailure = failure
 	plan := scale.Plan(o)
-	return plan, capi.Explained(s, around, plan.Status.Conditions, now).Blocked(now)
+	return plan, capiset.Explained(s, around, plan.Status.Conditions, now).Blocked(now)
 }
 
 // dice makes random facts.
@@ -249,18 +250,18 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 
 		plan, blocked := look(c, after, around, now, failure)
 		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) ||
-			!assert.True(t, capi.Said(after, around, blocked), "seed %d: what blocks it would be written again", seed) {
+			!assert.True(t, capiset.Said(after, around, blocked), "seed %d: what blocks it would be written again", seed) {
 			want := plan.Status
 			t.Logf("stored: %+v", after.Status)
 			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
 		}
 		later := now.Add(time.Hour)
-		if next := capi.Recheck(plan, capi.Explained(after, around, plan.Status.Conditions, now)); !next.IsZero() {
+		if next := capiset.Recheck(plan, capiset.Explained(after, around, plan.Status.Conditions, now)); !next.IsZero() {
 			later = next.Add(-time.Nanosecond)
 		}
 		plan, blocked = look(c, after, around, later, failure)
 		require.False(t, plan.Unreported, "seed %d: only the clock changed", seed)
-		require.True(t, capi.Said(after, around, blocked), "seed %d: only the clock changed", seed)
+		require.True(t, capiset.Said(after, around, blocked), "seed %d: only the clock changed", seed)
 		require.Equal(t, after, write(t, c, after, around, later, failure), "seed %d: a second write changes something", seed)
 		for _, condition := range after.Status.Conditions {
 			kinds[condition.Type+"="+string(condition.Status)]++
@@ -332,9 +333,9 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 		after.Status.Versions,
 	)
 	_, blocked := look(facts(), after, around, capitest.Noon, scale.Failure{})
-	assert.True(t, capi.Said(after, around, blocked))
+	assert.True(t, capiset.Said(after, around, blocked))
 	around.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
-	assert.False(t, capi.Said(after, around, blocked), "a kubelet was updated")
+	assert.False(t, capiset.Said(after, around, blocked), "a kubelet was updated")
 	assert.Empty(t, write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{}).Status.Versions)
 }
 
@@ -408,7 +409,7 @@ func TestBlockedSays(t *testing.T) {
 	around := capitest.Around()
 	around.Templates[1] = capitest.Gone(capitest.Infrastructure())
 	_, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
-	assert.False(t, capi.Said(s, around, blocked), "the status says nothing yet")
+	assert.False(t, capiset.Said(s, around, blocked), "the status says nothing yet")
 	after := write(t, facts(), s, around, capitest.Noon, scale.Failure{})
 	c := find(t, after, "Blocked")
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
@@ -416,10 +417,10 @@ func TestBlockedSays(t *testing.T) {
 	assert.Contains(t, c.Message, "set s creates no machine: ExampleMachineTemplate does not exist")
 	assert.Contains(t, c.Message, "kubectl get machinesets.cluster.x-k8s.io -n shop s -o yaml")
 	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))))
-	assert.True(t, capi.Said(after, around, blocked))
+	assert.True(t, capiset.Said(after, around, blocked))
 	other := blocked
 	other.Message += ", and more"
-	assert.False(t, capi.Said(after, around, other), "another message")
+	assert.False(t, capiset.Said(after, around, other), "another message")
 
 	s.Status.Conditions = []metav1.Condition{
 		{
@@ -435,7 +436,7 @@ func TestBlockedSays(t *testing.T) {
 	_, blocked = look(facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
 	assert.False(
 		t,
-		capi.Said(after, capitest.Around(), blocked),
+		capiset.Said(after, capitest.Around(), blocked),
 		"nothing blocks it any more, and its status says so still",
 	)
 	free := write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})

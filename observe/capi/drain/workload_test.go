@@ -1,4 +1,4 @@
-package capi_test
+package drain_test
 
 import (
 	"errors"
@@ -19,8 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"millwright/observe/cache"
-	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
 )
 
 const token = "canary-token"
@@ -53,6 +53,15 @@ func kubeconfigSecret(version string, value []byte) *corev1.Secret {
 	}
 }
 
+// workloads returns the workload clusters of a management cluster with these Secrets.
+func workloads(
+	t *testing.T,
+	secrets kubernetes.Interface,
+	connect func(*rest.Config) (kubernetes.Interface, error),
+) *capidrain.Workloads {
+	return capidrain.NewWorkloads(t.Context(), capidrain.Access{Secrets: secrets, Connect: connect})
+}
+
 // connections counts the clients that were made.
 type connections struct {
 	hosts  []string
@@ -71,9 +80,9 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
 	secrets := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one")))
 	made := &connections{client: kubefake.NewClientset(budget)}
-	c := drainCache(t, secrets, made.connect)
+	c := workloads(t, secrets, made.connect)
 	get := func() (*cache.Cluster, func()) {
-		cluster, release, err := c.Workload(t.Context(), capitest.Shop, "c")
+		cluster, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
 		return cluster, release
 	}
@@ -112,8 +121,8 @@ func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secrets := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one")))
 		made := &connections{client: kubefake.NewClientset()}
-		c := drainCache(t, secrets, made.connect)
-		cluster, release, err := c.Workload(t.Context(), capitest.Shop, "c")
+		c := workloads(t, secrets, made.connect)
+		cluster, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
 		require.NoError(t, c.Begin(t.Context(), cluster))
 		time.Sleep(time.Hour)
@@ -124,7 +133,7 @@ func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		assert.True(t, cluster.Informer(cache.Budgets).IsStopped())
-		again, release, err := c.Workload(t.Context(), capitest.Shop, "c")
+		again, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
 		defer release()
 		assert.NotSame(t, cluster, again)
@@ -164,9 +173,9 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := &connections{client: kubefake.NewClientset()}
-			c := drainCache(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
-			_, _, err := c.Workload(t.Context(), capitest.Shop, "c")
-			require.ErrorIs(t, err, capi.ErrNoKubeconfig)
+			c := workloads(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
+			_, _, err := c.Cluster(t.Context(), capitest.Shop, "c")
+			require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 			assert.EqualError(
 				t,
 				err,
@@ -175,8 +184,8 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 			)
 		})
 	}
-	c := drainCache(t, kubefake.NewClientset(), nil)
-	_, _, err := c.Workload(t.Context(), capitest.Shop, "c")
-	require.ErrorIs(t, err, capi.ErrNoKubeconfig)
+	c := workloads(t, kubefake.NewClientset(), nil)
+	_, _, err := c.Cluster(t.Context(), capitest.Shop, "c")
+	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")
 }

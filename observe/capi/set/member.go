@@ -1,7 +1,6 @@
-package capi
+package set
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -17,15 +16,17 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/scale"
 	observecache "millwright/observe/cache"
+	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 )
 
 // Member returns the facts about a machine of a set.
-func (c *Cache) Member(m *clusterv1.Machine, set *clusterv1.MachineSet, selector labels.Selector) scale.Member {
+func Member(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet, selector labels.Selector) scale.Member {
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOf(m.DeletionTimestamp),
-		Template: scale.Template{Drift: c.Drift(m, set)},
+		Template: scale.Template{Drift: Drift(c, m, set)},
 		Phase:    m.Status.Phase,
 		Node:     node(m),
 		Priority: vocabulary.PriorityDefault,
@@ -85,7 +86,7 @@ func Remark(m *clusterv1.Machine) (reason, message string) {
 }
 
 // MachineLabels returns the labels of the machines of a set.
-func (c *Cache) MachineLabels(set *clusterv1.MachineSet) map[string]string {
+func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	result := map[string]string{}
 	maps.Copy(result, set.Spec.Template.Labels)
 	result[clusterv1.MachineSetNameLabel] = labelValue(set.Name)
@@ -105,15 +106,15 @@ func (c *Cache) MachineLabels(set *clusterv1.MachineSet) map[string]string {
 
 // Desired returns a machine as it should be. existing is the live machine, of which everything stays that does not
 // change in place; nil for a new machine without references to its clones.
-func (c *Cache) Desired(set *clusterv1.MachineSet, name string, existing *clusterv1.Machine) *clusterv1.Machine {
+func Desired(c *capi.Cache, set *clusterv1.MachineSet, name string, existing *clusterv1.Machine) *clusterv1.Machine {
 	template := set.Spec.Template.DeepCopy()
 	m := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
 			Namespace:   set.Namespace,
-			Labels:      c.MachineLabels(set),
-			Annotations: c.MachineAnnotations(set, existing),
+			Labels:      MachineLabels(c, set),
+			Annotations: capidrain.MachineAnnotations(c, set, existing),
 			Finalizers:  []string{clusterv1.MachineFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(set, clusterv1.GroupVersion.WithKind("MachineSet")),
@@ -133,13 +134,13 @@ func (c *Cache) Desired(set *clusterv1.MachineSet, name string, existing *cluste
 
 // Drift says what of a machine differs from its set's template and may be changed in place; empty: nothing. Of a
 // machine that is being deleted only what its deletion needs is compared.
-func (c *Cache) Drift(m *clusterv1.Machine, set *clusterv1.MachineSet) string {
+func Drift(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 	have, want := &m.Spec, &set.Spec.Template.Spec
 	alive := m.DeletionTimestamp == nil
-	labels, annotations := Applied(m, FieldManager)
+	labels, annotations := capi.Applied(m, capi.FieldManager)
 	return strings.Join(phrase.Parts(
-		phrase.If(alive && differs(m.Labels, c.MachineLabels(set), labels), "labels"),
-		phrase.If(alive && differs(m.Annotations, c.MachineAnnotations(set, m), annotations), "annotations"),
+		phrase.If(alive && differs(m.Labels, MachineLabels(c, set), labels), "labels"),
+		phrase.If(alive && differs(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations), "annotations"),
 		phrase.If(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
 		phrase.If(
 			!equalOr(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
@@ -185,54 +186,4 @@ func differs(have, want map[string]string, applied []string) bool {
 		_, there := have[key]
 		return there && !wanted
 	})
-}
-
-// Applied returns the keys of the labels and annotations that a field manager has written on an object.
-func Applied(o metav1.Object, manager string) (labels, annotations []string) {
-	for _, entry := range o.GetManagedFields() {
-		if entry.Manager != manager || entry.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Metadata struct {
-				Labels      map[string]any `json:"f:labels"`
-				Annotations map[string]any `json:"f:annotations"`
-			} `json:"f:metadata"`
-		}
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil {
-			labels = append(labels, keys(fields.Metadata.Labels)...)
-			annotations = append(annotations, keys(fields.Metadata.Annotations)...)
-		}
-	}
-	return labels, annotations
-}
-
-// MetadataPatch returns the merge patch that gives an object these labels and annotations, and takes away those that
-// Millwright put on it and that are wanted no more. Those of others stay, and the mark of an update in place.
-func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[string]any {
-	patch := func(want map[string]string, applied []string) map[string]any {
-		result := map[string]any{}
-		for _, key := range applied {
-			if key != clusterv1.UpdateInProgressAnnotation { // core removes it
-				result[key] = nil
-			}
-		}
-		for key, value := range want {
-			result[key] = value
-		}
-		return result
-	}
-	ownLabels, ownAnnotations := Applied(o, FieldManager)
-	return map[string]any{"metadata": map[string]any{
-		"labels": patch(labels, ownLabels), "annotations": patch(annotations, ownAnnotations),
-	}}
-}
-
-func keys(fields map[string]any) (names []string) {
-	for name := range fields {
-		if key, isKey := strings.CutPrefix(name, "f:"); isKey {
-			names = append(names, key)
-		}
-	}
-	return names
 }

@@ -1,4 +1,4 @@
-package capi
+package set
 
 import (
 	"cmp"
@@ -16,6 +16,8 @@ import (
 	"millwright/decide/explain"
 	"millwright/decide/phrase"
 	"millwright/decide/scale"
+	"millwright/observe/capi"
+	capidrain "millwright/observe/capi/drain"
 	"millwright/observe/machine"
 )
 
@@ -49,7 +51,7 @@ var stages = map[string]explain.Stage{
 
 // leaves sets the facts about a machine that is being deleted.
 func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
-	c := ConditionOf(m.Status.Conditions, clusterv1.MachineDeletingCondition)
+	c := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineDeletingCondition)
 	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
 	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API has done its part
 		f.Message = "finalizers are left: " + strings.Join(m.Finalizers, ", ")
@@ -90,14 +92,14 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 // looked since.
 func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(key, prefix) && key != AnnotationHook {
+		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationHook {
 			f.Hooks = append(f.Hooks, key)
 		}
 	}
 	switch {
 	case len(f.Hooks) > 0:
-	case Hooked(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
-		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.Explained(AsMachine(m), nil, f.Now)
+	case capidrain.Hooked(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
+		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.Explained(capidrain.AsMachine(m), nil, f.Now)
 	default:
 		f.Stage = explain.StageDelete
 	}
@@ -109,7 +111,7 @@ func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end 
 	if began.IsZero() {
 		return deletion, end
 	}
-	if n := Value(seconds); n > 0 {
+	if n := capi.Value(seconds); n > 0 {
 		end = began.Add(time.Duration(n) * time.Second)
 	}
 	return began.Time, end
@@ -122,10 +124,10 @@ func comes(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
 		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.Later(c.LastTransitionTime.Time, from), object
 	}
-	bootstrap := ConditionOf(m.Status.Conditions, clusterv1.MachineBootstrapConfigReadyCondition)
-	infrastructure := ConditionOf(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
-	node := ConditionOf(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
-	updating := ConditionOf(m.Status.Conditions, clusterv1.MachineUpdatingCondition)
+	bootstrap := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineBootstrapConfigReadyCondition)
+	infrastructure := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
+	node := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
+	updating := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineUpdatingCondition)
 	lacks := func(c metav1.Condition) bool { return c.Type != "" && c.Status != metav1.ConditionTrue }
 	joined := m.Status.NodeRef.IsDefined()
 	switch {
@@ -159,7 +161,7 @@ func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
 // that stands still, or will count so when time passes.
 func Pending(
 	set *clusterv1.MachineSet,
-	around Around,
+	around capi.Around,
 	observed scale.Observed,
 	plan scale.Planned,
 	explained explain.Set,
@@ -212,7 +214,7 @@ var setSteps = []struct{ condition, step string }{
 func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
 	for _, of := range setSteps {
-		if c := ConditionOf(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
+		if c := capi.ConditionOf(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
 			o = &v1alpha1.Operation{
 				Step:     of.step,
 				Since:    c.LastTransitionTime,
@@ -220,7 +222,7 @@ func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 			}
 		}
 	}
-	if c := ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
+	if c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
 		if o == nil {
 			o = &v1alpha1.Operation{}
 		}

@@ -1,4 +1,4 @@
-package capi_test
+package set_test
 
 import (
 	"reflect"
@@ -17,6 +17,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 	"millwright/observe/observetest"
 )
 
@@ -39,10 +40,6 @@ func atMost(n intstr.IntOrString) onAround {
 
 func named(template string) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) { s.Spec.MachineNaming.Template = template }
-}
-
-func selecting(selector metav1.LabelSelector) capitest.OnSet {
-	return func(s *clusterv1.MachineSet) { s.Spec.Selector = selector }
 }
 
 func ordered(order clusterv1.MachineSetDeletionOrder) capitest.OnSet {
@@ -122,22 +119,22 @@ func TestObserved(t *testing.T) {
 		{
 			name: "unreadable",
 			fact: "Invalid",
-			set:  selecting(*observetest.Unreadable()),
+			set:  capitest.Selecting(*observetest.Unreadable()),
 			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
 			name: "of other labels",
 			fact: "Invalid",
-			set:  selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}),
+			set:  capitest.Selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}),
 			want: invalid,
 		},
 		{
 			name: "of a label that only machines get",
 			fact: "Invalid",
-			set:  selecting(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}),
+			set:  capitest.Selecting(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}),
 			want: "",
 		},
-		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(metav1.LabelSelector{}), want: ""},
+		{name: "an empty one is not invalid", fact: "Invalid", set: capitest.Selecting(metav1.LabelSelector{}), want: ""},
 		{name: "another controller at work", fact: "Invalid", set: func(s *clusterv1.MachineSet) {
 			s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 		}, want: "another controller reconciles this MachineSet: it has added the finalizer cluster.x-k8s.io/machineset; install the admission policy of Millwright, then remove this finalizer"},
@@ -161,10 +158,10 @@ func TestObserved(t *testing.T) {
 		},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
 			noReplicas(s)
-			selecting(*observetest.Unreadable())(s)
+			capitest.Selecting(*observetest.Unreadable())(s)
 		}, around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
-		{fact: "SelectsAll", set: selecting(metav1.LabelSelector{}), want: true},
-		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(*observetest.Unreadable()), want: false},
+		{fact: "SelectsAll", set: capitest.Selecting(metav1.LabelSelector{}), want: true},
+		{name: "one that cannot be read", fact: "SelectsAll", set: capitest.Selecting(*observetest.Unreadable()), want: false},
 
 		{name: "the default", fact: "Naming", want: []string{"s-", ""}},
 		{
@@ -200,7 +197,7 @@ func TestObserved(t *testing.T) {
 		{
 			name:   "an unreadable selector matches none",
 			fact:   "Orphans",
-			set:    selecting(*observetest.Unreadable()),
+			set:    capitest.Selecting(*observetest.Unreadable()),
 			around: orphan(wanted),
 			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
 		},
@@ -365,7 +362,7 @@ func TestObserved(t *testing.T) {
 	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""
 	}
-	plain := facts().Observed(&clusterv1.MachineSet{}, capi.Around{Cluster: capitest.Cluster()}, time.Time{}, 0)
+	plain := capiset.Observed(facts(), &clusterv1.MachineSet{}, capi.Around{Cluster: capitest.Cluster()}, time.Time{}, 0)
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			s, around := capitest.Set("s", 3), capitest.Around()
@@ -375,7 +372,7 @@ func TestObserved(t *testing.T) {
 			if row.around != nil {
 				row.around(&around)
 			}
-			assert.Equal(t, row.want, observetest.Fact(facts().Observed(s, around, capitest.Noon, 7), row.fact))
+			assert.Equal(t, row.want, observetest.Fact(capiset.Observed(facts(), s, around, capitest.Noon, 7), row.fact))
 		})
 		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
 			delete(missing, row.fact)
@@ -388,7 +385,7 @@ func TestObserved(t *testing.T) {
 		if strings.HasPrefix(why, "Cluster API") {
 			assert.Zero(
 				t,
-				observetest.Fact(facts().Observed(capitest.Set("s", 3), capitest.Around(), capitest.Noon, 7), name),
+				observetest.Fact(capiset.Observed(facts(), capitest.Set("s", 3), capitest.Around(), capitest.Noon, 7), name),
 				name,
 			)
 		}
@@ -398,7 +395,7 @@ func TestObserved(t *testing.T) {
 // A variable that Cluster API does not know is an error, and no empty part of the name.
 func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
-		o := facts().Observed(capitest.Set("s", 3, named(template)), capitest.Around(), capitest.Noon, 7)
+		o := capiset.Observed(facts(), capitest.Set("s", 3, named(template)), capitest.Around(), capitest.Noon, 7)
 		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
 		assert.Empty(t, scale.Decide(o).Create)
 	}
@@ -469,14 +466,14 @@ func TestPreflight(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			around := capitest.Around()
 			row.around(&around)
-			assert.Equal(t, row.want, facts().Observed(capitest.Set("s", 1), around, capitest.Noon, 0).Preflight.ControlPlane)
+			assert.Equal(t, row.want, capiset.Observed(facts(), capitest.Set("s", 1), around, capitest.Noon, 0).Preflight.ControlPlane)
 		})
 	}
 	t.Run("the failure names the step", func(t *testing.T) {
 		around := capitest.Around()
 		topology("v1.33.0", step("v1.32.0"))(&around)
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: true})
-		failures := preflight.Decide(c.Observed(capitest.Set("s", 1), around, capitest.Noon, 0).Preflight)
+		failures := preflight.Decide(capiset.Observed(c, capitest.Set("s", 1), around, capitest.Noon, 0).Preflight)
 		assert.Equal(t, []preflight.Failure{
 			{
 				Check: "ControlPlaneIsStable",
@@ -520,7 +517,7 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 			if row.around != nil {
 				row.around(&around)
 			}
-			o := configured.Observed(s, around, capitest.Noon, 0).Preflight
+			o := capiset.Observed(configured, s, around, capitest.Noon, 0).Preflight
 			assert.Equal(t, preflight.Machines{Version: row.version, Kubeadm: row.kubeadm}, o.Machines)
 			assert.Equal(t, preflight.Settings{Checks: []string{"KubeadmVersionSkew"}, Strict: true, Skip: row.skip}, o.Settings)
 		})
@@ -530,10 +527,10 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 // The facts belong to caches.
 func TestObservedChangesNothing(t *testing.T) {
 	s := capitest.Set("s", 1)
-	around := capitest.Around(capitest.Machine("m", s, capitest.Unhealthy, applied(capi.FieldManager, "x", "y")))
+	around := capitest.Around(capitest.Machine("m", s, capitest.Unhealthy, capitest.Applied(capi.FieldManager, "x", "y")))
 	around.Deployment = capitest.Deployment()
 	was, wasMember, wasTemplate := s.DeepCopy(), around.Members[0].DeepCopy(), around.Templates[0].Object.DeepCopy()
-	facts().Observed(s, around, capitest.Noon, 0)
+	capiset.Observed(facts(), s, around, capitest.Noon, 0)
 	assert.Equal(t, was, s)
 	assert.Equal(t, wasMember, around.Members[0])
 	assert.Equal(t, wasTemplate, around.Templates[0].Object)

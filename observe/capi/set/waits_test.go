@@ -1,4 +1,4 @@
-package capi_test
+package set_test
 
 import (
 	"testing"
@@ -13,8 +13,9 @@ import (
 	"millwright/decide/attention"
 	"millwright/decide/explain"
 	"millwright/decide/scale"
-	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
+	capiset "millwright/observe/capi/set"
 )
 
 // leaving makes a machine one that was deleted ten minutes before noon, and that Cluster API keeps for a reason.
@@ -180,7 +181,7 @@ func TestExplainedMachine(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				capi.ExplainedMachine(capitest.Machine("m", capitest.Set("s", 1), row.machine...), capitest.Noon),
+				capiset.ExplainedMachine(capitest.Machine("m", capitest.Set("s", 1), row.machine...), capitest.Noon),
 			)
 		})
 	}
@@ -196,12 +197,12 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	require.True(t, plan.Pending.Calm(), "the plan has nothing to do: %s", plan.Pending.Why)
 	assert.False(t, blocked.Blocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
-		o := facts().Observed(s, around, now, 0)
-		return capi.Pending(s, around, o, scale.Plan(o), capi.Explained(s, around, plan.Status.Conditions, now))
+		o := capiset.Observed(facts(), s, around, now, 0)
+		return capiset.Pending(s, around, o, scale.Plan(o), capiset.Explained(s, around, plan.Status.Conditions, now))
 	}
 	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
-	explained := capi.Explained(s, around, plan.Status.Conditions, capitest.Noon)
-	due := capi.Recheck(plan, explained)
+	explained := capiset.Explained(s, around, plan.Status.Conditions, capitest.Noon)
+	due := capiset.Recheck(plan, explained)
 	assert.Equal(t, capitest.Ago(-2).Time, due, "five minutes after it began")
 
 	s = write(t, facts(), s, around, due, scale.Failure{})
@@ -217,7 +218,7 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	assert.Equal(t, attention.Scale, pending(due).Need, "its run is open as long as it is blocked")
 	assert.Zero(
 		t,
-		capi.Recheck(plan, capi.Explained(s, around, plan.Status.Conditions, due)),
+		capiset.Recheck(plan, capiset.Explained(s, around, plan.Status.Conditions, due)),
 		"time alone changes nothing any more",
 	)
 
@@ -242,11 +243,11 @@ func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 	m := capitest.Machine(
 		"m",
 		capitest.Set("s", 1),
-		leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated(capi.AnnotationHook))...)
+		leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated(capidrain.AnnotationHook))...)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = `{"currentOperation":{"step":"evict-pods","cause":"PodDisruptionBudget shop/web allows none",` +
 
 		`"blockedBy":["PodDisruptionBudget shop/web"],"since":"2026-01-01T11:55:00Z"}}`
-	o := capi.MachineOperation(m, capitest.Noon)
+	o := capiset.MachineOperation(m, capitest.Noon)
 	require.NotNil(t, o)
 	assert.Equal(t, []string{"PodDisruptionBudget shop/web"}, o.BlockedBy)
 	assert.Contains(t, o.WaitsFor, "PodDisruptionBudget shop/web allows none (since 11:55:00 UTC)")
@@ -279,7 +280,7 @@ func TestOperationOfASet(t *testing.T) {
 		"blocked":      {[]capitest.OnSet{up, says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.Ago(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
 		"only blocked": {[]capitest.OnSet{says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Since: capitest.Ago(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
 	} {
-		assert.Equal(t, row.want, capi.Operation(capitest.Set("s", 2, row.conditions...)), name)
+		assert.Equal(t, row.want, capiset.Operation(capitest.Set("s", 2, row.conditions...)), name)
 	}
 	m := capitest.Machine(
 		"m",
@@ -295,6 +296,6 @@ func TestOperationOfASet(t *testing.T) {
 		Cause:     "Cluster API drains the node: pods",
 		Deadline:  new(capitest.Ago(-6)),
 		WaitsFor:  "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
-	}, capi.MachineOperation(m, capitest.Noon))
-	assert.Nil(t, capi.MachineOperation(capitest.Machine("m", capitest.Set("s", 1)), capitest.Noon))
+	}, capiset.MachineOperation(m, capitest.Noon))
+	assert.Nil(t, capiset.MachineOperation(capitest.Machine("m", capitest.Set("s", 1)), capitest.Noon))
 }

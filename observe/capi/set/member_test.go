@@ -1,4 +1,4 @@
-package capi_test
+package set_test
 
 import (
 	"maps"
@@ -17,6 +17,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 	"millwright/observe/observetest"
 )
 
@@ -25,7 +26,7 @@ func facts() *capi.Cache { return capitest.Facts(capitest.Settings, cache.Prefli
 
 // member returns the facts about a machine of set s.
 func member(m *clusterv1.Machine) scale.Member {
-	return facts().Observed(capitest.Set("s", 1), capitest.Around(m), capitest.Noon, 0).Members[0]
+	return capiset.Observed(facts(), capitest.Set("s", 1), capitest.Around(m), capitest.Noon, 0).Members[0]
 }
 
 // bare is a machine that nobody has reported on.
@@ -45,7 +46,7 @@ func TestMember(t *testing.T) {
 		missing[name] = true
 	}
 	set := capitest.Set("s", 1)
-	plain := facts().Observed(set, capitest.Around(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
+	plain := capiset.Observed(facts(), set, capitest.Around(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
 		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "other"}
 		m.ResourceVersion = "1"
 		m.CreationTimestamp = metav1.Time{}
@@ -193,7 +194,7 @@ func TestMachineLabels(t *testing.T) {
 			}
 			maps.Copy(want, row.want)
 			before := row.set.DeepCopy()
-			assert.Equal(t, want, capitest.Facts(row.settings, cache.Preflight{}).MachineLabels(row.set))
+			assert.Equal(t, want, capiset.MachineLabels(capitest.Facts(row.settings, cache.Preflight{}), row.set))
 			assert.Equal(t, before, row.set, "the set belongs to a cache")
 		})
 	}
@@ -209,7 +210,7 @@ func templateLabel(key, value string) capitest.OnSet {
 }
 
 func hashed(name string) string {
-	return facts().MachineLabels(capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
+	return capiset.MachineLabels(facts(), capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
 }
 
 // The value of a label is what Cluster API's own controllers look for. Source of the value: its function
@@ -226,11 +227,11 @@ func TestDesiredMachine(t *testing.T) {
 	})
 	before := set.DeepCopy()
 	t.Run("a new one", func(t *testing.T) {
-		m := facts().Desired(set, "s-x", nil)
+		m := capiset.Desired(facts(), set, "s-x", nil)
 		assert.Equal(t, metav1.ObjectMeta{
 			Name:        "s-x",
 			Namespace:   capitest.Shop,
-			Labels:      facts().MachineLabels(set),
+			Labels:      capiset.MachineLabels(facts(), set),
 			Annotations: map[string]string{"team": "web"},
 			Finalizers:  []string{clusterv1.MachineFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
@@ -256,36 +257,20 @@ func TestDesiredMachine(t *testing.T) {
 			m.Labels, m.Annotations = map[string]string{"theirs": "x"}, map[string]string{"theirs": "x"}
 		})
 		was := existing.DeepCopy()
-		m := facts().Desired(set, "ignored", existing)
+		m := capiset.Desired(facts(), set, "ignored", existing)
 		assert.Equal(t, []any{existing.Name, existing.UID, existing.Finalizers}, []any{m.Name, m.UID, m.Finalizers})
 		assert.Equal(t, existing.Spec.Bootstrap, m.Spec.Bootstrap)
 		assert.Equal(t, existing.Spec.InfrastructureRef, m.Spec.InfrastructureRef)
 		assert.Equal(t, []string{"v1.30.0", "zone-b"}, []string{m.Spec.Version, m.Spec.FailureDomain})
 		assert.Equal(t, new(int32(5)), m.Spec.MinReadySeconds, "this one changes in place")
-		assert.Equal(t, facts().MachineLabels(set), m.Labels)
+		assert.Equal(t, capiset.MachineLabels(facts(), set), m.Labels)
 		assert.Equal(t, map[string]string{"team": "web"}, m.Annotations)
 		assert.Empty(t, m.ResourceVersion, "an apply has no precondition")
 		assert.Equal(t, was, existing)
 	})
 	assert.Equal(t, before, set, "the set belongs to a cache")
-	facts().Desired(set, "s-x", nil).Annotations["x"] = "y"
+	capiset.Desired(facts(), set, "s-x", nil).Annotations["x"] = "y"
 	assert.Equal(t, before, set, "and shares nothing with the machine")
-}
-
-// applied makes an object one on which a manager applied these labels and annotations.
-func applied(manager string, labels, annotations string) func(*clusterv1.Machine) {
-	return func(m *clusterv1.Machine) {
-		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
-		m.ManagedFields = append(
-			m.ManagedFields,
-			metav1.ManagedFieldsEntry{
-				Manager:    manager,
-				Operation:  metav1.ManagedFieldsOperationApply,
-				FieldsType: "FieldsV1",
-				FieldsV1:   metav1.NewFieldsV1(raw),
-			},
-		)
-	}
 }
 
 func all(changes ...capitest.OnMachine) capitest.OnMachine { return observetest.Both(changes...) }
@@ -312,13 +297,13 @@ func TestWhatDriftsInPlace(t *testing.T) {
 		{"a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
 		{"a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
 		{"a label of others", label, "", ""},
-		{"a label that Millwright applied and that is wanted no more", all(label, applied(capi.FieldManager, "theirs", "team")), "labels", ""},
-		{"a label that another manager applied", all(label, applied("other", "theirs", "theirs")), "", ""},
-		{"such a label that is gone already", applied(capi.FieldManager, "theirs", "team"), "", ""},
+		{"a label that Millwright applied and that is wanted no more", all(label, capitest.Applied(capi.FieldManager, "theirs", "team")), "labels", ""},
+		{"a label that another manager applied", all(label, capitest.Applied("other", "theirs", "theirs")), "", ""},
+		{"such a label that is gone already", capitest.Applied(capi.FieldManager, "theirs", "team"), "", ""},
 		{"an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
 		{"an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
 		{"an annotation of others", annotation, "", ""},
-		{"an annotation that Millwright applied and that is wanted no more", all(annotation, applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
+		{"an annotation that Millwright applied and that is wanted no more", all(annotation, capitest.Applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
 		{"readiness gates", gate, "readinessGates", "readinessGates"},
 		{"drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
 		{"no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
@@ -338,11 +323,11 @@ func TestWhatDriftsInPlace(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set := capitest.Set("s", 1)
-			assert.Equal(t, row.alive, facts().Drift(capitest.Machine("m", set, row.change), set))
+			assert.Equal(t, row.alive, capiset.Drift(facts(), capitest.Machine("m", set, row.change), set))
 			assert.Equal(
 				t,
 				row.going,
-				facts().Drift(capitest.Machine("m", set, row.change, capitest.Going), set),
+				capiset.Drift(facts(), capitest.Machine("m", set, row.change, capitest.Going), set),
 				"while it is being deleted",
 			)
 		})
@@ -367,32 +352,10 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 	assert.Equal(
 		t,
 		"labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints",
-		facts().Drift(old, set),
+		capiset.Drift(facts(), old, set),
 	)
-	assert.Empty(t, facts().Drift(facts().Desired(set, "m", old), set))
-	assert.Empty(t, facts().Drift(facts().Desired(set, "m", nil), set))
-}
-
-func TestMetadataPatch(t *testing.T) {
-	m := capitest.Machine(
-		"m",
-		capitest.Set("s", 1),
-		applied(capi.FieldManager, "old", "former"),
-		applied("other", "theirs", "foreign"),
-	)
-	assert.Equal(t, map[string]any{"metadata": map[string]any{
-		"labels":      map[string]any{"old": nil, "new": "1"},
-		"annotations": map[string]any{"former": "again"},
-	}}, capi.MetadataPatch(m, map[string]string{"new": "1"}, map[string]string{"former": "again"}))
-
-	clone := capitest.Machine(
-		"m",
-		capitest.Set("s", 1),
-		applied(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation),
-	)
-	assert.Equal(t, map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},
-	}}, capi.MetadataPatch(clone, nil, nil), "core removes it at the end of the update in place")
+	assert.Empty(t, capiset.Drift(facts(), capiset.Desired(facts(), set, "m", old), set))
+	assert.Empty(t, capiset.Drift(facts(), capiset.Desired(facts(), set, "m", nil), set))
 }
 
 func TestRemark(t *testing.T) {
@@ -404,7 +367,7 @@ func TestRemark(t *testing.T) {
 		{capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "R", "m"), "R", "m"},
 		{capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionTrue, "R", "m"), "", ""},
 	} {
-		reason, message := capi.Remark(capitest.Machine("m", capitest.Set("s", 1), row.change))
+		reason, message := capiset.Remark(capitest.Machine("m", capitest.Set("s", 1), row.change))
 		assert.Equal(t, [2]string{row.reason, row.message}, [2]string{reason, message})
 	}
 }
@@ -416,7 +379,7 @@ func TestAvailability(t *testing.T) {
 		1,
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
-	plan := scale.Plan(facts().Observed(set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
+	plan := scale.Plan(capiset.Observed(facts(), set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
 }

@@ -1,4 +1,4 @@
-package capi
+package drain
 
 import (
 	"context"
@@ -11,16 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	observecache "millwright/observe/cache"
 )
 
-// Drains says how the nodes of workload clusters are reached.
-type Drains struct {
+// Access says how the nodes of workload clusters are reached.
+type Access struct {
 	// client of the management cluster, for the Secrets with kubeconfigs
 	Secrets kubernetes.Interface
 	Connect func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
@@ -37,9 +35,10 @@ const (
 // follow each other in less.
 const idleAfter = 10 * time.Minute
 
-// workloads are the workload clusters whose nodes are drained.
-type workloads struct {
-	Drains
+// Workloads are the workload clusters whose nodes are drained. All methods are safe for concurrent use.
+type Workloads struct {
+	Access
+	ctx context.Context
 
 	mu   sync.Mutex
 	open map[string]*workload // by namespace/name of the Cluster
@@ -55,33 +54,23 @@ type workload struct {
 	idle    *time.Timer // ends it; nil while it is used
 }
 
-// WatchDrains also caches Cluster API's drain rules, and lets Workload connect. Call it once, before the caches start.
-func (c *Cache) WatchDrains(drains Drains) error {
-	c.workloads = workloads{Drains: drains, open: map[string]*workload{}}
-	rules := informer(
-		c.client.Rules(metav1.NamespaceAll),
-		&clusterv1.MachineDrainRule{},
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-	)
-	if err := rules.SetTransform(strip); err != nil {
-		return fmt.Errorf("watch %s: %w", RulesResource, err)
-	}
-	c.Cluster.Watch(RulesResource, rules)
-	return nil
+// NewWorkloads returns workload clusters that are connected to when Cluster asks for them. ctx ends their caches.
+func NewWorkloads(ctx context.Context, access Access) *Workloads {
+	return &Workloads{Access: access, ctx: ctx, open: map[string]*workload{}}
 }
 
 // ErrNoKubeconfig says that the Secret with the kubeconfig of a Cluster is missing or cannot be used. Its text has
 // nothing of the Secret.
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
-// Workload returns the workload cluster of a Cluster. Its client is made of the Secret of the Cluster, and made again
+// Cluster returns the workload cluster of a Cluster. Its client is made of the Secret of the Cluster, and made again
 // when the Secret has changed. Its caches are those of NewTarget, and are not running before Begin. The caller must
 // call release once it does not use the cluster any more; some time after the last one did, the caches end.
-func (c *Cache) Workload(
+func (w *Workloads) Cluster(
 	ctx context.Context,
 	namespace, name string,
 ) (cluster *observecache.Cluster, release func(), err error) {
-	secret, err := c.workloads.Secrets.CoreV1().Secrets(namespace).Get(ctx, name+kubeconfigSuffix, metav1.GetOptions{})
+	secret, err := w.Secrets.CoreV1().Secrets(namespace).Get(ctx, name+kubeconfigSuffix, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, fmt.Errorf("%w: Secret %s/%s%s does not exist", ErrNoKubeconfig, namespace, name, kubeconfigSuffix)
@@ -89,47 +78,47 @@ func (c *Cache) Workload(
 		return nil, nil, fmt.Errorf("get Secret %s/%s%s: %w", namespace, name, kubeconfigSuffix, err)
 	}
 	key, version := namespace+"/"+name, string(secret.UID)+" "+secret.ResourceVersion
-	c.workloads.mu.Lock()
-	defer c.workloads.mu.Unlock()
-	w := c.workloads.open[key]
-	if w == nil || w.secret != version {
-		made, err := c.connect(secret.Data[kubeconfigKey])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.open[key]
+	if of == nil || of.secret != version {
+		made, err := w.connect(secret.Data[kubeconfigKey])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: Secret %s/%s%s: %w", ErrNoKubeconfig, namespace, name, kubeconfigSuffix, err)
 		}
-		if w != nil && w.users == 0 {
-			w.close()
+		if of != nil && of.users == 0 {
+			of.close()
 		}
-		w = made
-		w.secret = version
-		c.workloads.open[key] = w
+		of = made
+		of.secret = version
+		w.open[key] = of
 	}
-	c.workloads.use(w)
-	return w.cluster, sync.OnceFunc(func() { c.workloads.leave(key, w) }), nil
+	of.use()
+	return of.cluster, sync.OnceFunc(func() { w.leave(key, of) }), nil
 }
 
-// Begin begins the caches of a workload cluster that Workload returned, and waits until they are filled, or ctx ends.
-func (c *Cache) Begin(ctx context.Context, cluster *observecache.Cluster) error {
-	c.workloads.mu.Lock()
-	for _, w := range c.workloads.open {
-		if w.cluster == cluster {
-			w.begin()
+// Begin begins the caches of a workload cluster that Cluster returned, and waits until they are filled, or ctx ends.
+func (w *Workloads) Begin(ctx context.Context, cluster *observecache.Cluster) error {
+	w.mu.Lock()
+	for _, of := range w.open {
+		if of.cluster == cluster {
+			of.begin()
 		}
 	}
-	c.workloads.mu.Unlock()
+	w.mu.Unlock()
 	return cluster.AwaitFilled(ctx)
 }
 
-func (w *workloads) use(of *workload) {
-	of.users++
-	if of.idle != nil {
-		of.idle.Stop()
-		of.idle = nil
+func (w *workload) use() {
+	w.users++
+	if w.idle != nil {
+		w.idle.Stop()
+		w.idle = nil
 	}
 }
 
 // leave counts one user less. A cluster whose Secret has changed meanwhile is closed by its last user.
-func (w *workloads) leave(key string, of *workload) {
+func (w *Workloads) leave(key string, of *workload) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of.users--
@@ -157,7 +146,7 @@ func (w *workload) close() {
 }
 
 // connect makes the client and the caches of a workload cluster. An error has nothing of the kubeconfig.
-func (c *Cache) connect(kubeconfig []byte) (*workload, error) {
+func (w *Workloads) connect(kubeconfig []byte) (*workload, error) {
 	if len(kubeconfig) == 0 {
 		return nil, fmt.Errorf("it has no key %s", kubeconfigKey)
 	}
@@ -172,7 +161,7 @@ func (c *Cache) connect(kubeconfig []byte) (*workload, error) {
 	if err != nil {
 		return nil, errors.New("its kubeconfig has no context that can be used")
 	}
-	client, err := c.workloads.Connect(config)
+	client, err := w.Connect(config)
 	if err != nil {
 		return nil, errors.New("its kubeconfig has certificates or keys that cannot be used")
 	}
@@ -180,7 +169,7 @@ func (c *Cache) connect(kubeconfig []byte) (*workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, end := context.WithCancel(c.ctx)
+	ctx, end := context.WithCancel(w.ctx)
 	return &workload{cluster: cluster, end: end, begin: sync.OnceFunc(func() { cluster.Begin(ctx) })}, nil
 }
 

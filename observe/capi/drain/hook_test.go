@@ -1,4 +1,4 @@
-package capi_test
+package drain_test
 
 import (
 	"testing"
@@ -9,36 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"k8s.io/client-go/kubernetes"
-
-	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
 	"millwright/observe/cache"
-	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capidrain "millwright/observe/capi/drain"
+	capiset "millwright/observe/capi/set"
 	observedrain "millwright/observe/drain"
 )
-
-// drainCache returns caches with these objects. Secrets are those of the management cluster.
-func drainCache(
-	t *testing.T,
-	secrets kubernetes.Interface,
-	connect func(*rest.Config) (kubernetes.Interface, error),
-	objects ...runtime.Object,
-) *capi.Cache {
-	t.Helper()
-	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
-	require.NoError(t, err)
-	c, err := capi.Watch(t.Context(), cluster, capitest.NewServer(objects...).Client, capitest.Settings)
-	require.NoError(t, err)
-	require.NoError(t, c.WatchDrains(capi.Drains{Secrets: secrets, Connect: connect}))
-	require.NoError(t, cluster.Start(t.Context()))
-	return c
-}
 
 const optIn = v1alpha1.AnnotationClusterAPIDrain
 
@@ -68,10 +48,10 @@ func TestWhoOptsIn(t *testing.T) {
 		"a Cluster that does not exist (yet)": {capitest.Set("s", 1), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := drainCache(t, nil, nil, row.objects...)
-			assert.Equal(t, row.want, c.Drains(row.set))
-			m := c.Desired(row.set, "m", nil)
-			assert.Equal(t, row.want, capi.Hooked(m))
+			c, _ := capitest.Watching(t, row.objects...)
+			assert.Equal(t, row.want, capidrain.Drains(c, row.set))
+			m := capiset.Desired(c, row.set, "m", nil)
+			assert.Equal(t, row.want, capidrain.Hooked(m))
 			_, excluded := m.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, row.want, excluded)
 			assert.Equal(t, "web", m.Annotations["team"], "those of the template stay")
@@ -80,11 +60,11 @@ func TestWhoOptsIn(t *testing.T) {
 				row.set,
 				func(m *clusterv1.Machine) { m.Annotations = row.set.Spec.Template.Annotations },
 			)
-			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], c.Drift(bare, row.set))
+			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], capiset.Drift(c, bare, row.set))
 			assert.Empty(
 				t,
-				c.Drift(
-					capitest.Machine("m", row.set, func(m *clusterv1.Machine) { m.Annotations = c.MachineAnnotations(row.set, nil) }),
+				capiset.Drift(c,
+					capitest.Machine("m", row.set, func(m *clusterv1.Machine) { m.Annotations = capidrain.MachineAnnotations(c, row.set, nil) }),
 					row.set,
 				),
 			)
@@ -94,17 +74,17 @@ func TestWhoOptsIn(t *testing.T) {
 
 // A machine that a person excluded from draining gets no hook, and keeps what the person wrote.
 func TestAMachineThatAPersonExcluded(t *testing.T) {
-	c := drainCache(t, nil, nil, capitest.Cluster())
+	c, _ := capitest.Watching(t, capitest.Cluster())
 	set := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](optIn, "true"))
 	m := capitest.Machine(
 		"m",
 		capitest.Set("s", 1),
 		capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Empty(t, c.Drift(m, set))
-	assert.False(t, capi.Hooked(c.Desired(set, "m", m)))
+	assert.Empty(t, capiset.Drift(c, m, set))
+	assert.False(t, capidrain.Hooked(capiset.Desired(c, set, "m", m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
-	assert.False(t, capi.Hooked(c.Desired(set, "m", nil)), "nor do the machines of such a template")
+	assert.False(t, capidrain.Hooked(capiset.Desired(c, set, "m", nil)), "nor do the machines of such a template")
 }
 
 func TestUnhook(t *testing.T) {
@@ -118,23 +98,23 @@ func TestUnhook(t *testing.T) {
 	set := capitest.Set("s", 1)
 	assert.Equal(
 		t,
-		gone(capi.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation),
-		capi.Unhook(capitest.Machine("m", set, capitest.Hooked), false),
+		gone(capidrain.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation),
+		capidrain.Unhook(capitest.Machine("m", set, capitest.Hooked), false),
 	)
 	assert.Equal(
 		t,
-		gone(capi.AnnotationHook),
-		capi.Unhook(capitest.Machine("m", set, capitest.Hooked), true),
+		gone(capidrain.AnnotationHook),
+		capidrain.Unhook(capitest.Machine("m", set, capitest.Hooked), true),
 		"Cluster API does not drain what is drained",
 	)
-	assert.Nil(t, capi.Unhook(capitest.Machine("m", set), false))
+	assert.Nil(t, capidrain.Unhook(capitest.Machine("m", set), false))
 	theirs := capitest.Machine(
 		"m",
 		set,
 		capitest.Hooked,
 		capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Equal(t, gone(capi.AnnotationHook), capi.Unhook(theirs, false), "what a person wrote stays")
+	assert.Equal(t, gone(capidrain.AnnotationHook), capidrain.Unhook(theirs, false), "what a person wrote stays")
 }
 
 func TestAMachineInTheFormOfMillwright(t *testing.T) {
@@ -144,7 +124,7 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 		m.Spec.ProviderID, m.Spec.Deletion.NodeDrainTimeoutSeconds = "example:///1", new(int32(90))
 		m.Annotations[v1alpha1.AnnotationHold] = "ann: lunch"
 	})
-	v := capi.AsMachine(m)
+	v := capidrain.AsMachine(m)
 	assert.True(t, observedrain.OfClusterAPI(v))
 	assert.Equal(t, "node-m", cache.NodeNameOf(v), "the node that Cluster API has found")
 	assert.Equal(t, "example:///1", v.Spec.ProviderID)
@@ -155,7 +135,7 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 		"without what is Millwright's",
 	)
 	assert.Equal(t, v1alpha1.MachineDeletionDrain, v.Status.Deletion.Stage)
-	assert.True(t, observedrain.InDrain(capi.AsMachine(capitest.Machine("m", set, capitest.AtTheHook))))
+	assert.True(t, observedrain.InDrain(capidrain.AsMachine(capitest.Machine("m", set, capitest.AtTheHook))))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m"}}
 	ladder := observedrain.Ladder(v, nil, node, 0, capitest.Noon)
 	assert.Equal(
@@ -165,7 +145,7 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	)
 	for _, seconds := range []*int32{nil, new(int32(0))} {
 		m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
-		assert.True(t, observedrain.Ladder(capi.AsMachine(m), nil, node, 0, capitest.Noon).Endless)
+		assert.True(t, observedrain.Ladder(capidrain.AsMachine(m), nil, node, 0, capitest.Noon).Endless)
 	}
 
 	v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: capitest.Ago(3), Means: "Evict"}
@@ -180,21 +160,21 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 			LastTransitionTime: capitest.Ago(2),
 		},
 	}
-	text, err := capi.StatusOf(v)
+	text, err := capidrain.StatusOf(v)
 	require.NoError(t, err)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = text
-	require.True(t, capi.SetDrainConditions(m, v))
-	require.False(t, capi.SetDrainConditions(m, v), "once")
-	again := capi.AsMachine(m)
+	require.True(t, capidrain.SetConditions(m, v))
+	require.False(t, capidrain.SetConditions(m, v), "once")
+	again := capidrain.AsMachine(m)
 	assert.True(t, again.Status.Deletion.Drain.StartedAt.Equal(new(capitest.Ago(3))))
 	assert.Equal(t, "evict-pods", again.Status.CurrentOperation.Step)
 	assert.Equal(t, v.Status.LastOperation.Description, again.Status.LastOperation.Description)
 	require.Len(t, again.Status.Conditions, 1)
 	assert.Equal(t, "by a budget", again.Status.Conditions[0].Message)
 	v.Status.Conditions = nil
-	require.True(t, capi.SetDrainConditions(m, v), "and taken away")
+	require.True(t, capidrain.SetConditions(m, v), "and taken away")
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = "{"
-	assert.Nil(t, capi.AsMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
+	assert.Nil(t, capidrain.AsMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
 }
 
 func TestTheHookOfAMachine(t *testing.T) {
@@ -250,8 +230,8 @@ func TestTheHookOfAMachine(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := drainCache(t, nil, nil, row.objects...)
-			got, err := c.Hook(t.Context(), row.machine, capi.AsMachine(row.machine))
+			c, _ := capitest.Watching(t, row.objects...)
+			got, err := capidrain.Hook(c, t.Context(), row.machine, capidrain.AsMachine(row.machine))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, got)
 		})
@@ -297,7 +277,8 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		"one of several entries about pods": {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: other}, clusterv1.MachineDrainRulePodSelector{NamespaceSelector: web}))}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules, err := drainCache(t, nil, nil, append(row.rules, cluster)...).DrainRules(m)
+			c, _ := capitest.Watching(t, append(row.rules, cluster)...)
+			rules, err := capidrain.Rules(c, m)
 			require.NoError(t, err)
 			got := rules.Of(pod, map[string]string{"app": "web"})
 			if row.want == "" {
@@ -308,12 +289,13 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		})
 	}
 	t.Run("behaviour and order", func(t *testing.T) {
-		rules, err := drainCache(t, nil, nil, rule("a", func(r *clusterv1.MachineDrainRule) {
+		c, _ := capitest.Watching(t, rule("a", func(r *clusterv1.MachineDrainRule) {
 			r.Spec.Drain = clusterv1.MachineDrainRuleDrainConfig{
 				Behavior: clusterv1.MachineDrainRuleDrainBehaviorDrain,
 				Order:    new(int32(-5)),
 			}
-		})).DrainRules(m)
+		}))
+		rules, err := capidrain.Rules(c, m)
 		require.NoError(t, err)
 		assert.Equal(t, &drain.Rule{Name: "a", Behavior: "Drain", Order: -5}, rules.Of(pod, nil))
 	})
@@ -324,7 +306,8 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		"of namespaces": rule("a", pods(clusterv1.MachineDrainRulePodSelector{NamespaceSelector: bad})),
 	} {
 		t.Run("an invalid selector "+name, func(t *testing.T) {
-			_, err := drainCache(t, nil, nil, r, cluster).DrainRules(m)
+			c, _ := capitest.Watching(t, r, cluster)
+			_, err := capidrain.Rules(c, m)
 			assert.ErrorContains(t, err, "read MachineDrainRule shop/a")
 		})
 	}
@@ -334,10 +317,8 @@ func TestTurnsOfTheMachinesOfACluster(t *testing.T) {
 	set := capitest.Set("s", 1)
 	far := capitest.Machine("far", set, capitest.AtTheHook)
 	far.Spec.ClusterName = "other"
-	c := drainCache(
+	c, _ := capitest.Watching(
 		t,
-		nil,
-		nil,
 		capitest.Machine("a", set, capitest.AtTheHook),
 		capitest.Machine("alive", set, capitest.Hooked),
 		far,
@@ -361,7 +342,7 @@ func TestTurnsOfTheMachinesOfACluster(t *testing.T) {
 		),
 	)
 	names := map[string]bool{}
-	for _, turn := range c.Turns("shop", "c") {
+	for _, turn := range capidrain.Turns(c, "shop", "c") {
 		names[turn.Name] = turn.Queued
 		assert.Equal(t, "s", turn.Group)
 	}

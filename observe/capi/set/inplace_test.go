@@ -1,4 +1,4 @@
-package capi_test
+package set_test
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
+	capiset "millwright/observe/capi/set"
 )
 
 // moved makes a machine one that was handed over to its set to be updated in place.
@@ -25,7 +26,7 @@ func marked(m *clusterv1.Machine) {
 
 // The rows of Cluster API: which machines are to be updated now.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
-	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capi.UpdateMachineHook)
+	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capiset.UpdateMachineHook)
 	otherHook := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
 	acknowledged := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "a,m")
 	another := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "mm")
@@ -46,9 +47,8 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := capitest.Set("s", 1, test.set...)
 			m := capitest.Machine("m", s, test.machine...)
-			assert.Equal(t, test.due, capi.UpdateDue(m, s))
-			o := capitest.Facts(capitest.Settings, cache.Preflight{}).
-				Observed(s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
+			assert.Equal(t, test.due, capiset.UpdateDue(m, s))
+			o := capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
 			assert.Equal(t, test.due, o.Members[0].ClusterAPI.UpdateDue)
 			updating := len(test.machine) > 0
 			_, handed := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
@@ -73,36 +73,9 @@ func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 		"it takes no machines of this set":                          capitest.Set("next", 1, hash),
 		"":                                                          capitest.Set("next", 1, takes, hash),
 	} {
-		o := capitest.Facts(capitest.Settings, cache.Preflight{}).
-			Observed(s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
+		o := capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
 		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
 	}
-	o := capitest.Facts(capitest.Settings, cache.Preflight{}).
-		Observed(capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
+	o := capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
 	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
-}
-
-// What is around a set has the set that takes its surplus, from the caches and from the API server.
-func TestTheReceiverIsRead(t *testing.T) {
-	to := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
-	next := capitest.Set("next", 1)
-	next.ResourceVersion = "77777"
-	c, _ := watching(
-		t,
-		capitest.Set("s", 1, to),
-		next,
-		capitest.Bootstrap(),
-		capitest.Infrastructure(),
-		capitest.Cluster(),
-		capitest.ControlPlane(),
-	)
-	s, _ := c.Set("shop/s")
-	cached, err := c.Read(t.Context(), s)
-	assert.NoError(t, err)
-	live, err := c.ReadLive(t.Context(), s)
-	assert.NoError(t, err)
-	for _, a := range []capi.Around{cached, live} {
-		assert.Equal(t, "next", a.Receiver.Name)
-		assert.Equal(t, "77777", a.Versions()[capi.SetsResource])
-	}
 }

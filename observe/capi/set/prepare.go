@@ -1,4 +1,4 @@
-package capi
+package set
 
 import (
 	"slices"
@@ -7,16 +7,33 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/decide/scale"
+	"millwright/observe/capi"
 )
+
+// Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet.
+// Why of each is what it should say.
+func Unremarked(around capi.Around, plan scale.Planned) (machines []scale.Target, reason string) {
+	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
+		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
+	}
+	for _, target := range plan.Postponed {
+		for _, m := range around.Members {
+			if said, message := Remark(m); m.Name == target.Name && (said != reason || message != target.Why) {
+				machines = append(machines, target)
+			}
+		}
+	}
+	return machines, reason
+}
 
 // Prepared returns a set as it should be before its first machine: with Millwright's finalizer and the label of its
 // Cluster. A set without a MachineDeployment is also owned by the Cluster, so that the deletion of the Cluster deletes
 // it. Nil if it is so already.
 func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
-	if !slices.Contains(p.Finalizers, Finalizer) { // from now on the other one shows that another controller is at work
+	if !slices.Contains(p.Finalizers, capi.Finalizer) { // from now on the other one shows that another controller is at work
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == clusterv1.MachineSetFinalizer })
-		p.Finalizers = append(p.Finalizers, Finalizer)
+		p.Finalizers = append(p.Finalizers, capi.Finalizer)
 	}
 	for _, labels := range []*map[string]string{&p.Labels, &p.Spec.Selector.MatchLabels, &p.Spec.Template.Labels} {
 		if labels == &p.Spec.Selector.MatchLabels && len(*labels)+len(p.Spec.Selector.MatchExpressions) == 0 {
@@ -28,16 +45,16 @@ func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.Ma
 		(*labels)[clusterv1.ClusterNameLabel] = s.Spec.ClusterName
 	}
 	if cluster != nil && s.Labels[clusterv1.MachineDeploymentNameLabel] == "" && metav1.GetControllerOf(s) == nil {
-		p.OwnerReferences = WithOwner(p.OwnerReferences, ClusterReference(cluster))
+		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterReference(cluster))
 	}
-	if SameObject(s, p) {
+	if capi.SameObject(s, p) {
 		return nil
 	}
 	return p
 }
 
 // Unprepared reports whether a set has to be prepared now. A paused set is not written, nor one that is being deleted.
-func Unprepared(s *clusterv1.MachineSet, around Around, observed scale.Observed) bool {
+func Unprepared(s *clusterv1.MachineSet, around capi.Around, observed scale.Observed) bool {
 	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && Prepared(s, around.Cluster) != nil
 }
 
@@ -49,14 +66,14 @@ func HasErrands(s *clusterv1.MachineSet, observed scale.Observed) bool {
 }
 
 // Outstanding says which writes a set needs besides those of its plan; empty: none.
-func Outstanding(s *clusterv1.MachineSet, around Around, observed scale.Observed, plan scale.Planned) string {
+func Outstanding(s *clusterv1.MachineSet, around capi.Around, observed scale.Observed, plan scale.Planned) string {
 	if Unprepared(s, around, observed) {
 		return "it is not prepared for its first machine"
 	}
 	if s.DeletionTimestamp != nil || !HasErrands(s, observed) {
 		return ""
 	}
-	if len(Unowned(around)) > 0 {
+	if len(capi.Unowned(around)) > 0 {
 		return "a template lacks its owner, or the label of the Cluster"
 	}
 	if machines, _ := Unremarked(around, plan); len(machines) > 0 {

@@ -1,4 +1,4 @@
-package capi
+package set
 
 import (
 	"bytes"
@@ -17,10 +17,11 @@ import (
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
 	observecache "millwright/observe/cache"
+	"millwright/observe/capi"
 )
 
 // Observed returns the facts from which a set is planned. Seed is the source of new names.
-func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time, seed uint64) scale.Observed {
+func Observed(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around, now time.Time, seed uint64) scale.Observed {
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	if err != nil {
 		selector = labels.Nothing()
@@ -30,10 +31,10 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 		Deletion: scale.Deletion{
 			Deleting:  set.DeletionTimestamp != nil,
 			Orphaning: observecache.IsOrphaning(set),
-			Finalizer: slices.Contains(set.Finalizers, Finalizer),
+			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		}, Settings: scale.Settings{
 			Order:       order(set),
-			MinReady:    time.Duration(Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
+			MinReady:    time.Duration(capi.Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
 			Remediation: remediation(set, around.Deployment),
 		},
 		Seed: seed,
@@ -44,8 +45,8 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 		Pauses:     pauses(set, around.Cluster),
 		Stopped:    stopped(set, around),
 		ClusterAPI: scale.ClusterAPISet{MoveTo: set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]},
-		Missing:    Missing(around.Templates),
-		Preflight:  c.preflight(set, around),
+		Missing:    capi.Missing(around.Templates),
+		Preflight:  preflightFacts(c, set, around),
 	}
 	if o.ClusterAPI.MoveTo != "" {
 		o.ClusterAPI.NoMove = NoMove(set, around.Receiver)
@@ -67,13 +68,13 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 		o.Invalid = fmt.Sprintf("the selector cannot be read: %v", err)
 	case selector.Empty():
 		o.SelectsAll = true
-	case !selector.Matches(labels.Set(c.MachineLabels(set))):
+	case !selector.Matches(labels.Set(MachineLabels(c, set))):
 		o.Invalid = "the selector does not match the labels of the template"
 	case namingErr != nil:
 		o.Invalid = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
 	}
 	for _, m := range around.Members {
-		f := c.Member(m, set, selector)
+		f := Member(c, m, set, selector)
 		if f.Deleting && !f.Updating && f.UpToDate == scale.True {
 			o.ClusterAPI.LeavingUpToDate++
 		}
@@ -87,7 +88,7 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 			Matches:  selector.Matches(labels.Set(m.Labels)),
 			Deleting: m.DeletionTimestamp != nil,
 		})
-		if m.DeletionTimestamp == nil && ReleasedBy(m, set) {
+		if m.DeletionTimestamp == nil && capi.ReleasedBy(m, set) {
 			o.Released++
 		}
 	}
@@ -96,25 +97,13 @@ func (c *Cache) Observed(set *clusterv1.MachineSet, around Around, now time.Time
 }
 
 // contested reports whether another controller reconciles a set of Millwright.
-func contested(set *clusterv1.MachineSet) bool { return Contested(set, clusterv1.MachineSetFinalizer) }
-
-// Contested reports whether another controller reconciles an object of Millwright: it has Millwright's finalizer and
-// this one, which is that of Cluster API for the kind.
-func Contested(o metav1.Object, finalizer string) bool {
-	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
+func contested(set *clusterv1.MachineSet) bool {
+	return capi.Contested(set, clusterv1.MachineSetFinalizer)
 }
 
 // isContested says why such a set is not touched. Source of the remedy: docs/clusterapi.md.
 const isContested = "another controller reconciles this MachineSet: it has added the finalizer " + clusterv1.MachineSetFinalizer +
 	"; install the admission policy of Millwright, then remove this finalizer"
-
-// Value returns what a pointer of the API points to; the zero value for nil.
-func Value[T any](p *T) T {
-	if p == nil {
-		return *new(T)
-	}
-	return *p
-}
 
 // order returns which machines are deleted first if nothing else decides. Source of the default: the document of
 // Cluster API's MachineSet, "newer first"; Cluster API's code takes Random.
@@ -124,8 +113,8 @@ func order(set *clusterv1.MachineSet) scale.Order {
 
 // pauses says who has paused a set, in the words of Cluster API.
 func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
-	if cluster != nil && Value(cluster.Spec.Paused) {
-		who = append(who, ClusterPaused)
+	if cluster != nil && capi.Value(cluster.Spec.Paused) {
+		who = append(who, capi.ClusterPaused)
 	}
 	if _, paused := set.Annotations[clusterv1.PausedAnnotation]; paused {
 		who = append(who, phrase.PausedBy("MachineSet"))
@@ -133,11 +122,8 @@ func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string
 	return who
 }
 
-// ClusterPaused says that the Cluster of an object is paused, in the words of Cluster API.
-const ClusterPaused = "Cluster spec.paused is set to true"
-
 // stopped says why no machine is created whatever the templates and the control plane; none: nothing stops it.
-func stopped(set *clusterv1.MachineSet, around Around) []string {
+func stopped(set *clusterv1.MachineSet, around capi.Around) []string {
 	name := set.Spec.ClusterName
 	switch {
 	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
@@ -146,29 +132,11 @@ func stopped(set *clusterv1.MachineSet, around Around) []string {
 		return []string{"Cluster " + name + " does not exist"}
 	case around.Cluster.DeletionTimestamp != nil:
 		return []string{"Cluster " + name + " is being deleted"}
-	case around.unread():
+	case around.Unread():
 		return []string{"templates or control plane were not read yet"}
 	default:
 		return nil
 	}
-}
-
-// unread reports whether an object that the set refers to was not read yet.
-func (a Around) unread() bool {
-	return slices.ContainsFunc(a.foreign(), func(f Foreign) bool { return !f.Read })
-}
-
-// Missing returns the kinds of the templates that do not exist, and of clones that are not installed.
-func Missing(templates []Foreign) (kinds []string) {
-	for _, f := range templates {
-		switch {
-		case f.NoClones:
-			kinds = append(kinds, CloneKind(f.Ref).Kind)
-		case f.Missing():
-			kinds = append(kinds, f.Ref.Kind)
-		}
-	}
-	return kinds
 }
 
 // remediation returns the remediation policy of a set. Source of the limits: spec.remediation.maxInFlight of its
@@ -181,7 +149,7 @@ func remediation(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r s
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.Limited = true
 		// unreadable: none at a time
-		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(Value(d.Spec.Replicas)), true)
+		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.Value(d.Spec.Replicas)), true)
 	}
 	return r
 }
@@ -216,9 +184,9 @@ func naming(set *clusterv1.MachineSet) ([]string, error) {
 	return parts, nil
 }
 
-// preflight returns the facts for the checks of the control plane. Without a control plane, or with one that has no
+// preflightFacts returns the facts for the checks of the control plane. Without a control plane, or with one that has no
 // version, nothing is checked.
-func (c *Cache) preflight(set *clusterv1.MachineSet, around Around) preflight.Observed {
+func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around) preflight.Observed {
 	cp := around.ControlPlane
 	if cp == nil {
 		return preflight.Observed{}
@@ -250,7 +218,7 @@ func (c *Cache) preflight(set *clusterv1.MachineSet, around Around) preflight.Ob
 
 // skipped returns the checks that a set skips. Source: Cluster API reads the annotation of the bootstrap template if
 // the set has none.
-func skipped(set *clusterv1.MachineSet, around Around) string {
+func skipped(set *clusterv1.MachineSet, around capi.Around) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef
 	for _, f := range around.Templates {

@@ -1,0 +1,185 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/drain"
+	"millwright/decide/phrase"
+	"millwright/observe/capi"
+	observedrain "millwright/observe/drain"
+)
+
+// The annotations of a Machine whose node Millwright drains. With the first, Cluster API waits before its own drain;
+// with the second, it does not drain. Both have the value hookOwner.
+const (
+	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
+	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation
+	hookOwner         = "millwright"
+)
+
+// Drains reports whether Millwright drains the nodes of the machines of a set.
+func Drains(c *capi.Cache, set *clusterv1.MachineSet) bool {
+	if value, says := set.Annotations[v1alpha1.AnnotationClusterAPIDrain]; says {
+		return value == "true"
+	}
+	if name := set.Labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
+		if d, found := c.Deployment(set.Namespace + "/" + name); found {
+			if value, says := d.Annotations[v1alpha1.AnnotationClusterAPIDrain]; says {
+				return value == "true"
+			}
+		}
+	}
+	cluster, found := c.ClusterOf(set)
+	return found && cluster.Annotations[v1alpha1.AnnotationClusterAPIDrain] == "true"
+}
+
+// MachineAnnotations returns the annotations that Millwright applies to a machine of a set: those of the template, and
+// the hook if Millwright drains the node. A machine that a person excluded from draining gets no hook. existing is nil
+// for a new machine.
+func MachineAnnotations(c *capi.Cache, set *clusterv1.MachineSet, existing *clusterv1.Machine) map[string]string {
+	template := maps.Clone(set.Spec.Template.Annotations)
+	if !Drains(c, set) || excluded(template) || existing != nil && excluded(existing.Annotations) {
+		return template
+	}
+	result := map[string]string{AnnotationHook: hookOwner, annotationExclude: hookOwner}
+	maps.Copy(result, template)
+	return result
+}
+
+// excluded reports whether somebody else than Millwright excludes a machine from draining.
+func excluded(annotations map[string]string) bool {
+	value, set := annotations[annotationExclude]
+	return set && value != hookOwner
+}
+
+// Hooked reports whether a machine has Millwright's hook.
+func Hooked(m *clusterv1.Machine) bool {
+	_, hooked := m.Annotations[AnnotationHook]
+	return hooked
+}
+
+// DrainedByUs reports whether Millwright drains the node of a machine, or has drained it.
+func DrainedByUs(m *clusterv1.Machine) bool {
+	return Hooked(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
+}
+
+// Unhook returns the annotations to remove from a machine, as a merge patch: the hook, and unless Millwright has
+// drained its node, also the annotation that keeps Cluster API from draining it.
+func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
+	gone := map[string]any{}
+	if Hooked(m) {
+		gone[AnnotationHook] = nil
+	}
+	if m.Annotations[annotationExclude] == hookOwner && !drained {
+		gone[annotationExclude] = nil
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	return map[string]any{"metadata": map[string]any{"annotations": gone}}
+}
+
+// waiting reports whether Cluster API has come to the pre-drain hooks of a machine. It does not pass Millwright's while
+// the hook is there, unless it would not drain. The reason of its condition Deleting says the same, except after an
+// error.
+func waiting(m *clusterv1.Machine) bool {
+	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
+}
+
+// paused says why Cluster API, and so Millwright, does nothing to a machine for now; empty if it is not paused.
+func paused(m *clusterv1.Machine, cluster *clusterv1.Cluster) string {
+	if _, itself := m.Annotations[clusterv1.PausedAnnotation]; itself {
+		return "the machine has the annotation " + clusterv1.PausedAnnotation
+	}
+	return phrase.If(cluster != nil && capi.Value(cluster.Spec.Paused), "Cluster %s is paused", m.Spec.ClusterName)
+}
+
+// clusterOf returns the Cluster of a machine; nil if it does not exist.
+func clusterOf(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
+	cluster, _ := c.ClusterNamed(m.Namespace + "/" + m.Spec.ClusterName)
+	return cluster
+}
+
+// Says returns what Cluster API says about a machine that its drain depends on: how far the deletion is, and the
+// health of its node.
+func Says(m *clusterv1.Machine) []string {
+	says := []string{fmt.Sprint(waiting(m))}
+	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
+		says = append(says, string(c.Status))
+	}
+	if m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() {
+		says = append(says, "past")
+	}
+	return says
+}
+
+// Hook returns the facts that decide about the hook of a machine, without those about its node.
+func Hook(c *capi.Cache, ctx context.Context, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.Hook, error) {
+	h := drain.Hook{
+		Hooked: Hooked(m), Deleting: m.DeletionTimestamp != nil, Waiting: waiting(m), NodeName: m.Status.NodeRef.Name,
+		Skip: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
+	}
+	if d := v.Status.Deletion; d != nil && d.Drain != nil {
+		h.Result = d.Drain.Result
+	}
+	if !h.Hooked || !h.Deleting {
+		return h, nil
+	}
+	cluster := clusterOf(c, m)
+	if h.Paused = paused(m, cluster); h.Paused != "" {
+		return h, nil
+	}
+	around, err := aroundDrain(c, ctx, m, cluster)
+	h.Needless = around.Needless()
+	return h, err
+}
+
+// aroundDrain reads what around a machine decides whether Cluster API would drain its node. cluster may be nil.
+func aroundDrain(c *capi.Cache,
+	ctx context.Context,
+	m *clusterv1.Machine,
+	cluster *clusterv1.Cluster,
+) (drain.Around, error) {
+	a := drain.Around{
+		Cluster: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
+		Passed: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
+	}
+	if a.ClusterGone || a.Passed {
+		return a, nil
+	}
+	if ref := cluster.Spec.ControlPlaneRef; ref.IsDefined() {
+		o, _, _, err := c.Foreign(ctx, m.Namespace, ref)
+		if err != nil && !errors.Is(err, capi.ErrNoKind) {
+			return a, err
+		}
+		if o != nil && o.GetDeletionTimestamp() != nil {
+			a.ControlPlane = ref.Kind + " " + ref.Name
+		}
+	}
+	ref := m.Spec.InfrastructureRef
+	resource, err := c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if errors.Is(err, capi.ErrNoKind) {
+		return a, nil
+	}
+	if err != nil {
+		return a, err
+	}
+	o, err := c.Client().Objects.Resource(resource).Namespace(m.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && o.GetDeletionTimestamp() != nil:
+		a.Infrastructure = ref.Kind + " " + ref.Name
+	case err != nil:
+		return a, fmt.Errorf("get %s %s/%s: %w", ref.Kind, m.Namespace, ref.Name, err)
+	}
+	return a, nil
+}

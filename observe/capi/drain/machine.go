@@ -1,0 +1,114 @@
+package drain
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	observecache "millwright/observe/cache"
+	"millwright/observe/capi"
+	observedrain "millwright/observe/drain"
+)
+
+// record is what v1alpha1.AnnotationDrainStatus holds.
+type record struct {
+	Deletion  *v1alpha1.MachineDeletion `json:"deletion,omitempty"`
+	Operation *v1alpha1.Operation       `json:"currentOperation,omitempty"`
+	Last      *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
+}
+
+// AsMachine returns a machine of Cluster API in the form of a Machine of Millwright, as far as drains need it. It has
+// no class, and its node has the name that Cluster API has found. An annotation of Millwright that cannot be read
+// counts as absent.
+func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
+	v := &v1alpha1.Machine{
+		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
+		ObjectMeta: *m.ObjectMeta.DeepCopy(),
+	}
+	delete(v.Labels, v1alpha1.LabelNode)
+	delete(v.Annotations, AnnotationHook)
+	delete(v.Annotations, v1alpha1.AnnotationDrainStatus)
+	if v.Annotations[annotationExclude] == hookOwner {
+		delete(v.Annotations, annotationExclude)
+	}
+	v.Spec.ProviderID = m.Spec.ProviderID
+	timeout := observedrain.Forever
+	if seconds := capi.Value(m.Spec.Deletion.NodeDrainTimeoutSeconds); seconds > 0 {
+		timeout = time.Duration(seconds) * time.Second
+	}
+	v.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: timeout}}
+	s := &v.Status
+	s.NodeName = m.Status.NodeRef.Name
+	if m.DeletionTimestamp != nil {
+		s.CurrentStatus.Phase = v1alpha1.MachineTerminating
+	}
+	var r record
+	if json.Unmarshal([]byte(m.Annotations[v1alpha1.AnnotationDrainStatus]), &r) == nil {
+		s.Deletion, s.CurrentOperation = r.Deletion, r.Operation
+		if r.Last != nil {
+			s.LastOperation = *r.Last
+		}
+	}
+	if s.Deletion == nil && waiting(m) {
+		s.Deletion = &v1alpha1.MachineDeletion{
+			Stage: v1alpha1.MachineDeletionDrain,
+			Since: m.Status.Deletion.WaitForPreDrainHookStartTime,
+		}
+	}
+	for _, kind := range reportedConditions() {
+		if c := meta.FindStatusCondition(m.Status.Conditions, string(kind)); c != nil {
+			s.Conditions = append(s.Conditions, corev1.NodeCondition{
+				Type:               kind,
+				Status:             corev1.ConditionStatus(c.Status),
+				Reason:             c.Reason,
+				Message:            c.Message,
+				LastTransitionTime: c.LastTransitionTime,
+			})
+		}
+	}
+	return v
+}
+
+// reportedConditions are the types of the conditions that Millwright writes on a machine of Cluster API.
+func reportedConditions() []corev1.NodeConditionType {
+	return []corev1.NodeConditionType{v1alpha1.MachineDrained, v1alpha1.MachineBlocked}
+}
+
+// StatusOf returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine in the form of AsMachine.
+func StatusOf(v *v1alpha1.Machine) (string, error) {
+	r := record{Deletion: v.Status.Deletion, Operation: v.Status.CurrentOperation}
+	if v.Status.LastOperation.Type != "" {
+		r.Last = &v.Status.LastOperation
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("encode: %w", err)
+	}
+	return string(text), nil
+}
+
+// SetConditions gives a machine the conditions of a machine in the form of AsMachine, and reports whether that
+// changed any.
+func SetConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
+	for _, kind := range reportedConditions() {
+		c := observecache.Condition(v.Status.Conditions, kind)
+		if c == nil {
+			changed = meta.RemoveStatusCondition(&m.Status.Conditions, string(kind)) || changed
+			continue
+		}
+		changed = meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+			Type:               string(kind),
+			Status:             metav1.ConditionStatus(c.Status),
+			Reason:             c.Reason,
+			Message:            c.Message,
+			LastTransitionTime: c.LastTransitionTime,
+		}) || changed
+	}
+	return changed
+}

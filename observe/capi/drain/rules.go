@@ -1,0 +1,62 @@
+package drain
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	observecache "millwright/observe/cache"
+	"millwright/observe/capi"
+	observedrain "millwright/observe/drain"
+)
+
+// Rules returns Cluster API's drain rules that select a machine. A rule that cannot be read is an error, because
+// it may select this machine.
+func Rules(c *capi.Cache, m *clusterv1.Machine) (observedrain.Rules, error) {
+	var found observedrain.Rules
+	informer := c.Cluster.Informer(capi.RulesResource)
+	for _, r := range observecache.Indexed[*clusterv1.MachineDrainRule](informer, cache.NamespaceIndex, m.Namespace) {
+		selects, err := ruleOf(c, r, m)
+		if err != nil {
+			return nil, fmt.Errorf("read MachineDrainRule %s/%s: %w", r.Namespace, r.Name, err)
+		}
+		if !selects {
+			continue
+		}
+		var pods []observedrain.PodSelector
+		for _, p := range r.Spec.Pods {
+			pods = append(pods, observedrain.PodSelector{Pod: p.Selector, Namespace: p.NamespaceSelector})
+		}
+		rule, err := observedrain.NewRule(r.Name, string(r.Spec.Drain.Behavior), r.Spec.Drain.Order, pods)
+		if err != nil {
+			return nil, fmt.Errorf("read MachineDrainRule %s/%s: %w", r.Namespace, r.Name, err)
+		}
+		found = append(found, rule)
+	}
+	return observedrain.SortedRules(found), nil
+}
+
+// ruleOf reports whether a drain rule selects a machine: one of its entries matches the labels of the machine and of
+// its Cluster.
+func ruleOf(c *capi.Cache, r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
+	var ofCluster labels.Set
+	if cluster := clusterOf(c, m); cluster != nil {
+		ofCluster = cluster.Labels
+	}
+	for _, entry := range r.Spec.Machines {
+		machines, err := observedrain.Selector(entry.Selector)
+		if err != nil {
+			return false, err
+		}
+		clusters, err := observedrain.Selector(entry.ClusterSelector)
+		if err != nil {
+			return false, err
+		}
+		if (machines == nil || machines.Matches(labels.Set(m.Labels))) && (clusters == nil || clusters.Matches(ofCluster)) {
+			return true, nil
+		}
+	}
+	return len(r.Spec.Machines) == 0, nil
+}

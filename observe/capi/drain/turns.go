@@ -1,0 +1,70 @@
+package drain
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/decide/drain"
+	"millwright/decide/replace"
+	observecache "millwright/observe/cache"
+	"millwright/observe/capi"
+	observedrain "millwright/observe/drain"
+)
+
+// Turns returns the facts about the order in which the nodes of a Cluster are drained.
+func Turns(c *capi.Cache, namespace, cluster string) (turns []drain.Turn) {
+	for _, m := range machinesOfCluster(c, namespace, cluster) {
+		v := AsMachine(m)
+		if !Hooked(m) || !observedrain.InDrain(v) {
+			continue
+		}
+		t := drain.Turn{
+			UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, DeletedAt: m.DeletionTimestamp.Time,
+			Priority: observedrain.Priority(v), Queued: v.Status.Deletion.Queued,
+			Group: cmp.Or(m.Labels[clusterv1.MachineDeploymentNameLabel], m.Labels[clusterv1.MachineSetNameLabel]),
+		}
+		if d := v.Status.Deletion.Drain; d != nil {
+			t.Started = d.StartedAt.Time
+		}
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+// machinesOfCluster returns the machines of a Cluster, in no order.
+func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*clusterv1.Machine) {
+	for _, m := range observecache.All[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
+		if m.Namespace == namespace && m.Spec.ClusterName == cluster {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// JoinedNodes returns how many nodes of a Cluster have joined, and which look dead to Cluster API.
+func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.Nodes) {
+	for _, m := range machinesOfCluster(c, namespace, cluster) {
+		if !m.Status.NodeRef.IsDefined() {
+			continue
+		}
+		n.Joined++
+		if ready := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); ready != nil &&
+			ready.Status != metav1.ConditionTrue {
+			n.Dead++
+		}
+	}
+	return n
+}
+
+// Hooks returns the machines with Millwright's hook for which wanted returns true, in no order.
+func Hooks(c *capi.Cache, wanted func(*clusterv1.Machine) bool) (all []*clusterv1.Machine) {
+	for _, m := range observecache.All[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
+		if Hooked(m) && wanted(m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}

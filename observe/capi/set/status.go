@@ -1,0 +1,155 @@
+package set
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/explain"
+	"millwright/decide/scale"
+	"millwright/observe/capi"
+)
+
+// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Plan, and Blocked. Others
+// stay as they are.
+var written = []string{
+	vocabulary.ConditionMachinesCreated,
+	vocabulary.ConditionMachinesReady,
+	vocabulary.ConditionMachinesUpToDate,
+	vocabulary.ConditionScalingUp,
+	vocabulary.ConditionScalingDown,
+	vocabulary.ConditionRemediating,
+	vocabulary.ConditionDeleting,
+	vocabulary.ConditionPaused,
+	vocabulary.ConditionReplicaFailure,
+	vocabulary.ConditionBlocked,
+}
+
+// reported returns the part of a set's status that scale.Plan decides. Cluster API's status has no room for the largest
+// number that was ever wanted and for the last number that was acted on, so both count as reported, and no overshoot is
+// reported.
+func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
+	active := 0
+	for _, m := range o.Members {
+		if !m.Deleting && !m.Updated {
+			active++
+		}
+	}
+	s := scale.Status{Peak: max(o.Replicas, active, 0), Seen: max(o.Replicas, 0)}
+	if set.Status.Replicas != nil {
+		s.Counts = &scale.Counts{
+			Replicas: int(capi.Value(set.Status.Replicas)), Ready: int(capi.Value(set.Status.ReadyReplicas)),
+			Available: int(capi.Value(set.Status.AvailableReplicas)), UpToDate: int(capi.Value(set.Status.UpToDateReplicas)),
+		}
+	}
+	for _, kind := range written {
+		c := capi.ConditionOf(set.Status.Conditions, kind)
+		if c.Type != "" && kind != vocabulary.ConditionBlocked {
+			s.Conditions = append(
+				s.Conditions,
+				scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message},
+			)
+		}
+	}
+	return s
+}
+
+// ApplyStatus writes the status that scale.Plan decided, and what blocks the set. The transition time of a condition
+// changes only with its status; that of Blocked says since when the oldest of its causes blocks.
+func ApplyStatus(
+	set *clusterv1.MachineSet,
+	around capi.Around,
+	want scale.Status,
+	blocked explain.Summary,
+	now metav1.Time,
+) {
+	s := &set.Status
+	if c := want.Counts; c != nil {
+		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
+		s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.UpToDate))
+		s.Versions = Versions(around.Members)
+	}
+	var conditions []capi.Condition
+	for _, c := range want.Conditions {
+		conditions = append(conditions, capi.Condition{Condition: c})
+	}
+	s.Conditions = capi.SetConditions(s.Conditions, written, append(conditions, capi.SaysBlocked(blocked)...), set.Generation, now)
+	s.ObservedGeneration = set.Generation
+	s.Selector = capi.SelectorText(&set.Spec.Selector)
+}
+
+// Said reports whether the status of a set shows what blocks it, and the versions of its machines.
+func Said(set *clusterv1.MachineSet, around capi.Around, blocked explain.Summary) bool {
+	c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked)
+	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
+		equality.Semantic.DeepEqual(set.Status.Versions, Versions(around.Members))
+}
+
+// Versions counts the machines by their version: that of the kubelet, or before it has joined the wanted one. Machines
+// without a version are not counted.
+func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
+	counts := map[string]int32{}
+	for _, m := range machines {
+		version := m.Spec.Version
+		if m.Status.NodeInfo != nil {
+			version = cmp.Or(m.Status.NodeInfo.KubeletVersion, version)
+		}
+		if version != "" {
+			counts[version]++
+		}
+	}
+	for version, n := range counts {
+		result = append(result, clusterv1.StatusVersion{Version: version, Replicas: n})
+	}
+	slices.SortFunc(result, func(a, b clusterv1.StatusVersion) int { return cmp.Compare(a.Version, b.Version) })
+	return result
+}
+
+// Explained returns the facts from which it is explained what blocks a set. Conditions are those that its status should
+// have.
+func Explained(set *clusterv1.MachineSet, around capi.Around, conditions []scale.Condition, now time.Time) explain.Set {
+	s := explain.Set{
+		Namespace: set.Namespace, Name: set.Name, ClusterAPI: true,
+		Deleting: set.DeletionTimestamp != nil,
+		Busy:     set.DeletionTimestamp != nil || len(around.Members) != int(capi.Value(set.Spec.Replicas)),
+		Of:       max(len(around.Members), int(capi.Value(set.Spec.Replicas))),
+	}
+	if contested(set) { // also while it has all its machines: the other controller changes them, too
+		since := now
+		if was := capi.ConditionOf(
+			set.Status.Conditions,
+			vocabulary.ConditionBlocked,
+		); was.Reason == vocabulary.ReasonMachineSetInvalid {
+			since = was.LastTransitionTime.Time
+		}
+		s.Conditions = append(s.Conditions, explain.Condition{
+			Type:    vocabulary.ConditionMachinesCreated,
+			Status:  vocabulary.StatusFalse,
+			Reason:  vocabulary.ReasonMachineSetInvalid,
+			Message: isContested,
+			Since:   since,
+		})
+		return s
+	}
+	if around.Cluster == nil || !capi.Value(around.Cluster.Spec.Paused) { // else the set says why they stand still
+		for _, m := range around.Members {
+			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
+		}
+	}
+	for _, c := range conditions {
+		since := now
+		if was := capi.ConditionOf(set.Status.Conditions, c.Type); string(was.Status) == string(c.Status) {
+			since = was.LastTransitionTime.Time
+		}
+		s.Conditions = append(s.Conditions, explain.Condition{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: strings.TrimSpace(c.Message), Since: since,
+		})
+	}
+	return s
+}
