@@ -7,7 +7,7 @@ TOOL := go tool -modfile=tools.mod
 LINT := go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml
 # Modules of their own, with dependencies that only their users need. deploy/render is one, too: make generate and make test need it.
 MODULES := deploy/release devstack/mcm provider/incus provider/mcmdriver provider/mcmdriver/azure examples/provider-libvirt
-# What needs more of a machine than Go (root, Debian's packages, namespaces). Nothing else needs it.
+# The module that needs more than a Go toolchain (root, Debian's packages, namespaces). No other module needs it.
 LAB := devstack/lab
 # One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.
 TIER = go run -tags integration ./test/tiers --only '$(ONLY)' --stress $(or $(STRESS),0) --out bin/$@.json
@@ -50,7 +50,7 @@ lab: build ## the program of the lab, into bin/
 	cd $(LAB) && go build -trimpath -o $(CURDIR)/bin/ .
 
 down: ## stop the local stack; leaves no process
-	@if [ -x bin/lab ]; then bin/lab down; fi # it also removes what a server of Incus left that was killed
+	@if [ -x bin/lab ]; then bin/lab down; fi # it also removes what a killed server of Incus left behind
 	@if [ -x bin/devstack ]; then bin/devstack down; else echo "nothing to stop: bin/devstack was never built"; fi
 
 demo: up ## three machines on the local stack, then 3 -> 5 -> 2; leaves it running
@@ -93,7 +93,7 @@ chaos-report: ## table of the seeds that CHAOS_LOGS=folder has reports of: fault
 mutate: ## break the product in known ways; the tests must notice each. Some minutes; MUTATIONS=regexp runs some
 	go run ./test/mutate --run "$(MUTATIONS)"
 
-upgrade: stack ## take over the work of another version and back: UPGRADE_FROM=commit
+upgrade: stack ## another version and this one take over each other's work: UPGRADE_FROM=commit
 	go test -tags integration,upgrade -count=1 -timeout 30m -v ./test/integration/upgrade
 
 bench: stack ## measure loads, on an otherwise quiet machine; BENCH=regexp of some, BENCH_OUT=file.json, BENCH_BASE=earlier.json
@@ -110,7 +110,7 @@ promise: generate ## before a version is tagged: write down what it promises and
 	rm -rf workflows/testdata/replay/$(VERSION) workflows/testdata/replay/$(VERSION).sum
 	@$(MAKE) --no-print-directory record RECORD=$(VERSION)
 
-release: ## what a release is, without a registry, into bin/release/VERSION; VERSION=v0.1.0, PLATFORMS=linux/amd64 for a part of it
+release: ## make all files of a release in bin/release/VERSION, without a registry; VERSION=v0.1.0, PLATFORMS=linux/amd64 for a part of it
 	@[ -n "$(VERSION)" ] || { (cd deploy/release && go run . --help) >&2; exit 2; }
 	@cd deploy/release && go run . $(if $(PLATFORMS),--platforms '$(PLATFORMS)') '$(VERSION)'
 
@@ -123,7 +123,7 @@ lint: ## golangci-lint with the import rules, in the root module and in deploy/r
 	cd deploy/render && $(LINT) ./...
 	$(TOOL) workflowcheck ./workflows/...
 
-lint-all: ## the linter in the other modules, and whether tests compile that one tag alone selects
+lint-all: ## the linter in the other modules, and go vet of the tests that one tag alone selects
 	@for module in $(MODULES) $(LAB); do (cd $$module && echo "in $$module:" && $(LINT) ./...) || exit 1; done
 	@for tag in bench endurance chaos upgrade; do go vet -tags integration,$$tag ./test/integration/... || exit 1; done
 

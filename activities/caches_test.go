@@ -226,7 +226,10 @@ func inputs() map[string][]any {
 		"ChangeSets": {
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: current}},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: current}},
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: current[0], Revision: 8}}},
+			deployment.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: current[0], Revision: 8}},
+			},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: current}},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: current}},
 			deployment.SetChanges{
@@ -246,13 +249,21 @@ func inputs() map[string][]any {
 					UnprotectFromAutoscaler: marked,
 				},
 			},
-			deployment.NodeChanges{Deployment: activitiestest.Ref(d), NodeChanges: rollout.NodeChanges{FinishUpdate: marked, ClearUpdateLabels: marked}},
+			deployment.NodeChanges{
+				Deployment:  activitiestest.Ref(d),
+				NodeChanges: rollout.NodeChanges{FinishUpdate: marked, ClearUpdateLabels: marked},
+			},
 		},
 		"ChangeMachines": {
-			deployment.MachineChanges{Deployment: activitiestest.Ref(d), MachineChanges: rollout.MachineChanges{ClearUpdateResult: marked}},
 			deployment.MachineChanges{
 				Deployment:     activitiestest.Ref(d),
-				MachineChanges: rollout.MachineChanges{Move: []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}}},
+				MachineChanges: rollout.MachineChanges{ClearUpdateResult: marked},
+			},
+			deployment.MachineChanges{
+				Deployment: activitiestest.Ref(d),
+				MachineChanges: rollout.MachineChanges{
+					Move: []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}},
+				},
 			},
 		},
 		"MarkMachines": {

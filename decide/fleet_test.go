@@ -228,7 +228,12 @@ func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 func name(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
 
 func set(n int, change func(int, *scale.Member)) scale.Observed {
-	o := scale.Observed{Now: now(), Naming: []string{"pool-7dcbd-", ""}, Settings: scale.Settings{Replicas: n}, Deletion: scale.Deletion{Finalizer: true}}
+	o := scale.Observed{
+		Now:      now(),
+		Naming:   []string{"pool-7dcbd-", ""},
+		Settings: scale.Settings{Replicas: n},
+		Deletion: scale.Deletion{Finalizer: true},
+	}
 	for i := range n {
 		m := scale.Member{
 			Name:     name(i),
@@ -286,7 +291,7 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 				Created:  now().Add(time.Duration(s-sets) * time.Hour),
 				Deletion: scale.Deletion{Finalizer: true},
 				Replicas: n / sets,
-				Seen:     n / sets,
+				ActedOn:  n / sets,
 				Revision: int64(s + 1),
 				Current:  s == sets-1,
 				Desired:  n,

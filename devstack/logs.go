@@ -21,8 +21,9 @@ func logsCommand(p *places) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "logs [component]",
 		Short: "Show the logs of a component, or of all",
-		Long: `logs shows the end of a component's log, or of every log with the name in front. Logs stay after down. The
-supervisor's own is called "supervisor", and what our identities asked the API server for is in "audit".`,
+		Long: `logs shows the end of one log, or of all logs but "audit", then with the log's name before each line. A log has the
+name of its component; "supervisor" is that of the supervisor, and "audit" has our identities' requests to the API
+server. Logs stay after down.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
 			dir, err := p.folder()
@@ -42,7 +43,7 @@ supervisor's own is called "supervisor", and what our identities asked the API s
 			return show(c.Context(), c.OutOrStdout(), filepath.Join(dir, "logs"), names, prefix, lines, follow)
 		},
 	}
-	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new lines until Ctrl-C")
 	command.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines of each log")
 	return command
 }

@@ -24,8 +24,9 @@ func upCommand(p *places) *cobra.Command {
 running stack it starts what has died and says the same again. Ctrl-C stops what it has started.
 
 Components: ` + strings.Join(component.Names(), ", ") + `
-(and, only when named: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `, with --cluster-api
-` + strings.Join(component.ClusterAPI(), ", ") + `; ` + component.MCMManager + ` and ` + component.MCMMachines + ` are machine-controller-manager).`,
+Only if --components names them: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `,
+` + component.MCMManager + ` and ` + component.MCMMachines + ` (machine-controller-manager)
+Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -64,8 +65,13 @@ Components: ` + strings.Join(component.Names(), ", ") + `
 		false,
 		"stay in the foreground; the stack ends with this process, however that ends",
 	)
-	flags.BoolVar(&o.Quiet, "quiet", false, "nodes beat six times more rarely: for benchmarks, not for tests of failures")
-	flags.DurationVar(&o.Timeout, "timeout", 0, "bound of the start, without builds (default 2m)")
+	flags.BoolVar(
+		&o.Quiet,
+		"quiet",
+		false,
+		"nodes renew their leases six times less often: for benchmarks, not for tests of failures",
+	)
+	flags.DurationVar(&o.Timeout, "timeout", 0, "longest time of the start, without builds (default 2m)")
 	return command
 }
 
@@ -106,7 +112,7 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 	if has(component.ClusterAPICore) {
 		row(
 			"Cluster API",
-			"of objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+", workload clusters at "+state.Plan.WorkloadClusters(),
+			"for objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+"; workload clusters are at "+state.Plan.WorkloadClusters(),
 		)
 	}
 	row("logs", s.LogPath("*"))

@@ -154,13 +154,13 @@ func execute(ctx context.Context, o options) error {
 	if err := process.Claim(ctx, name, temporal, clients.control, p.Logger); err != nil {
 		return err
 	}
-	cluster, api, err := watch(ctx, o, clients)
+	filled, err := watch(ctx, o, clients)
 	if err != nil {
 		return err
 	}
 	fatal := serve.NewFatal()
 	if here != nil {
-		here.watch(temporal, o.Connection.Namespace, cluster)
+		here.watch(temporal, o.Connection.Namespace, filled.cluster)
 		if err := here.begin(ctx); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func execute(ctx context.Context, o options) error {
 			}
 		}()
 	}
-	workers, err := serveQueues(ctx, o, name, temporal, cluster, api, clients, p.Registry, fatal)
+	workers, err := serveQueues(ctx, o, name, temporal, filled, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
@@ -210,42 +210,49 @@ func checkName(
 	return here, here.check(ctx)
 }
 
-// watch fills the caches; nil if this worker needs none. api is nil if no objects of Cluster API are reconciled.
-func watch(ctx context.Context, o options, clients clients) (cluster *cache.Cluster, api *capi.Cache, err error) {
+// caches are what a worker that serves the core decides from.
+type caches struct {
+	cluster *cache.Cluster // nil: this worker needs no caches
+	api     *capi.Cache    // nil: no objects of Cluster API are reconciled
+}
+
+// watch fills the caches; zero if this worker needs none.
+func watch(ctx context.Context, o options, clients clients) (none caches, err error) {
 	if !o.servesCore() {
-		return nil, nil, nil
+		return none, nil
 	}
-	cluster, err = cache.NewCluster(clients.machines, clients.target, clients.metadata)
+	cluster, err := cache.NewCluster(clients.machines, clients.target, clients.metadata)
 	if err != nil {
-		return nil, nil, err
+		return none, err
 	}
 	if err := cluster.WatchDrains(); err != nil {
-		return nil, nil, err
+		return none, err
 	}
 	o.rollout.Apply(cluster)
 	o.mcm.Apply(cluster)
 	if err := o.scope.Apply(cluster); err != nil {
-		return nil, nil, err
+		return none, err
 	}
 	if err := cluster.WatchForeign(clients.control, o.ClusterName); err != nil {
-		return nil, nil, err
+		return none, err
 	}
 	if err := o.preflight.Watch(cluster, clients.config); err != nil {
-		return nil, nil, err
+		return none, err
 	}
-	if api, err = o.clusterAPI.Watch(ctx, cluster, clients.config); err != nil {
-		return nil, nil, err
+	api, err := o.clusterAPI.Watch(ctx, cluster, clients.config)
+	if err != nil {
+		return none, err
 	}
 	if api != nil {
 		if err := api.WatchRules(); err != nil {
-			return nil, nil, err
+			return none, err
 		}
 	}
 	if err := cluster.Start(ctx); err != nil {
-		return nil, nil, err
+		return none, err
 	}
 	cluster.OnForeign(tellsForeign(cluster, clients.events))
-	return cluster, api, nil
+	return caches{cluster, api}, nil
 }
 
 // servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a

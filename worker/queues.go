@@ -20,8 +20,6 @@ import (
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
-	"millwright/observe/cache"
-	"millwright/observe/capi"
 	capidrain "millwright/observe/capi/drain"
 	"millwright/observe/taskqueue"
 	"millwright/provider"
@@ -47,18 +45,17 @@ func serveQueues(
 	o options,
 	installation run.Installation,
 	temporal client.Client,
-	cluster *cache.Cluster,
-	api *capi.Cache,
+	in caches,
 	clients clients,
 	registry prometheus.Registerer,
 	fatal serve.Fatal,
 ) ([]worker.Worker, error) {
 	k := &kube.Kube{
-		Cluster:     cluster,
+		Cluster:     in.cluster,
 		Recorder:    clients.events,
 		TokenGroups: o.tokenGroups,
 		Draining:    o.draining,
-		Issued:      &kube.Issued{},
+		FreshTokens: &kube.FreshTokens{},
 		Metrics:     kube.NewMetrics(registry),
 		MaxDrains:   o.maxDrains,
 		FairCalls:   max(o.cloud.Calls/fairShare, 1),
@@ -73,8 +70,9 @@ func serveQueues(
 		},
 	}
 	onClusters := activities.OnClusters(k)
-	if api != nil {
-		onClusters = append(onClusters, activities.OnClusterAPI(k, api, capidrain.NewWorkloads(ctx, clients.workloads(o)))...)
+	if in.api != nil {
+		workloads := capidrain.NewWorkloads(ctx, clients.workloads(o))
+		onClusters = append(onClusters, activities.OnClusterAPI(k, in.api, workloads)...)
 	}
 	providers := &provider.Registry{}
 	if o.virtualcloud != "" {
@@ -107,7 +105,7 @@ func serveQueues(
 			if missing != nil {
 				return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 			}
-			calls := &cloud.Provider{Cloud: found, Issued: k.Issued}
+			calls := &cloud.Provider{Cloud: found, FreshTokens: k.FreshTokens}
 			if err := serve.Connect(o.Flags, agent, calls); err != nil {
 				return nil, err
 			}

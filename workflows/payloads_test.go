@@ -78,7 +78,12 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 			m.Marked, m.Healthy, m.ClusterAPI.MarkedWhy = true, scale.False, endless
 		},
 	} {
-		o := scale.Observed{Now: now, Naming: []string{longName(0) + "-", ""}, Settings: scale.Settings{Replicas: fleet}, Deletion: scale.Deletion{Finalizer: true}}
+		o := scale.Observed{
+			Now:      now,
+			Naming:   []string{longName(0) + "-", ""},
+			Settings: scale.Settings{Replicas: fleet},
+			Deletion: scale.Deletion{Finalizer: true},
+		}
 		for i := range fleet {
 			m := scale.Member{
 				Name:     longName(i),
@@ -103,7 +108,14 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 			Blocked: waits(now).Blocked(now),
 		}
 	}
-	none := scale.Decide(scale.Observed{Now: now, Naming: []string{longName(0) + "-", ""}, Settings: scale.Settings{Replicas: fleet}, Deletion: scale.Deletion{Finalizer: true}})
+	none := scale.Decide(
+		scale.Observed{
+			Now:      now,
+			Naming:   []string{longName(0) + "-", ""},
+			Settings: scale.Settings{Replicas: fleet},
+			Deletion: scale.Deletion{Finalizer: true},
+		},
+	)
 	require.Len(t, none.Create, scale.MaxCreate)
 	payloads["CreateMachines"] = set.Creation{Set: ref(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
@@ -209,7 +221,7 @@ func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 			Deletion:  scale.Deletion{Finalizer: true},
 			Drift:     true,
 			Replicas:  fleet / fleetSets,
-			Seen:      fleet / fleetSets,
+			ActedOn:   fleet / fleetSets,
 			Revision:  int64(n + 1),
 			Current:   n == fleetSets-1,
 			NoScaleUp: n%2 == 0,

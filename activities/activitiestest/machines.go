@@ -133,7 +133,7 @@ func (w *World) Current() kube.MinVersions {
 func Advance(w *World) inplace.Decision {
 	w.T.Helper()
 	m := w.Machine("m")
-	d := attention.PlanMachine(observemachine.Facts(m, observemachine.Around{Node: w.Node()}, time.Time{})).InPlace
+	d := attention.PlanMachine(observemachine.Facts(m, observemachine.Related{Node: w.Node()}, time.Time{})).InPlace
 	told := machine.InPlaceMark{Read: Read(m), Reason: d.Reason, Message: d.Message}
 	switch d.Step {
 	case inplace.Nothing:

@@ -107,9 +107,9 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 		}
 		return b
 	}
-	errands := func(like *unstructured.Unstructured, name string) set.Errands {
+	extraWrites := func(like *unstructured.Unstructured, name string) set.ExtraWritesInput {
 		resource := capitest.ResourceOf(like)
-		return set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
+		return set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
 			{
 				Group:      resource.Group,
 				APIVersion: resource.Version,
@@ -123,7 +123,7 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 		}}
 	}
 	old, hooked := capitest.Set("old", 0), capitest.Machine("hooked", s)
-	remark := errands(capitest.Infrastructure(), "sick")
+	remark := extraWrites(capitest.Infrastructure(), "sick")
 	remark.Objects[0].UID = "uid-sick"
 	return map[string][]any{
 		"DecideClusterAPISet": {
@@ -144,8 +144,8 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 		"MoveClusterAPIMachines":   {machines("m", "sick")},
 		"UpdateClusterAPIMachines": {machines("due")},
 		"PostponeRemediation":      {remark},
-		"OwnTemplates":             {errands(capitest.Infrastructure(), "small")},
-		"CollectClones":            {errands(clone(capitest.Infrastructure(), "stray"), "stray")},
+		"OwnTemplates":             {extraWrites(capitest.Infrastructure(), "small")},
+		"CollectClones":            {extraWrites(clone(capitest.Infrastructure(), "stray"), "stray")},
 		"DecideClusterAPIDrain":    {drain.Input{Read: activitiestest.Read(hooked)}},
 		"CordonClusterAPINode":     {activitiestest.Read(hooked)},
 		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.Ref(hooked), NodeName: "node-hooked"}},

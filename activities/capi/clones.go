@@ -115,14 +115,14 @@ func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, 
 func (a *Activities) strays(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 ) (strays []set.Object, err error) {
 	used := sets.New[string]()
-	for _, m := range slices.Concat(around.Members, around.Orphans) { // a released machine keeps its clones
+	for _, m := range slices.Concat(related.Members, related.Orphans) { // a released machine keeps its clones
 		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
 	}
 	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.API, s)[clusterv1.MachineSetNameLabel]
-	for _, template := range around.Templates {
+	for _, template := range related.Templates {
 		resource, err := a.API.Resource(ctx, capi.CloneKind(template.Ref))
 		if errors.Is(err, capi.ErrNoKind) {
 			continue
@@ -156,7 +156,7 @@ func object(resource schema.GroupVersionResource, o metav1.Object, why string) s
 
 // CollectClones deletes clones that no machine uses and that still are as the decision saw them. Running it twice
 // deletes once.
-func (a *Activities) CollectClones(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
+func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	return kube.InParallel("", len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
 		err := a.API.Client().Objects.Resource(o.GVR()).Namespace(in.Set.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
@@ -170,16 +170,16 @@ func (a *Activities) CollectClones(ctx context.Context, in set.Errands) (kube.Mi
 }
 
 // unowned returns the templates of a set that lack the owner reference to its Cluster, or the label of its Cluster.
-func unowned(around capi.Around) (objects []set.Object) {
-	for _, f := range capi.Unowned(around) {
+func unowned(related capi.Related) (objects []set.Object) {
+	for _, f := range capi.Unowned(related) {
 		objects = append(objects, object(f.Resource, f.Object, "the Cluster owns it"))
 	}
 	return objects
 }
 
 // postponed returns the machines that do not say yet why their set does not replace them.
-func postponed(around capi.Around, plan scale.Planned) (objects []set.Object) {
-	machines, reason := capiset.Unremarked(around, plan)
+func postponed(related capi.Related, plan scale.Planned) (objects []set.Object) {
+	machines, reason := capiset.Unremarked(related, plan)
 	for _, m := range machines {
 		objects = append(objects, set.Object{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
 	}
@@ -189,7 +189,7 @@ func postponed(around capi.Around, plan scale.Planned) (objects []set.Object) {
 // OwnTemplates adds the owner reference to the Cluster, and the label of the Cluster, to templates of a set that still
 // are as the decision saw them, so that a deletion of the Cluster deletes them and a move of the Cluster moves them.
 // Running it twice writes once.
-func (a *Activities) OwnTemplates(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
+func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	s, err := a.setAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
@@ -241,11 +241,11 @@ func (g getter) Get(ctx context.Context, name string, o metav1.GetOptions) (*uns
 // syncClones writes the labels and annotations of the clones of a machine. A clone that does not exist is left to the
 // machine's own controller, which says so in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
-	around, err := a.API.ReadToAct(ctx, s)
+	related, err := a.API.ReadToAct(ctx, s)
 	if err != nil {
 		return err
 	}
-	for _, template := range around.Templates {
+	for _, template := range related.Templates {
 		if ref := cloneOf(s, m, template); ref.IsDefined() {
 			if err := a.syncClone(ctx, s, template, ref); err != nil {
 				return err

@@ -300,6 +300,6 @@ func TestFromTheDecisionToTheMachines(t *testing.T) {
 		d, err = activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, live))
 		require.NoError(t, err)
 		assert.False(t, d.Scale.Acting(), d.Scale.Why)
-		assert.Empty(t, d.Errands, "the new clones are no strays")
+		assert.Empty(t, d.Extra, "the new clones are no strays")
 	}
 }

@@ -52,11 +52,11 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		Phase:      string(v.Status.CurrentStatus.Phase),
 		ClusterAPI: drain.Hook{NodeName: cache.NodeNameOf(v)},
 	}
-	hook, err := capidrain.Hook(a.API, ctx, m, v)
+	hook, err := capidrain.Hook(ctx, a.API, m, v)
 	if err != nil {
 		return d, err
 	}
-	step, why := hook.Next()
+	step, why := hook.Decide()
 	var node *corev1.Node
 	var cluster *cache.Cluster
 	if step == decidedrain.HookDrain {
@@ -72,7 +72,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		if hook.NodeGone = node == nil; err != nil {
 			hook.Unknown = unknown(m, err)
 		}
-		step, why = hook.Next()
+		step, why = hook.Decide()
 	}
 	d.ClusterAPI.Step, d.Why = step, why
 	switch step {
@@ -84,14 +84,18 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	case decidedrain.HookDrain:
 		record := observedrain.RecordOf(v, d.Purpose)
 		ladder := observedrain.Ladder(v, record, node, in.Grace, now)
-		ladder.Unasked = in.Unasked
+		ladder.NoPassYet = in.Unasked
 		if ladder.Unusable != "" {
 			_, ladder.Breaker, _ = replace.Breaker(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
 		}
 		d.Climb(ctx, v, cluster, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.Forced() == "" {
-			_, d.ClusterAPI.Queue = decidedrain.DecideTurn(capidrain.Turns(a.API, m.Namespace, m.Spec.ClusterName), string(m.UID), a.Kube.MaxDrains)
+			_, d.ClusterAPI.Queue = decidedrain.DecideTurn(
+				capidrain.Turns(a.API, m.Namespace, m.Spec.ClusterName),
+				string(m.UID),
+				a.Kube.MaxDrains,
+			)
 		}
 	}
 	return d, nil

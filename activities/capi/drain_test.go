@@ -129,7 +129,16 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, a := drained(t, row.machine, row.workload...)
 			d := decideDrain(t, w, a, row.machine)
-			assert.Equal(t, row.want, drain.Decision{ClusterAPI: drain.Hook{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon}, Result: d.Result, Why: d.Why, Hold: d.Hold})
+			assert.Equal(
+				t,
+				row.want,
+				drain.Decision{
+					ClusterAPI: drain.Hook{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon},
+					Result:     d.Result,
+					Why:        d.Why,
+					Hold:       d.Hold,
+				},
+			)
 			assert.Equal(t, "node-m", d.ClusterAPI.NodeName)
 		})
 	}

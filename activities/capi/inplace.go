@@ -110,11 +110,11 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 	if err != nil {
 		return nil, err
 	}
-	around, err := a.API.ReadToAct(ctx, s)
+	related, err := a.API.ReadToAct(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) {
+	if slices.ContainsFunc(related.Templates, capi.Foreign.Missing) {
 		return nil, kube.Conflict(in.Set) // a template was deleted since the decision
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
@@ -122,7 +122,7 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.UpdateDue(m, s) {
 			return "", err
 		}
-		return a.beginUpdate(ctx, s, around, m)
+		return a.beginUpdate(ctx, s, related, m)
 	})
 }
 
@@ -131,10 +131,10 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 func (a *Activities) beginUpdate(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 	m *clusterv1.Machine,
 ) (string, error) {
-	for _, template := range around.Templates {
+	for _, template := range related.Templates {
 		if ref := cloneOf(s, m, template); ref.IsDefined() {
 			if err := a.applyClone(ctx, s, template, ref); err != nil {
 				return "", err

@@ -34,12 +34,12 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	if err != nil {
 		return set.Written{}, err
 	}
-	around, err := a.API.ReadToAct(ctx, s)
+	related, err := a.API.ReadToAct(ctx, s)
 	if err != nil {
 		return set.Written{}, err
 	}
-	if slices.ContainsFunc(around.Templates, capi.Foreign.Missing) || around.Cluster == nil ||
-		around.Cluster.DeletionTimestamp != nil {
+	if slices.ContainsFunc(related.Templates, capi.Foreign.Missing) || related.Cluster == nil ||
+		related.Cluster.DeletionTimestamp != nil {
 		return set.Written{}, kube.Conflict(in.Set) // a template or the Cluster was deleted since the decision
 	}
 	wanted := func() bool {
@@ -53,7 +53,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 		in,
 		capi.MachinesResource,
 		wanted,
-		func(name string) (string, error) { return a.createMachine(ctx, s, around, name) },
+		func(name string) (string, error) { return a.createMachine(ctx, s, related, name) },
 	)
 }
 
@@ -61,7 +61,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 func (a *Activities) createMachine(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 	name string,
 ) (string, error) {
 	m := capiset.Desired(a.API, s, name, nil)
@@ -76,7 +76,7 @@ func (a *Activities) createMachine(
 		}
 		return "", errors.Join(err, a.deleteClones(ctx, s, made))
 	}
-	for _, template := range around.Templates {
+	for _, template := range related.Templates {
 		c, err := a.clone(ctx, s, template, name)
 		if err != nil {
 			return fail(err)
@@ -252,7 +252,7 @@ func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch)
 }
 
 // PostponeRemediation writes into the condition OwnerRemediated of machines why their set does not replace them yet.
-func (a *Activities) PostponeRemediation(ctx context.Context, in set.Errands) (kube.MinVersions, error) {
+func (a *Activities) PostponeRemediation(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	return kube.InParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
 		return a.remark(ctx, in.Set, scale.Target{Name: o.Name, UID: o.UID, Version: o.Version}, o.Reason, o.Why)

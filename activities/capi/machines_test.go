@@ -218,7 +218,7 @@ func TestPostponeRemediation(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick := capitest.Machine("sick", s, capitest.Unhealthy)
 	w, acts := world(t, s, sick)
-	in := set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
+	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
 		{
 			Name:    "sick",
 			UID:     "uid-sick",

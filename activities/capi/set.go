@@ -16,6 +16,7 @@ import (
 	"millwright/observe/capi"
 	capidrain "millwright/observe/capi/drain"
 	capiset "millwright/observe/capi/set"
+	observeset "millwright/observe/set"
 )
 
 // SetsResource is the resource of the versions that writes of sets return.
@@ -37,7 +38,7 @@ func handedOver() attention.Decision {
 // DecideClusterAPISet reads a set and what is around it, and returns what to do next. A set that has lost the label of
 // Millwright loses its finalizer, too, and then counts as gone.
 func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
-	s, around, err := a.set(ctx, in.Read)
+	s, related, err := a.set(ctx, in.Read)
 	if err != nil {
 		return set.Decision{}, err
 	}
@@ -49,85 +50,78 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	}
 	var strays []set.Object
 	if in.Live { // the first decision of a run, and the one after a failure: only then clones can have been left behind
-		if strays, err = a.strays(ctx, s, around); err != nil {
+		if strays, err = a.strays(ctx, s, related); err != nil {
 			return set.Decision{}, err
 		}
 	}
-	observed := capiset.Observed(a.API, s, around, in.Time(), rand.Uint64())
+	observed := capiset.Observed(a.API, s, related, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
-	plan := scale.Plan(observed)
-	explained := capiset.Explained(s, around, plan.Status.Conditions, observed.Now)
-	d := set.Decision{
-		Pending: capiset.Pending(s, around, observed, plan, explained),
-		Version: s.ResourceVersion,
-		Scale:   plan.Decision,
-		Prepare: capiset.Unprepared(s, around, observed),
-		Free:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Blocked: explained.Blocked(observed.Now),
-		Errands: errands(s, around, observed, plan, strays),
-		Seen:    around.Versions(),
-	}
-	d.Scale.Recheck = capiset.Recheck(plan, explained)
-	d.Report = plan.Unreported || !capiset.Said(s, around, d.Blocked)
+	plan := capiset.Explain(s, related, observed, scale.Plan(observed))
+	d := set.Planned(s, plan)
+	d.Prepare = capiset.Unprepared(s, related, plan.Observed)
+	d.Extra = extraWrites(s, related, plan, strays)
+	d.Seen = related.Versions()
 	d.Seen.Raise(capi.SetsResource, s.ResourceVersion)
 	return d, nil
 }
 
-// errands returns the writes that are not part of the plan. A paused set and an invalid set have none.
-func errands(
+// extraWrites returns the writes that are not part of the plan. A paused set and an invalid set have none.
+func extraWrites(
 	s *clusterv1.MachineSet,
-	around capi.Around,
-	observed scale.Observed,
-	plan scale.Planned,
+	related capi.Related,
+	plan observeset.Planned,
 	strays []set.Object,
-) (all []set.Errand) {
-	if !capiset.HasErrands(s, observed) {
+) (all []set.ExtraWrites) {
+	if !capiset.MayWriteExtra(s, plan.Observed) {
 		return nil
 	}
 	if s.DeletionTimestamp == nil {
-		add(&all, "OwnTemplates", "templates: owner reference to the Cluster, and its label", unowned(around))
-		add(&all, "PostponeRemediation", "machines: why they are not replaced yet", postponed(around, plan))
+		add(&all, "OwnTemplates", "templates: owner reference to the Cluster, and its label", unowned(related))
+		add(&all, "PostponeRemediation", "machines: why they are not replaced yet", postponed(related, plan.Planned))
 	}
 	add(&all, "CollectClones", "clones of templates that no machine uses", strays)
 	return all
 }
 
-func add(all *[]set.Errand, activity, why string, objects []set.Object) {
+func add(all *[]set.ExtraWrites, activity, why string, objects []set.Object) {
 	if len(objects) > 0 {
-		*all = append(*all, set.Errand{Activity: activity, Why: why, Objects: objects[:min(len(objects), scale.MaxBatch)]})
+		*all = append(
+			*all,
+			set.ExtraWrites{Activity: activity, Why: why, Objects: objects[:min(len(objects), scale.MaxBatch)]},
+		)
 	}
 }
 
 // set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's. For
 // a set that was handed over, only the set is read.
-func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Around, error) {
+func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Related, error) {
 	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
-		return nil, capi.Around{}, nil
+		return nil, capi.Related{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
-		return nil, capi.Around{}, err
+		return nil, capi.Related{}, err
 	}
 	if !live {
 		s, found := a.API.Set(in.Ref.Key())
 		switch {
 		case !found || string(s.UID) != in.Ref.UID:
-			return nil, capi.Around{}, nil
+			return nil, capi.Related{}, nil
 		case !a.API.Ours(s):
-			return s, capi.Around{}, nil
+			return s, capi.Related{}, nil
 		}
-		around, err := a.API.ReadToAct(ctx, s)
-		return s, around, err
+		related, err := a.API.ReadToAct(ctx, s)
+		return s, related, err
 	}
 	s, err := kube.Live(ctx, a.API.Client().Sets(in.Ref.Namespace), "machineset", in.Ref)
 	switch {
 	case err != nil || s == nil || !a.API.Ours(s) && !capi.Lost(s):
-		return nil, capi.Around{}, err
+		return nil, capi.Related{}, err
 	case !a.API.Ours(s):
-		return s, capi.Around{}, nil
+		return s, capi.Related{}, nil
 	}
-	around, err := a.API.ReadLive(ctx, s)
-	return s, around, err
+	related, err := a.API.ReadLive(ctx, s)
+	return s, related, err
 }
 
 // setAt reads the set of a batch. If Millwright does not reconcile it any more, or it does not have the version that
@@ -143,7 +137,7 @@ func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*
 // FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from a set that is being deleted
 // and has no machine left, or that was handed over. It returns the version to wait for.
 func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (string, error) {
-	s, around, err := a.set(ctx, in)
+	s, related, err := a.set(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -156,9 +150,9 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (s
 		}
 		return a.release(ctx, s)
 	}
-	next := capiset.Prepared(s, around.Cluster)
+	next := capiset.Prepared(s, related.Cluster)
 	if s.DeletionTimestamp != nil {
-		if len(around.Members) > 0 {
+		if len(related.Members) > 0 {
 			return s.ResourceVersion, nil
 		}
 		return a.free(ctx, s)
@@ -211,16 +205,16 @@ func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (st
 		in.Read,
 		a.API.Client().Sets(in.Ref.Namespace),
 		func(read kube.Read) (before, after *clusterv1.MachineSet, err error) {
-			before, around, err := a.set(ctx, read)
+			before, related, err := a.set(ctx, read)
 			if err != nil || before == nil || !a.API.Ours(before) {
 				return nil, nil, err
 			}
-			observed := capiset.Observed(a.API, before, around, read.Time(), 0)
+			observed := capiset.Observed(a.API, before, related, read.Time(), 0)
 			observed.LastFailure = in.Failure
-			plan := scale.Plan(observed)
+			plan := capiset.Explain(before, related, observed, scale.Plan(observed))
 			after = before.DeepCopy()
-			blocked := capiset.Explained(before, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
-			capiset.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(observed.Now).Rfc3339Copy())
+			now := metav1.NewTime(observed.Now).Rfc3339Copy()
+			capiset.ApplyStatus(after, related, plan.Status, plan.Blocked, now)
 			if capi.SameObject(before, after) {
 				after = before
 			}

@@ -47,10 +47,10 @@ func decide(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.
 		}
 	}
 	without := live
-	without.Errands = nil
-	for _, e := range live.Errands {
+	without.Extra = nil
+	for _, e := range live.Extra {
 		if e.Activity != "CollectClones" { // clones have no cache
-			without.Errands = append(without.Errands, e)
+			without.Extra = append(without.Extra, e)
 		}
 	}
 	assert.Equal(t, without, cached)
@@ -62,8 +62,8 @@ func timeless(sentence string) string {
 	return regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(sentence, "some time")
 }
 
-func errand(d set.Decision, activity string) (names []string) {
-	for _, e := range d.Errands {
+func extraWrites(d set.Decision, activity string) (names []string) {
+	for _, e := range d.Extra {
 		if e.Activity == activity {
 			for _, o := range e.Objects {
 				names = append(names, o.Name)
@@ -158,10 +158,10 @@ func TestDecideTheErrands(t *testing.T) {
 			d := decide(t, w, s)
 			var names []string
 			for _, activity := range []string{"OwnTemplates", "PostponeRemediation", "CollectClones"} {
-				names = append(names, errand(d, activity)...)
+				names = append(names, extraWrites(d, activity)...)
 			}
 			assert.Equal(t, row.want, names)
-			for _, e := range d.Errands {
+			for _, e := range d.Extra {
 				assert.NotEmpty(t, e.Why)
 				for _, o := range e.Objects {
 					assert.NotEmpty(t, o.UID)
@@ -207,14 +207,14 @@ func TestWhichClonesAreStrays(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := world(t, s, m, row.clone)
 			d := decide(t, w, s)
-			assert.Equal(t, row.stray, len(errand(d, "CollectClones")) == 1)
+			assert.Equal(t, row.stray, len(extraWrites(d, "CollectClones")) == 1)
 			if !row.stray {
 				return
 			}
-			in := set.Errands{Set: activitiestest.Ref(s), Objects: d.Errands[0].Objects}
+			in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
 			activitiestest.Twice[kube.MinVersions](w, acts.CollectClones, in)
 			assert.Nil(t, w.Foreign(row.clone, "x"))
-			assert.Empty(t, decide(t, w, s).Errands)
+			assert.Empty(t, decide(t, w, s).Extra)
 		})
 	}
 	t.Run("kinds that are not installed have none", func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestWhichClonesAreStrays(t *testing.T) {
 			s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 		})
 		w, _ := world(t, s)
-		assert.Empty(t, decide(t, w, s).Errands)
+		assert.Empty(t, decide(t, w, s).Extra)
 	})
 }
 
@@ -231,7 +231,7 @@ func TestAChangedCloneStays(t *testing.T) {
 	s := capitest.Set("s", 1)
 	o := clone(capitest.Infrastructure(), "x")
 	w, acts := world(t, s, o)
-	objects := decide(t, w, s).Errands[0].Objects
+	objects := decide(t, w, s).Extra[0].Objects
 	for name, change := range map[string]func(*set.Object){
 		"another version": func(o *set.Object) { o.Version = "899" }, "another object": func(o *set.Object) { o.UID = "uid-former" },
 	} {
@@ -241,7 +241,7 @@ func TestAChangedCloneStays(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
 				acts.CollectClones,
-				set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{changed}},
+				set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{changed}},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.NotNil(t, machineOf(w, "x"))
@@ -261,7 +261,7 @@ func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 		clone(capitest.Infrastructure(), "x"),
 		clone(capitest.Bootstrap(), "x"),
 	)
-	assert.Empty(t, errand(decide(t, w, s), "CollectClones"))
+	assert.Empty(t, extraWrites(decide(t, w, s), "CollectClones"))
 }
 
 func TestOwnTemplates(t *testing.T) {
@@ -281,8 +281,8 @@ func TestOwnTemplates(t *testing.T) {
 		capitest.ControlPlane(),
 	)
 	d := decide(t, w, s)
-	require.Equal(t, []string{"join", "small"}, errand(d, "OwnTemplates"))
-	in := set.Errands{Set: activitiestest.Ref(s), Objects: d.Errands[0].Objects}
+	require.Equal(t, []string{"join", "small"}, extraWrites(d, "OwnTemplates"))
+	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
 	versions, err := activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, in)
 	require.NoError(t, err)
 	now := w.Foreign(shared, "small")
@@ -291,7 +291,7 @@ func TestOwnTemplates(t *testing.T) {
 	assert.Equal(t, shared.Object["spec"], now.Object["spec"])
 	assert.Equal(t, now.GetResourceVersion(), versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
 	w.Settle()
-	assert.Empty(t, decide(t, w, s).Errands)
+	assert.Empty(t, decide(t, w, s).Extra)
 	_, err = activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 

@@ -56,7 +56,7 @@ func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 	_, err := activitiestest.Run[kube.MinVersions](
 		w,
 		activities(w).OwnTemplates,
-		set.Errands{Set: activitiestest.Ref(s), Objects: []set.Object{
+		set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
 			{
 				Group:      resource.Group,
 				APIVersion: resource.Version,
@@ -89,7 +89,7 @@ func TestAContestedSetHasNoErrands(t *testing.T) {
 	)
 	d := decide(t, w, s)
 	require.False(t, d.Scale.Acting())
-	assert.Empty(t, d.Errands)
+	assert.Empty(t, d.Extra)
 }
 
 // A kind of clones that is not installed is reported as a missing template is.

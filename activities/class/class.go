@@ -61,7 +61,7 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 		return Decision{Gone: true, Why: "the object is gone"}, nil
 	}
 	facts := observeclass.Facts(class, neighbours)
-	facts.Asked, facts.Unserved = a.ask(ctx, class)
+	facts.Checked, facts.Unserved = a.ask(ctx, class)
 	need := attention.DecideClass(facts)
 	d := Decision{
 		Need:    need.Need,

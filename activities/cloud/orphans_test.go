@@ -58,7 +58,7 @@ func newSweeperOf(t *testing.T, of *fake.Provider, objects ...runtime.Object) *s
 // plant creates instances with the tags of these machines.
 func (s *sweeper) plant(machines ...string) (ids []string) {
 	for _, name := range machines {
-		i := s.cloud.Plant(
+		i := s.cloud.CreateByHand(
 			provider.Class{Namespace: activitiestest.Shop, Name: "small"},
 			provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: name, UID: "uid-" + name},
 		)
@@ -119,11 +119,11 @@ func TestFindOrphans(t *testing.T) {
 		activitiestest.Machine("c"),
 	)
 	ids := s.plant("a", "b", "c", "gone", "fresh")
-	s.cloud.Plant(
+	s.cloud.CreateByHand(
 		provider.Class{Namespace: activitiestest.Shop, Name: "large"},
 		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "other-class", UID: "x"},
 	)
-	s.cloud.Plant(
+	s.cloud.CreateByHand(
 		provider.Class{Namespace: activitiestest.Shop, Name: "small"},
 		provider.Machine{Cluster: "test", Namespace: activitiestest.Shop, Name: "other-cluster", UID: "y"},
 	)

@@ -44,7 +44,7 @@ func TestAnInstanceThatTheMachineNames(t *testing.T) {
 			if row.options != nil {
 				o.Cloud.Provider = fake.New(row.options...)
 			}
-			id := o.Cloud.Plant(
+			id := o.Cloud.CreateByHand(
 				class, provider.Machine{Cluster: "prod", Namespace: "production", Name: "victim", UID: victim}).ProviderID
 			for uid, names := range row.others {
 				m := activitiestest.Machine(uid, elsewhere(uid, ""))

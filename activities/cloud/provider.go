@@ -30,8 +30,8 @@ type Provider struct {
 	Tokens  kubernetes.Interface // of the target cluster, which holds the bootstrap tokens; nil: there is none
 	Cluster string               // value of --cluster-name
 
-	// Issued has the bootstrap tokens that this process has just made; nil: they are read.
-	Issued *kube.Issued
+	// FreshTokens has the bootstrap tokens that this process has just made; nil: they are read.
+	FreshTokens *kube.FreshTokens
 
 	classes classReads
 	claims  claims

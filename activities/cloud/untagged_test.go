@@ -22,7 +22,10 @@ func takenOver(t *testing.T, machines ...runtime.Object) (o *activitiestest.Offi
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 	}
 	class := provider.Class{Namespace: activitiestest.Shop, Name: "small"}
-	return o, o.Cloud.Plant(class, provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m"}).ProviderID
+	return o, o.Cloud.CreateByHand(
+		class,
+		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m"},
+	).ProviderID
 }
 
 func named(id string) *v1alpha1.Machine {

@@ -70,7 +70,7 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) 
 	if ref == (kube.TokenRef{}) {
 		return "", nil
 	}
-	secret := p.Issued.Take(ref)
+	secret := p.FreshTokens.Take(ref)
 	if secret == nil && p.Tokens == nil {
 		return "", fmt.Errorf(
 			"read bootstrap token %s/%s: this worker has no access to a target cluster",

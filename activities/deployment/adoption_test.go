@@ -74,7 +74,9 @@ func TestAdoptSets(t *testing.T) {
 		}
 	}
 	s := activitiestest.Set("s", 2, ofFormer)
-	adopt := rollout.Decision{SetChanges: rollout.SetChanges{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}}}
+	adopt := rollout.Decision{
+		SetChanges: rollout.SetChanges{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}},
+	}
 	t.Run("not for a deployment that is being deleted", func(t *testing.T) {
 		going := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, going, s)

@@ -225,11 +225,11 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeploymen
 	// a list by labels misses machines whose labels have just changed, so its version proves nothing
 	tree.Members, tree.Read = nil, ""
 	for _, set := range tree.Sets {
-		around, err := observeset.ReadLive(ctx, a.Cluster, set)
+		related, err := observeset.ReadLive(ctx, a.Cluster, set)
 		if err != nil {
 			return observedeployment.Tree{}, err
 		}
-		tree.Members = append(tree.Members, around.Members...)
+		tree.Members = append(tree.Members, related.Members...)
 	}
 	return tree, nil
 }

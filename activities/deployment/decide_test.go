@@ -97,7 +97,7 @@ func TestDecideDeployment(t *testing.T) {
 		decision.Rollout.Resize[0].Why = ""
 		assert.Equal(
 			t,
-			[]rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, Seen: 1, Desired: 3, Max: 4}},
+			[]rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, ActedOn: 1, Desired: 3, Max: 4}},
 			decision.Rollout.Resize,
 		)
 	})

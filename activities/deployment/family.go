@@ -30,7 +30,14 @@ type object interface {
 type Client[O any] interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (O, error)
 	Update(ctx context.Context, with O, o metav1.UpdateOptions) (O, error)
-	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (O, error)
+	Patch(
+		ctx context.Context,
+		name string,
+		kind types.PatchType,
+		data []byte,
+		o metav1.PatchOptions,
+		sub ...string,
+	) (O, error)
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
@@ -320,7 +327,7 @@ func (w setWriter[D, S]) resize(ctx context.Context, r rollout.Resize) error {
 			"metadata": map[string]any{"annotations": w.Resized(r, seen)},
 		}
 	}
-	err := w.patch(ctx, r.Name, r.UID, r.Version, change(r.Seen))
+	err := w.patch(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
 	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
 		if set, same := w.ofSameSize(ctx, r); same {

@@ -41,7 +41,11 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 							next := rollout.Decide(
 								observedeployment.Observed(observedeployment.Read(w.Cluster, d), d.CreationTimestamp.Time),
 							)
-							require.Empty(t, len(next.AllowScaleUp)+len(next.ForbidScaleUp)+len(next.Sync), "a world in which nodes are decided about")
+							require.Empty(
+								t,
+								len(next.AllowScaleUp)+len(next.ForbidScaleUp)+len(next.Sync),
+								"a world in which nodes are decided about",
+							)
 							require.Nil(t, next.Revise)
 							in := deployment.NodeChanges{
 								Deployment: activitiestest.Ref(d),
@@ -56,8 +60,24 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 									UnprotectFromAutoscaler: next.UnprotectFromAutoscaler,
 								},
 							}
-							asked = len(in.FinishUpdate) + len(in.ClearUpdateLabels) + len(in.Candidates) + len(in.Select) + len(in.Taint) + len(in.Untaint) +
-								len(in.ProtectFromAutoscaler) + len(in.UnprotectFromAutoscaler)
+							asked = len(
+								in.FinishUpdate,
+							) + len(
+								in.ClearUpdateLabels,
+							) + len(
+								in.Candidates,
+							) + len(
+								in.Select,
+							) + len(
+								in.Taint,
+							) + len(
+								in.Untaint,
+							) +
+								len(
+									in.ProtectFromAutoscaler,
+								) + len(
+								in.UnprotectFromAutoscaler,
+							)
 							w.Forget()
 							_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, in)
 							require.NoError(t, err)

@@ -109,7 +109,7 @@ func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
 	w.Settle()
 	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 	assert.Equal(t, attention.Scale, decision.Pending.Need, "its status is late")
-	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.Says())
+	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.WaitsFor())
 }
 
 func TestADeploymentWithoutTroubleSaysNothingOfIt(t *testing.T) {

@@ -166,7 +166,9 @@ func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.Machi
 		},
 		Replicas: func(set *v1alpha1.MachineSet) int { return int(set.Spec.Replicas) },
 		AllowScale: func(allow bool) map[string]any {
-			return map[string]any{"labels": map[string]any{v1alpha1.LabelScaleUpDisabled: Unless(allow, v1alpha1.ValueLowerTrue)}}
+			return map[string]any{
+				"labels": map[string]any{v1alpha1.LabelScaleUpDisabled: Unless(allow, v1alpha1.ValueLowerTrue)},
+			}
 		},
 		Resized: func(r rollout.Resize, _ int) map[string]any {
 			return map[string]any{

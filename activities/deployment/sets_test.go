@@ -237,7 +237,10 @@ func changeSets(
 	return activitiestest.Run[kube.MinVersions](
 		w,
 		acts(w.Kube).ChangeSets,
-		deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Resize: resize, Delete: remove}},
+		deployment.SetChanges{
+			Deployment: activitiestest.Ref(d),
+			SetChanges: rollout.SetChanges{Resize: resize, Delete: remove},
+		},
 	)
 }
 

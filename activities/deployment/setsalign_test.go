@@ -24,13 +24,18 @@ func seenSet(name string) rollout.Target {
 func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string]deployment.SetChanges {
 	one := []rollout.Target{target}
 	return map[string]deployment.SetChanges{
-		"open":   {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
-		"close":  {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: one}},
-		"revise": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}}},
-		"sync":   {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: one}},
+		"open":  {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
+		"close": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: one}},
+		"revise": {
+			Deployment: activitiestest.Ref(d),
+			SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}},
+		},
+		"sync": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: one}},
 		"resize": {
 			Deployment: activitiestest.Ref(d),
-			SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}}},
+			SetChanges: rollout.SetChanges{
+				Resize: []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}},
+			},
 		},
 		"delete": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: one}},
 	}
@@ -122,7 +127,9 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
-				SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}}},
+				SetChanges: rollout.SetChanges{
+					Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
+				},
 			})
 			_, conflict := kube.Failure(err, kube.TypeConflict)
 			assert.Equal(t, len(row.want) == 0, conflict)
@@ -205,7 +212,10 @@ func TestChangeSetsRevises(t *testing.T) {
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeSets,
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}}},
+			deployment.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}},
+			},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, "1", w.Set("s").Annotations[v1alpha1.AnnotationRevisionHistory])
@@ -221,7 +231,10 @@ func TestChangeSetsRevises(t *testing.T) {
 		_, err = activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeSets,
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync}},
+			deployment.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync},
+			},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
@@ -247,7 +260,10 @@ func TestChangeSetsSyncs(t *testing.T) {
 		versions, err := activitiestest.Run[kube.MinVersions](
 			w,
 			acts(w.Kube).ChangeSets,
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync}},
+			deployment.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync},
+			},
 		)
 		require.NoError(t, err)
 		after := w.Set("s")
@@ -300,7 +316,10 @@ func TestChangeSetsSyncs(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
 				acts(w.Kube).ChangeSets,
-				deployment.SetChanges{Deployment: activitiestest.Ref(gone), SetChanges: rollout.SetChanges{Sync: []rollout.Target{seenSet("s")}}},
+				deployment.SetChanges{
+					Deployment: activitiestest.Ref(gone),
+					SetChanges: rollout.SetChanges{Sync: []rollout.Target{seenSet("s")}},
+				},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 			assert.Empty(t, w.Writes())

@@ -20,11 +20,11 @@ import (
 func TestCordonAndCountPods(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		node   []func(*corev1.Node)
-		around []runtime.Object
-		pods   int
-		volume int
-		writes []string
+		node    []func(*corev1.Node)
+		related []runtime.Object
+		pods    int
+		volume  int
+		writes  []string
 	}{
 		"nothing stands on it":     {nil, nil, 0, 0, []string{"patch nodes"}},
 		"it is cordoned":           {[]func(*corev1.Node){activitiestest.WithCordon}, nil, 0, 0, []string{}},
@@ -35,7 +35,7 @@ func TestCordonAndCountPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
-			w := activitiestest.NewWorld(t, append(row.around, m, activitiestest.Node(row.node...))...)
+			w := activitiestest.NewWorld(t, append(row.related, m, activitiestest.Node(row.node...))...)
 			w.ServePods()
 			load := activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
 			assert.Equal(t, activities.NodeLoad{Pods: row.pods, Attached: row.volume, Versions: w.Current()}, load)
@@ -47,14 +47,14 @@ func TestCordonAndCountPods(t *testing.T) {
 	other := activitiestest.Machine("other", activitiestest.OnNode)
 	for name, row := range map[string]struct {
 		machine *v1alpha1.Machine
-		around  []runtime.Object
+		related []runtime.Object
 	}{
 		"there is no node":              {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), nil},
 		"the machine has none":          {activitiestest.Machine("m", activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node()}},
 		"its node is another machine's": {activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict)), []runtime.Object{activitiestest.Node(activitiestest.MarkedBy(other)), other}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, append(row.around, row.machine, activitiestest.Pod("a"))...)
+			w := activitiestest.NewWorld(t, append(row.related, row.machine, activitiestest.Pod("a"))...)
 			assert.Equal(
 				t,
 				activities.NodeLoad{Versions: kube.MinVersions{}},

@@ -67,7 +67,7 @@ func TestAwaitDetachWithACacheThatIsCutOff(t *testing.T) {
 				back()
 				got, took := a.Ends(t)
 				assert.Empty(t, got.Left)
-				assert.LessOrEqual(t, took, 2*cache.LinkSettles, "one until the cache counts, one until the next look")
+				assert.LessOrEqual(t, took, 2*cache.WatchCatchUp, "one until the cache counts, one until the next look")
 			},
 		)
 	})

@@ -80,21 +80,21 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		}, nil
 	}
 	named, unknown := a.Kube.ExistingNode(ctx, m, live)
-	around := machine.Around{NodeUnknown: unknown != nil}
-	around.Sees(a.Kube.Cluster, m, named)
-	node, now := around.Own(), in.Time()
-	facts := machine.DeletionFacts(a.Kube.Cluster, m, around, "")
+	related := machine.Related{NodeUnknown: unknown != nil}
+	related.Sees(a.Kube.Cluster, m, named)
+	node, now := related.Own(), in.Time()
+	facts := machine.DeletionFacts(a.Kube.Cluster, m, related, "")
 	if unknown != nil && facts.Skip == "" {
 		return Decision{}, unknown
 	}
-	purpose := attention.PlanMachine(machine.Facts(m, around, now)).Drain
+	purpose := attention.PlanMachine(machine.Facts(m, related, now)).Drain
 	d := Decision{Version: m.ResourceVersion, Phase: string(m.Status.CurrentStatus.Phase), Purpose: purpose}
 	record := observedrain.RecordOf(m, purpose)
 	if record != nil && record.Result != "" {
 		d.Result, d.Why = record.Result, "the drain has already ended"
 	} else if d.Result, d.Why = needless(in, facts, purpose); d.Result == "" {
 		ladder := a.ladder(m, record, node, in.Grace, now)
-		ladder.Unasked = in.Unasked
+		ladder.NoPassYet = in.Unasked
 		d.Climb(ctx, m, a.Kube.Cluster, ladder)
 	}
 	return d, nil

@@ -248,7 +248,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 	other := activitiestest.Machine("other", activitiestest.OnNode)
 	for name, row := range map[string]struct {
 		machine []func(*v1alpha1.Machine)
-		around  []runtime.Object
+		related []runtime.Object
 		result  string
 	}{
 		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
@@ -265,7 +265,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
-			w := activitiestest.NewWorld(t, append(row.around, m)...)
+			w := activitiestest.NewWorld(t, append(row.related, m)...)
 			for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
 				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: in})
 				assert.Equal(t, row.result, d.Result)

@@ -69,7 +69,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 			next = min(next, slow)
 		}
 		if !known { // no event reports that the watch has resumed
-			next = cache.LinkSettles
+			next = cache.WatchCatchUp
 		}
 		select {
 		case <-ctx.Done():

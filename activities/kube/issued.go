@@ -11,16 +11,16 @@ import (
 // within seconds unless it waits for a slot; then one read of the Secret does not matter.
 const issuedFor = time.Minute
 
-// Issued keeps the bootstrap tokens that this process has just made, so that the call of the cloud need not read them.
+// FreshTokens keeps the bootstrap tokens that this process has just made, so that the call of the cloud need not read them.
 // Each is taken at most once and forgotten after a minute. The zero value is ready; a nil one keeps nothing. It is safe
 // for concurrent use.
-type Issued struct {
+type FreshTokens struct {
 	mu     sync.Mutex
 	tokens map[TokenRef]*corev1.Secret
 }
 
 // Put keeps the Secret of a token.
-func (i *Issued) Put(ref TokenRef, secret *corev1.Secret) {
+func (i *FreshTokens) Put(ref TokenRef, secret *corev1.Secret) {
 	if i == nil {
 		return
 	}
@@ -34,7 +34,7 @@ func (i *Issued) Put(ref TokenRef, secret *corev1.Secret) {
 }
 
 // Take returns the Secret of a token and forgets it; nil if it is not here.
-func (i *Issued) Take(ref TokenRef) *corev1.Secret {
+func (i *FreshTokens) Take(ref TokenRef) *corev1.Secret {
 	if i == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (i *Issued) Take(ref TokenRef) *corev1.Secret {
 	return secret
 }
 
-func (i *Issued) forget(ref TokenRef, secret *corev1.Secret) {
+func (i *FreshTokens) forget(ref TokenRef, secret *corev1.Secret) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.tokens[ref] == secret {

@@ -14,7 +14,7 @@ import (
 func TestIssuedTokensAreTakenOnceAndForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		issued, a, b := &kube.Issued{}, kube.TokenRef{Name: "a"}, kube.TokenRef{Name: "b"}
+		issued, a, b := &kube.FreshTokens{}, kube.TokenRef{Name: "a"}, kube.TokenRef{Name: "b"}
 		first, second := &corev1.Secret{}, &corev1.Secret{}
 		issued.Put(a, first)
 		assert.Nil(t, issued.Take(b))
@@ -32,7 +32,7 @@ func TestIssuedTokensAreTakenOnceAndForgotten(t *testing.T) {
 		synctest.Wait()
 		assert.Nil(t, issued.Take(a))
 	})
-	var none *kube.Issued
+	var none *kube.FreshTokens
 	none.Put(kube.TokenRef{}, &corev1.Secret{})
 	assert.Nil(t, none.Take(kube.TokenRef{}))
 }

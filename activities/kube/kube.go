@@ -59,9 +59,9 @@ type Kube struct {
 
 	Evictions keyedMutex // by disruption budget
 
-	Tokenless Tokenless // classes whose instances need no bootstrap token
+	ClassesWithoutToken ClassesWithoutToken // classes whose instances need no bootstrap token
 
-	Issued *Issued // bootstrap tokens for the calls of the cloud of this process; nil: they are read
+	FreshTokens *FreshTokens // bootstrap tokens for the calls of the cloud of this process; nil: they are read
 }
 
 // ObjectIsGone is the decision about an object that does not exist any more.

@@ -14,10 +14,10 @@ type TokenRef struct {
 	Name      string
 }
 
-// Tokenless knows the classes whose user data has no place for a bootstrap token, at one version each. Only the
+// ClassesWithoutToken knows the classes whose user data has no place for a bootstrap token, at one version each. Only the
 // provider's worker reads user data; its answer to a create call reports such a class. The instances of all other
 // classes get a token. The zero value is ready. It is safe for concurrent use.
-type Tokenless struct {
+type ClassesWithoutToken struct {
 	mu      sync.Mutex
 	classes map[string]string // by namespace/name: the versions of the class and its Secrets
 }
@@ -29,7 +29,7 @@ const mostTokenless = 1000
 // Learn records that the user data of a class with these versions has no place for a token. If mostTokenless classes
 // are known, most of them are gone by then, and it forgets them all: those that still exist get a token until they are
 // learned again.
-func (t *Tokenless) Learn(namespace, class, versions string) {
+func (t *ClassesWithoutToken) Learn(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.classes == nil || len(t.classes) >= mostTokenless {
@@ -40,7 +40,7 @@ func (t *Tokenless) Learn(namespace, class, versions string) {
 
 // Knows reports whether the user data of a class with these versions has no place for a token. Empty versions are not
 // known.
-func (t *Tokenless) Knows(namespace, class, versions string) bool {
+func (t *ClassesWithoutToken) Knows(namespace, class, versions string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return versions != "" && t.classes[namespace+"/"+class] == versions

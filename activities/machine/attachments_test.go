@@ -91,7 +91,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 		assert.Nil(t, w.Node())
 		assert.Nil(t, w.Attachment("a", "n"))
 	})
-	for name, around := range map[string][]runtime.Object{
+	for name, related := range map[string][]runtime.Object{
 		"those of another instance's node stay": {m, activitiestest.Node(activitiestest.ProviderID("fake:///new")), activitiestest.Attached("a", "n")},
 		"those of another machine's node stay": {
 			m, activitiestest.Machine("other", activitiestest.OnNode),
@@ -99,7 +99,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, around...)
+			w := activitiestest.NewWorld(t, related...)
 			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
 			assert.NotNil(t, w.Attachment("a", "n"))
 			assert.Empty(t, w.Writes())

@@ -56,7 +56,7 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		told = told || m.Status.NodeName != "" && m.Status.NodeName != in.NodeName
 		if in.Tokenless != "" {
-			a.Kube.Tokenless.Learn(m.Namespace, m.Spec.Class.Name, in.Tokenless)
+			a.Kube.ClassesWithoutToken.Learn(m.Namespace, m.Spec.Class.Name, in.Tokenless)
 		}
 		if stale = a.stale(m, in); stale != "" {
 			return

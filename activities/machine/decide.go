@@ -117,7 +117,7 @@ func (a *Activities) decideMachine(
 // facts are all facts about a machine that a decision needs.
 type facts struct {
 	machine *v1alpha1.Machine // as it is after the report; nil: it is gone
-	around  machine.Around
+	related machine.Related
 	attention.MachineFacts
 	calling    Calling // without Call
 	neverTried bool
@@ -136,11 +136,11 @@ func (a *Activities) facts(
 		m = m.DeepCopy()
 		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // the name decides whose the node is
 	}
-	if f.around, err = a.around(ctx, m, live); err != nil {
+	if f.related, err = a.around(ctx, m, live); err != nil {
 		return f, err
 	}
 	if report != nil {
-		applyReport(m, f.around.Node, *report, in.Time())
+		applyReport(m, f.related.Node, *report, in.Time())
 	}
 	f.neverTried = neverTried(m)
 	if f.neverTried && m.DeletionTimestamp != nil && !live {
@@ -151,27 +151,27 @@ func (a *Activities) facts(
 		}
 		f.neverTried = neverTried(now)
 	}
-	f.machine, f.MachineFacts = m, machine.Facts(m, f.around, in.Time())
+	f.machine, f.MachineFacts = m, machine.Facts(m, f.related, in.Time())
 	if health.TimedOut(f.Facts) { // the breaker reads every node
 		if open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
 			f.Breaker = why
 		}
 	}
-	f.calling = a.calling(m, f.around, live)
+	f.calling = a.calling(m, f.related, live)
 	f.Stuck = f.calling.Problem != nil
 	if f.Deleting {
-		f.deletion = machine.DeletionFacts(a.Kube.Cluster, m, f.around, in.Done)
+		f.deletion = machine.DeletionFacts(a.Kube.Cluster, m, f.related, in.Done)
 	}
 	return f, nil
 }
 
 // calling returns what a call of the provider for a machine needs to know.
-func (a *Activities) calling(m *v1alpha1.Machine, around machine.Around, live bool) Calling {
+func (a *Activities) calling(m *v1alpha1.Machine, related machine.Related, live bool) Calling {
 	c := Calling{Class: m.Spec.Class.Name}
-	if c.Provider, c.Problem = providerOf(m, around.Class); c.Provider != "" {
-		c.Versions = observeclass.Versions(a.Kube.Cluster, around.Class)
+	if c.Provider, c.Problem = providerOf(m, related.Class); c.Provider != "" {
+		c.Versions = observeclass.Versions(a.Kube.Cluster, related.Class)
 	}
-	c.Token = !around.NoTarget && a.needsToken(around.Class, c.Versions, live)
+	c.Token = !related.NoTarget && a.needsToken(related.Class, c.Versions, live)
 	if machine.MayCall(m) {
 		c.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}
@@ -181,7 +181,7 @@ func (a *Activities) calling(m *v1alpha1.Machine, around machine.Around, live bo
 // decide returns what the machine needs next.
 func (f facts) decide() Decision {
 	m := f.machine
-	waits := machine.Explained(m, f.around.Class, f.Now).WaitsFor()
+	waits := machine.Explained(m, f.related.Class, f.Now).WaitsFor()
 	d := Decision{
 		MachinePlan:    attention.PlanMachine(f.MachineFacts),
 		Calling:        f.calling,
@@ -192,7 +192,7 @@ func (f facts) decide() Decision {
 		NodeFound:      f.NodeFound,
 		LastKnownState: m.Status.LastKnownState,
 		Prepare:        !f.Deleting && !f.Finalizer,
-		Target:         !f.around.NoTarget,
+		Target:         !f.related.NoTarget,
 		NeverTried:     f.neverTried,
 		CreateBy:       f.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,
@@ -200,7 +200,7 @@ func (f facts) decide() Decision {
 		Unsaid:         !machine.IsExplained(m, waits),
 	}
 	if d.Need == attention.Instance || d.Need == attention.Deletion {
-		d.Call = call(m, f.around.Class, f.calling)
+		d.Call = call(m, f.related.Class, f.calling)
 	} else {
 		d.Yields = false
 	}
@@ -236,7 +236,7 @@ func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
 // has user data: the call before may have needed a token although none was expected.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
 	return class != nil && class.SecretRef != nil &&
-		(live || !a.Kube.Tokenless.Knows(class.Namespace, class.Name, versions))
+		(live || !a.Kube.ClassesWithoutToken.Knows(class.Namespace, class.Name, versions))
 }
 
 // gone returns the decision about an object that does not exist any more.
@@ -246,36 +246,36 @@ func gone() Decision {
 
 // around returns the objects around a machine. If the machine was read live, its node and class are read live too,
 // because their caches may be the ones that are behind. A cache alone never proves that a node does not exist.
-func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Around, error) {
-	around := machine.Read(a.Kube.Cluster, m)
+func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Related, error) {
+	related := machine.Read(a.Kube.Cluster, m)
 	if !live && !machine.DependsOnNode(m) {
-		return around, nil
+		return related, nil
 	}
 	node, err := a.namedNode(ctx, m, live)
 	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
-		return around, err
+		return related, err
 	}
-	around.Sees(a.Kube.Cluster, m, node)
-	if around.Lost(m) {
-		if around.Found, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
-			return around, err
+	related.Sees(a.Kube.Cluster, m, node)
+	if related.Lost(m) {
+		if related.Found, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
+			return related, err
 		}
 	}
-	around.NodeUnknown, around.NodeGone = err != nil, err == nil && around.Node == nil && around.Found == nil
+	related.NodeUnknown, related.NodeGone = err != nil, err == nil && related.Node == nil && related.Found == nil
 	if !live {
-		return around, nil
+		return related, nil
 	}
-	around.Class, err = a.Kube.Cluster.Client().
+	related.Class, err = a.Kube.Cluster.Client().
 		MachineV1alpha1().
 		MachineClasses(m.Namespace).
 		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		around.Class = nil
+		related.Class = nil
 	case err != nil:
-		return around, fmt.Errorf("get class %s of machine %s: %w", m.Spec.Class.Name, m.Name, err)
+		return related, fmt.Errorf("get class %s of machine %s: %w", m.Spec.Class.Name, m.Name, err)
 	}
-	return around, nil
+	return related, nil
 }
 
 // namedNode returns the node that a machine names, as ExistingNode does. A cached node that is not proven to be the

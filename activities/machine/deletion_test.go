@@ -101,8 +101,8 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 	early := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 	stays := activitiestest.Machine("m", activitiestest.OnNode)
 	for name, row := range map[string]struct {
-		in     kube.Read
-		around []runtime.Object
+		in      kube.Read
+		related []runtime.Object
 	}{
 		"of a machine that stays":           {activitiestest.Read(stays), []runtime.Object{stays, activitiestest.Node()}},
 		"of one without a node":             {activitiestest.Read(early), []runtime.Object{early, activitiestest.Node()}},
@@ -113,7 +113,7 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 		"on a node that goes while we look": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Node()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, row.around...)
+			w := activitiestest.NewWorld(t, row.related...)
 			if name == "on a node that goes while we look" {
 				activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
 					require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))

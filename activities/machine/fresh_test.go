@@ -33,7 +33,12 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 			Decision: attention.Decision{Need: attention.Instance, Why: "new: our finalizer is missing"},
 			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not created its instance"},
 		},
-		Version: "900", Calling: machine.Calling{Class: "small", Versions: "uid-small/900 ", Provider: "fake"}, Prepare: true, Target: true, NeverTried: true, CreateBy: createBy,
+		Version:    "900",
+		Calling:    machine.Calling{Class: "small", Versions: "uid-small/900 ", Provider: "fake"},
+		Prepare:    true,
+		Target:     true,
+		NeverTried: true,
+		CreateBy:   createBy,
 	}, d)
 	assert.Empty(t, w.Requests(), "all of it is in the caches")
 

@@ -36,18 +36,18 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" {
 		return versions, nil
 	}
-	around, err := a.around(ctx, m, live)
+	related, err := a.around(ctx, m, live)
 	if err != nil {
 		return nil, err
 	}
 	for attempt := range kube.MaxConflicts {
-		node, err := a.nodeToWrite(ctx, m, around.Node, attempt > 0)
+		node, err := a.nodeToWrite(ctx, m, related.Node, attempt > 0)
 		if err != nil || node == nil || !a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
 			return versions, err
 		}
-		changes := nodesync.Decide(machine.NodeSyncFacts(m, around.Class, node))
+		changes := nodesync.Decide(machine.NodeSyncFacts(m, related.Class, node))
 		if attempt == 0 && isNew(node, changes) {
-			err = a.markNew(ctx, m.Namespace, node, a.guarded(around.Set, node, changes), versions)
+			err = a.markNew(ctx, m.Namespace, node, a.guarded(related.Set, node, changes), versions)
 		} else {
 			err = a.writeIfStays(ctx, in.Ref, node, changes, versions)
 		}

@@ -77,7 +77,7 @@ func (a *Activities) issueToken(
 		ref := kube.TokenRef{Namespace: wanted.Namespace, Name: wanted.Name}
 		made, err := secrets.Create(ctx, wanted, metav1.CreateOptions{})
 		if err == nil {
-			a.Kube.Issued.Put(ref, made)
+			a.Kube.FreshTokens.Put(ref, made)
 			return ref, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {

@@ -81,7 +81,7 @@ func Create(
 ) (Written, error) {
 	done := Written{Versions: kube.MinVersions{}}
 	names, start := in.Names, time.Now()
-	for i, size := range scale.Batches(len(names)) {
+	for i, size := range scale.BatchSizes(len(names)) {
 		if i > 0 && (time.Since(start) > creationsFor || !wanted()) {
 			done.Unseen = true // an earlier attempt may have created machines that this one did not reach
 			break

@@ -40,9 +40,9 @@ type Decision struct {
 	Report  bool             // the status does not show what was read
 	Blocked explain.Summary  `json:",omitzero"` // what blocks the set and its machines
 	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
-	// Errands are the writes that are not part of Scale; only a MachineSet of Cluster API has any. They are done in this
+	// Extra are the writes that are not part of Scale; only a MachineSet of Cluster API has any. They are done in this
 	// order, once no list of Scale has entries.
-	Errands []Errand `json:",omitempty"`
+	Extra []ExtraWrites `json:",omitempty"`
 }
 
 // Input says how fresh the facts of a set's decision must be, and what the last batch of the run failed with.
@@ -53,60 +53,65 @@ type Input struct {
 
 // DecideSet reads a set and what is around it, and returns what to do next.
 func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) {
-	set, around, err := a.set(ctx, in.Read)
+	set, related, err := a.set(ctx, in.Read)
 	if err != nil {
 		return Decision{}, err
 	}
 	if set == nil {
 		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
 	}
-	observed := observeset.Observed(set, around, in.Time(), rand.Uint64())
+	observed := observeset.Observed(set, related, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
-	plan := scale.Plan(observed)
-	d := Decision{
-		Pending: plan.Pending,
-		Version: set.ResourceVersion,
-		Scale:   plan.Decision,
-		Prepare: !observed.Deleting && !observed.Finalizer,
-		Free:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Blocked: observeset.Explained(set, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now),
-		Seen:    kube.MinVersions{},
-	}
-	d.Report = plan.Unreported || !observeset.IsExplained(&set.Status, d.Blocked) ||
-		plan.Pending.Calm() && !d.Blocked.Blocked() && set.Status.CurrentOperation != nil
+	plan := observeset.Explain(set, related, observed, scale.Plan(observed))
+	d := Planned(set, plan)
+	d.Prepare = !plan.Observed.Deleting && !plan.Observed.Finalizer
+	d.Report = d.Report || plan.Pending.Calm() && !d.Blocked.Blocked() && set.Status.CurrentOperation != nil
 	d.Seen.Raise(cache.Sets, set.ResourceVersion)
-	d.Seen.Raise(cache.Classes, around.Class)
-	for _, m := range slices.Concat(around.Members, around.Orphans) {
+	d.Seen.Raise(cache.Classes, related.Class)
+	for _, m := range slices.Concat(related.Members, related.Orphans) {
 		d.Seen.Raise(cache.Machines, m.ResourceVersion)
-		if node := around.NodeAsked(m); node != nil {
+		if node := related.NodeAsked(m); node != nil {
 			d.Seen.Raise(cache.Nodes, node.ResourceVersion)
 		}
 	}
 	return d, nil
 }
 
+// Planned returns the part of a decision that is the same for sets of all kinds.
+func Planned(set metav1.Object, plan observeset.Planned) Decision {
+	return Decision{
+		Pending: plan.Pending,
+		Version: set.GetResourceVersion(),
+		Scale:   plan.Decision,
+		Free:    plan.Observed.Deleting && plan.Observed.Finalizer && plan.Decision.Done,
+		Report:  plan.Unreported || !plan.Said,
+		Blocked: plan.Blocked,
+		Seen:    kube.MinVersions{},
+	}
+}
+
 // set returns a set and what is around it, as fresh as asked for; nil when the set is gone.
-func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Around, error) {
+func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Related, error) {
 	if !a.Kube.Ours(in) {
-		return nil, observeset.Around{}, nil
+		return nil, observeset.Related{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
 	if err != nil {
-		return nil, observeset.Around{}, err
+		return nil, observeset.Related{}, err
 	}
 	if !live {
 		set, found := a.Kube.Cluster.Set(in.Ref.Key())
 		if !found || string(set.UID) != in.Ref.UID {
-			return nil, observeset.Around{}, nil
+			return nil, observeset.Related{}, nil
 		}
 		return set, observeset.ReadToAct(ctx, a.Kube.Cluster, set), nil
 	}
 	set, err := kube.Live(ctx, a.Kube.Sets(in.Ref.Namespace), "set", in.Ref)
 	if err != nil || set == nil {
-		return nil, observeset.Around{}, err
+		return nil, observeset.Related{}, err
 	}
-	around, err := observeset.ReadLive(ctx, a.Kube.Cluster, set)
-	return set, around, err
+	related, err := observeset.ReadLive(ctx, a.Kube.Cluster, set)
+	return set, related, err
 }
 
 // Batch names the machines of a set that an activity changes.
@@ -309,16 +314,16 @@ type Report struct {
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 	thaw, stamp := false, in.Stamp(ctx)
 	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
-		set, around, err := a.set(ctx, read)
+		set, related, err := a.set(ctx, read)
 		if err != nil || set == nil {
 			return nil, nil, err
 		}
 		changed = set.DeepCopy()
-		thaw = applyReport(changed, around, in, stamp)
+		thaw = applyReport(changed, related, in, stamp)
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
-		changed.Status.ObservedMachines = around.Read // not compared: by itself it is not worth a write
+		changed.Status.ObservedMachines = related.Read // not compared: by itself it is not worth a write
 		return set, changed, nil
 	}
 	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Sets(in.Ref.Namespace), look)
@@ -357,7 +362,7 @@ func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 }
 
 // applyReport changes the status of a set as a report says, and reports whether a freeze of the set is over.
-func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report, stamp time.Time) (thaw bool) {
+func applyReport(set *v1alpha1.MachineSet, related observeset.Related, in Report, stamp time.Time) (thaw bool) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
@@ -368,29 +373,28 @@ func applyReport(set *v1alpha1.MachineSet, around observeset.Around, in Report, 
 			}
 		}
 	}
-	observed := observeset.Observed(set, around, stamp, 0)
+	observed := observeset.Observed(set, related, stamp, 0)
 	observed.LastFailure = in.Failure
-	plan := scale.Plan(observed)
-	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(observed.Now).Rfc3339Copy())
+	plan := observeset.Explain(set, related, observed, scale.Plan(observed))
+	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(stamp).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
-	s.FailedMachines = kube.Summary(around.Members, plan.Status.Failed)
+	s.FailedMachines = kube.Summary(related.Members, plan.Status.Failed)
 	s.Selector = kube.SelectorText(set.Spec.Selector)
-	blocked := observeset.Explained(set, around, plan.Status.Conditions, observed.Now).Blocked(observed.Now)
-	observeset.ApplyBlocked(s, blocked)
+	observeset.ApplyBlocked(s, plan.Blocked)
 	s.CurrentOperation = kube.Operation(in.Step)
 	if plan.Calm { // often this report was the last work
 		s.CurrentOperation = nil
 	}
-	s.CurrentOperation = kube.Explained(s.CurrentOperation, blocked)
+	s.CurrentOperation = kube.Explained(s.CurrentOperation, plan.Blocked)
 	return plan.Thaw
 }
 
 // FinalizeSet adds our finalizer to a set, or removes it from a set that is being deleted and has no machine left. It
 // returns the version to wait for.
 func (a *Activities) FinalizeSet(ctx context.Context, in kube.Read) (string, error) {
-	set, around, err := a.set(ctx, in)
+	set, related, err := a.set(ctx, in)
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, set, len(around.Members) == 0)
+	return kube.Finalize(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, set, len(related.Members) == 0)
 }

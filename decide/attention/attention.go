@@ -33,8 +33,8 @@ const (
 	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
 )
 
-// Prompt reports whether the workflow meets this need of a machine with one short step.
-func (n Need) Prompt() bool {
+// OneStep reports whether the workflow meets this need of a machine with one short step.
+func (n Need) OneStep() bool {
 	return n == Health || n == Name || n == Sync || n == Preserve || n == InPlace
 }
 
@@ -45,15 +45,15 @@ type Decision struct {
 	Waits string // for status and pages: what the object waits for; empty: Why says it
 }
 
-// Says returns what status and pages say that the object waits for.
-func (d Decision) Says() string { return cmp.Or(d.Waits, d.Why) }
+// WaitsFor returns what status and pages say that the object waits for.
+func (d Decision) WaitsFor() string { return cmp.Or(d.Waits, d.Why) }
 
-// After returns a need that comes before d, such as a status that must be written. Its Says is that of d, because the
+// Before returns a need that comes before d, such as a status that must be written. Its Says is that of d, because the
 // written status shows d. It returns the zero Decision if holds is false.
-func (d Decision) After(holds bool, need Need, format string, values ...any) Decision {
+func (d Decision) Before(holds bool, need Need, format string, values ...any) Decision {
 	first := If(holds, need, format, values...)
 	if holds {
-		first.Waits = d.Says()
+		first.Waits = d.WaitsFor()
 	}
 	return first
 }
@@ -78,14 +78,14 @@ const Serve Need = "Serve"
 
 // ClassFacts describe a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
-	Deleting  bool // metadata.deletionTimestamp is set
-	Finalizer bool // our finalizer is on the class
-	Machines  int  // number of machines that refer to the class, terminating ones included
-	Unguarded int  // number of Secrets that the class needs and that lack our finalizer
-	Asked     bool // Temporal has said whether a worker serves the provider
-	Unserved  bool // no worker does
-	Said      bool // the status says whether a worker does
-	SaidSo    bool // the status says that no worker does
+	Deleting         bool // metadata.deletionTimestamp is set
+	Finalizer        bool // our finalizer is on the class
+	Machines         int  // number of machines that refer to the class, terminating ones included
+	Unguarded        int  // number of Secrets that the class needs and that lack our finalizer
+	Checked          bool // Temporal has said whether a worker serves the provider
+	Unserved         bool // no worker does
+	Reported         bool // the status says whether a worker does
+	ReportedUnserved bool // the status says that no worker does
 	// number of Secrets with our finalizer that no class needs; the Secrets of a deleted class are found at the resync
 	Unused int
 }
@@ -112,9 +112,9 @@ func DecideClass(f ClassFacts) Decision {
 			phrase.Count(f.Machines, "machine"),
 			phrase.OneOf(f.Machines, "refers", "refer"),
 		),
-		If(f.Asked && f.Unserved && !f.SaidSo, Serve, "no worker serves its provider"),
-		If(f.Asked && !f.Unserved && f.SaidSo, Serve, "a worker serves its provider again"),
-		If(f.Asked && !f.Unserved && !f.Said, Serve, "a worker serves its provider"),
+		If(f.Checked && f.Unserved && !f.ReportedUnserved, Serve, "no worker serves its provider"),
+		If(f.Checked && !f.Unserved && f.ReportedUnserved, Serve, "a worker serves its provider again"),
+		If(f.Checked && !f.Unserved && !f.Reported, Serve, "a worker serves its provider"),
 		Decision{Why: "its finalizers are in place"},
 	)
 }

@@ -27,9 +27,17 @@ func ready(status string) []health.Condition {
 // should.
 func running(edits ...edit) attention.MachineFacts {
 	f := attention.MachineFacts{
-		Facts:     health.Facts{Phase: vocabulary.PhaseRunning, Node: health.Node{NodeName: "m-1"}, Replacement: health.Replacement{Alone: true}},
-		Finalizer: true, ProviderID: "virtual:///eu/i-1", NodeExists: true, Conditions: ready("True"),
-		Wanted: nodesync.Wanted{MachineName: "m-1"}, Carries: nodesync.Node{Finalizer: true},
+		Facts: health.Facts{
+			Phase:       vocabulary.PhaseRunning,
+			Node:        health.Node{NodeName: "m-1"},
+			Replacement: health.Replacement{Alone: true},
+		},
+		Finalizer:  true,
+		ProviderID: "virtual:///eu/i-1",
+		NodeExists: true,
+		Conditions: ready("True"),
+		Wanted:     nodesync.Wanted{MachineName: "m-1"},
+		Carries:    nodesync.Node{Finalizer: true},
 	}
 	changes := nodesync.Decide(f.Wanted, f.Carries)
 	f.Carries.Labels, f.Carries.Annotations = changes.Labels.Set, changes.Annotations.Set

@@ -34,8 +34,8 @@ const (
 	HookReturn HookStep = "Return" // Millwright does not drain: the other controller does as it would without the hook
 )
 
-// Next returns what follows for the hook, and why. With HookOver, why is empty if the drain itself says it.
-func (h Hook) Next() (step HookStep, why string) {
+// Decide returns what follows for the hook, and why. With HookOver, why is empty if the drain itself says it.
+func (h Hook) Decide() (step HookStep, why string) {
 	switch {
 	case !h.Hooked:
 		return HookNothing, "the machine has no hook of Millwright"
@@ -62,8 +62,8 @@ func (h Hook) Next() (step HookStep, why string) {
 	}
 }
 
-// Around describes the objects around a machine by which the other controller decides whether it drains the node.
-type Around struct {
+// Related describes the objects around a machine by which the other controller decides whether it drains the node.
+type Related struct {
 	Cluster      string // name of the Cluster
 	ClusterGone  bool   // being deleted, or gone
 	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none is
@@ -74,7 +74,7 @@ type Around struct {
 }
 
 // Needless returns why the other controller would not drain; empty if it would.
-func (a Around) Needless() string {
+func (a Related) Needless() string {
 	is := func(what, why string) string {
 		if what == "" {
 			return ""

@@ -35,7 +35,7 @@ func TestWhatFollowsForAHook(t *testing.T) {
 		"it has ended":                             {at(func(h *drain.Hook) { h.Result, h.Needless = "Forced", "gone" }), drain.HookOver, "the drain has already ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step, why := row.hook.Next()
+			step, why := row.hook.Decide()
 			assert.Equal(t, row.step, step)
 			assert.Equal(t, row.why, why)
 		})
@@ -44,16 +44,16 @@ func TestWhatFollowsForAHook(t *testing.T) {
 
 func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 	for name, row := range map[string]struct {
-		around drain.Around
-		why    string
+		related drain.Related
+		why     string
 	}{
-		"all is there":                 {drain.Around{Cluster: "c"}, ""},
-		"the Cluster is deleted":       {drain.Around{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
-		"the control plane is deleted": {drain.Around{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
-		"the infrastructure is gone":   {drain.Around{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
-		"the pre-terminate hooks":      {drain.Around{Cluster: "c", Passed: true}, "the deletion is past its drain"},
+		"all is there":                 {drain.Related{Cluster: "c"}, ""},
+		"the Cluster is deleted":       {drain.Related{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
+		"the control plane is deleted": {drain.Related{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
+		"the infrastructure is gone":   {drain.Related{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
+		"the pre-terminate hooks":      {drain.Related{Cluster: "c", Passed: true}, "the deletion is past its drain"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.around.Needless()) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.related.Needless()) })
 	}
 }
 
@@ -106,7 +106,7 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 				assert.Equal(t, row.why, step.Why)
 			}
 			if row.means.Ordered() {
-				until, then := drain.Deadlines{Ladder: &row.ladder}.Evictions()
+				until, then := drain.Deadlines{Ladder: &row.ladder}.EvictUntil()
 				assert.Zero(t, until)
 				assert.Empty(t, then)
 			}

@@ -34,9 +34,9 @@ type Ladder struct {
 	Breaker string
 
 	Grace time.Duration // longest grace period of the pods left
-	// Unasked: this run of the drain has not made a pass over the pods yet. It makes one with the recorded means before it
+	// NoPassYet: this run of the drain has not made a pass over the pods yet. It makes one with the recorded means before it
 	// climbs to the next means.
-	Unasked   bool
+	NoPassYet bool
 	Reached   Means     // recorded means; empty: none
 	ReachedAt time.Time // when it was reached; zero counts as Now
 }
@@ -57,7 +57,7 @@ func DecideStep(l Ladder) Step {
 	if why := l.Forced(); why != "" {
 		return l.kill(why)
 	}
-	if l.Unasked && (l.Reached == Delete || l.Reached == Kill) {
+	if l.NoPassYet && (l.Reached == Delete || l.Reached == Kill) {
 		return Step{
 			Means: l.Reached,
 			Until: l.Now,
@@ -68,7 +68,7 @@ func DecideStep(l Ladder) Step {
 	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
 	case l.Reached == Kill:
 		return l.kill("")
-	case l.Reached == Delete, passed && !l.Unasked:
+	case l.Reached == Delete, passed && !l.NoPassYet:
 		return l.remove()
 	case passed:
 		o := l.ordered()
@@ -91,17 +91,17 @@ type Deadlines struct {
 // Next returns when the next step begins by time; zero: never. The end of evictions is calculated, because an operator
 // may have extended the drain since the deadline was recorded.
 func (d Deadlines) Next() time.Time {
-	if until, _ := d.Evictions(); !until.IsZero() {
+	if until, _ := d.EvictUntil(); !until.IsZero() {
 		return until
 	}
 	return d.Recorded
 }
 
-// Evictions returns until when pods are evicted, or deleted in order, and the means that follows. Both are zero if pods
-// are removed by another means, if evictions have no end, or if an operator asked for force. Evictions evaluates the
+// EvictUntil returns until when pods are evicted, or deleted in order, and the means that follows. Both are zero if pods
+// are removed by another means, if evictions have no end, or if an operator asked for force. EvictUntil evaluates the
 // ladder as of the moment before the drain began, so it returns the deadline even after the deadline has passed.
 // Unusable may be out of date: it is ignored if the step that it causes is overdue.
-func (d Deadlines) Evictions() (until time.Time, then Means) {
+func (d Deadlines) EvictUntil() (until time.Time, then Means) {
 	if d.Ladder == nil {
 		return until, then
 	}

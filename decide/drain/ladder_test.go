@@ -45,7 +45,7 @@ func cannotEvict(l *drain.Ladder) { l.NoEviction = "the API server does not serv
 
 func open(l *drain.Ladder) { l.Breaker = "most nodes look dead" }
 
-func unasked(l *drain.Ladder) { l.Unasked = true }
+func unasked(l *drain.Ladder) { l.NoPassYet = true }
 
 func notStarted(l *drain.Ladder) { l.Started = time.Time{} }
 

@@ -221,8 +221,8 @@ func (m UpstreamMachine) stands() time.Time {
 	return m.Since.Add(limit)
 }
 
-// Turns returns when the machine begins to count as standing still; zero: it is calm, or does so already.
-func (m UpstreamMachine) Turns() time.Time {
+// StandsStillAt returns when the machine begins to count as standing still; zero: it is calm, or does so already.
+func (m UpstreamMachine) StandsStillAt() time.Time {
 	if m.Stage == "" || m.Drain.Step != "" || m.slow() {
 		return time.Time{}
 	}

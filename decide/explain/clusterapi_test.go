@@ -118,26 +118,26 @@ func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
 		m := upstream(stage, "")
 		turns := at("09:00:00").Add(after)
 		if m.Now = turns.Add(-time.Second); after > 0 {
-			assert.Equal(t, turns, m.Turns(), "%s", stage)
+			assert.Equal(t, turns, m.StandsStillAt(), "%s", stage)
 			assert.False(t, m.WaitsFor().Blocked(), "%s", stage)
 			assert.Empty(t, m.WaitsFor().Command, "nothing is to be done yet")
 			lost := m
 			lost.Lost = true
 			assert.True(t, lost.WaitsFor().Blocked(), "%s", stage)
-			assert.Zero(t, lost.Turns())
+			assert.Zero(t, lost.StandsStillAt())
 		}
 		m.Now = turns
-		assert.Zero(t, m.Turns(), "%s", stage)
+		assert.Zero(t, m.StandsStillAt(), "%s", stage)
 		assert.True(t, m.WaitsFor().Blocked(), "%s", stage)
 	}
-	assert.Zero(t, explain.UpstreamMachine{Now: now}.Turns())
+	assert.Zero(t, explain.UpstreamMachine{Now: now}.StandsStillAt())
 	first := upstream(explain.StageInfrastructure, "")
 	first.Now, first.Unhandled = at("09:01:00"), true
 	second := upstream(explain.StageJoin, "")
 	second.Now = first.Now
 	s := explain.Set{Upstream: []explain.UpstreamMachine{second, first, {Now: now}}}
-	assert.Equal(t, at("09:02:00"), s.Turns(time.Time{}), "the first one")
-	assert.Equal(t, at("09:01:30"), s.Turns(at("09:01:30")), "something else comes before")
+	assert.Equal(t, at("09:02:00"), s.StandsStillAt(time.Time{}), "the first one")
+	assert.Equal(t, at("09:01:30"), s.StandsStillAt(at("09:01:30")), "something else comes before")
 	assert.True(t, s.Moves())
 	assert.False(t, explain.Set{Upstream: []explain.UpstreamMachine{{Now: now}}}.Moves())
 }

@@ -43,12 +43,12 @@ func (s Set) Moves() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// Turns returns when to evaluate the set again although nothing changes: at recheck, the time known for other reasons
+// StandsStillAt returns when to evaluate the set again although nothing changes: at recheck, the time known for other reasons
 // (zero: none), or earlier, when a machine of Cluster API begins to count as standing still. Zero: never.
-func (s Set) Turns(recheck time.Time) (first time.Time) {
+func (s Set) StandsStillAt(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.Upstream {
-		first = earlier(first, m.Turns())
+		first = earlier(first, m.StandsStillAt())
 	}
 	return first
 }

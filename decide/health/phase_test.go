@@ -21,12 +21,18 @@ type edit func(*health.Facts)
 // it is in its phase for 5 minutes, and its node is well.
 func facts(phase string, edits ...edit) health.Facts {
 	f := health.Facts{
-		Name: "m-1", Phase: phase, Instance: true, Node: health.Node{NodeName: "m-1", Healthy: true}, Replacement: health.Replacement{Alone: true},
+		Name:        "m-1",
+		Phase:       phase,
+		Instance:    true,
+		Node:        health.Node{NodeName: "m-1", Healthy: true},
+		Replacement: health.Replacement{Alone: true},
 		Clocks: health.Clocks{
 			Created:  noon.Add(-19 * time.Minute),
 			CreateBy: noon.Add(time.Minute),
 			Since:    noon.Add(-5 * time.Minute),
-		}, Timeout: 10 * time.Minute, Now: noon,
+		},
+		Timeout: 10 * time.Minute,
+		Now:     noon,
 	}
 	for _, e := range edits {
 		e(&f)

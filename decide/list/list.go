@@ -76,8 +76,8 @@ func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// Itself returns its argument. It is the key of Set for a list of keys.
-func Itself[T any](item T) T { return item }
+// Identity returns its argument. It is the key of Set for a list of keys.
+func Identity[T any](item T) T { return item }
 
 // When returns value if holds is true, and the zero value otherwise. It is for lists of alternatives in cmp.Or.
 func When[T any](holds bool, value T) T {

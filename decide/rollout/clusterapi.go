@@ -99,9 +99,12 @@ func (p *planner) aboutMachines() []Condition {
 func (p *planner) ofClusterAPI() []Condition {
 	return append(
 		[]Condition{p.isAvailableInClusterAPI()},
-		list.Map(scale.OfDeployment(p.o.Now, p.o.Replicas, p.o.Deletion, *p.o.ClusterAPI.Machines), func(c scale.Condition) Condition {
-			return Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message}
-		})...)
+		list.Map(
+			scale.OfDeployment(p.o.Now, p.o.Replicas, p.o.Deletion, *p.o.ClusterAPI.Machines),
+			func(c scale.Condition) Condition {
+				return Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message}
+			},
+		)...)
 }
 
 // isAvailableInClusterAPI reports whether enough machines are available. Source of reasons and messages: Cluster API.

@@ -94,7 +94,7 @@ func (p *planner) directTransfers(all []*setPlan) {
 }
 
 // settled reports whether a set has no surplus, and its workflow has acted on its size.
-func (set *setPlan) settled() bool { return set.active <= set.size && set.Seen == set.Replicas }
+func (set *setPlan) settled() bool { return set.active <= set.size && set.ActedOn == set.Replicas }
 
 // keepTransfers lets only the sets whose surplus is on its way hand machines over. Any other surplus is deleted.
 func (p *planner) keepTransfers() {
@@ -166,7 +166,7 @@ func (d *Decision) soonest(at time.Time) {
 // place without too few being available. Source: Cluster API.
 func (p *planner) lendOne() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.active || set.terminating > 0 || set.Seen != set.size || set.updating > 0
+		return set.size != set.active || set.terminating > 0 || set.ActedOn != set.size || set.updating > 0
 	}
 	if !p.transfers() || !p.quiet() || slices.ContainsFunc(p.sets, busy) || p.current.available != p.current.size {
 		return

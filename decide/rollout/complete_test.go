@@ -14,7 +14,7 @@ import (
 // ready but younger than minReadySeconds may still fail, and a set that has not seen its size may yet create or delete
 // machines.
 func TestWhenARolloutIsComplete(t *testing.T) {
-	seen := func(n int, s rollout.Set) rollout.Set { s.Seen = n; return s }
+	seen := func(n int, s rollout.Set) rollout.Set { s.ActedOn = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
 	for _, row := range []struct {
 		name string

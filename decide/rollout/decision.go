@@ -21,7 +21,7 @@ type Target struct {
 type Resize struct {
 	Name, UID, Version string
 	From, To           int
-	Seen               int `json:",omitempty"` // the size that the set's workflow has acted on
+	ActedOn            int `json:",omitempty"` // the size that the set's workflow has acted on
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
 	// Forced: the set may delete an available machine, so that too few may be available for a short time. Only to break a
@@ -141,7 +141,7 @@ func (p *planner) resizes(d *Decision) {
 		stale := (set.size > 0 || set == p.current) && (set.Desired != p.o.Replicas || set.Max != most(p.o))
 		if stale || set.size != set.Replicas || set.transfer != set.Set.transfer() {
 			add(&d.Resize, Resize{
-				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, Seen: set.Seen,
+				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, ActedOn: set.ActedOn,
 				Desired: p.o.Replicas, Max: most(p.o), Forced: set.forced, Transfer: set.transfer, Why: set.why,
 			})
 		}
@@ -156,7 +156,7 @@ func (p *planner) unrecorded(record Progress) *Progress {
 		if record.Step == known.Step && record.Reached.Equal(known.Reached) && slices.Equal(record.Failed, known.Failed) {
 			return nil
 		}
-		before := list.Set(known.Failed, list.Itself)
+		before := list.Set(known.Failed, list.Identity)
 		record.Failed = slices.DeleteFunc(slices.Clone(record.Failed), func(name string) bool { return before[name] })
 	}
 	return &record

@@ -251,7 +251,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Equal(
 			t,
-			[]rollout.Resize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, Seen: 3, Desired: 3, Max: 4}},
+			[]rollout.Resize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, ActedOn: 3, Desired: 3, Max: 4}},
 			d.Resize,
 		)
 	})

@@ -165,7 +165,7 @@ func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
 	assert.Equal(t, map[string]int{"ms1": 7}, sizes(d), "5 are available, 4 needed")
 
 	deleting := old(1, 3, 11, 5) // six that are not available are to be deleted
-	deleting.Seen = 11
+	deleting.ActedOn = 11
 	o := byExtension(possible, rolling(6, 0, 2, deleting, now(2, 1, 1, 1)))
 	d = rollout.Decide(o)
 	assert.Empty(t, transfers(d)["ms1"].To, "it would hand over the five that are available")
@@ -190,7 +190,7 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
 	refused := taking(now(2, 0, 2, 2), "ms1", "") // its workflow may act on a larger size, so that its size cannot grow
-	refused.Seen = 3
+	refused.ActedOn = 3
 	assert.Empty(
 		t,
 		sizes(paused(6, sent(old(1, 4, 4, 4)), with(with(refused, 0, arrived), 1, arrived))),
@@ -206,7 +206,7 @@ func TestFewMachinesAreCountedAtATime(t *testing.T) {
 		s = with(s, i, arrived)
 	}
 	s = with(with(s, 10, acknowledged), 11, acknowledged)
-	s.Replicas, s.Seen = 12, 12
+	s.Replicas, s.ActedOn = 12, 12
 	d := rollout.Decide(byExtension(possible, rolling(200, 1, 100, sent(old(1, 100, 100, 100)), s)))
 	assert.Equal(t, 60, sizes(d)["ms2"])
 	assert.Len(t, strings.Split(transfers(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)

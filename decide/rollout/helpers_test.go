@@ -64,7 +64,7 @@ func old(n, replicas, live, available int) rollout.Set {
 		Version:  "5",
 		Created:  at(time.Duration(n) * time.Hour),
 		Replicas: replicas,
-		Seen:     replicas,
+		ActedOn:  replicas,
 		Revision: int64(n),
 	}
 	for i := range live {

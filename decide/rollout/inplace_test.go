@@ -114,7 +114,7 @@ func TestInPlaceSteps(t *testing.T) {
 			func(m *rollout.Member) { m.MCM.Updated, m.MCM.UpdateLabels, m.MCM.Candidate = false, false, false },
 		)
 		assert.Equal(t, []string{"ms2-00"}, names(rollout.Decide(o).ClearUpdateResult))
-		o.Sets[1].Seen = 0
+		o.Sets[1].ActedOn = 0
 		assert.Empty(
 			t,
 			rollout.Decide(o).ClearUpdateResult,
@@ -150,7 +150,12 @@ func TestInPlaceSteps(t *testing.T) {
 		)
 		o := rolling(3, 0, 1, closed(give), now(2, 1, 1, 1))
 		assert.Empty(t, rollout.Decide(o).ClearUpdateResult)
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(by(rollout.Recreate, o)).ClearUpdateResult), "which promises nothing")
+		assert.Equal(
+			t,
+			[]string{"ms1-00"},
+			names(rollout.Decide(by(rollout.Recreate, o)).ClearUpdateResult),
+			"which promises nothing",
+		)
 		o.Sets[1] = now(2, 3, 3, 3)
 		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).ClearUpdateResult), "there are others")
 	})

@@ -166,7 +166,8 @@ func (p *planner) handOver(d *Decision) {
 		return
 	}
 	p.each(func(set *setPlan, m Member) {
-		if set != p.current && !m.MCM.Candidate && !m.MCM.HandedOver && m.MCM.Node != "" { // HandedOver: update-result goes first
+		if set != p.current && !m.MCM.Candidate && !m.MCM.HandedOver &&
+			m.MCM.Node != "" { // HandedOver: update-result goes first
 			add(&d.Candidates, m.target("its set is old"))
 		}
 	})
@@ -208,7 +209,7 @@ func (p *planner) finishInPlace(d *Decision) {
 // once its status shows that it acts on a size that includes them, because its cached size may be older than its cached
 // machines. A former set may lose as many as the deployment can spare, and all of them with Recreate.
 func (p *planner) unprotects(set *setPlan) bool {
-	counts := min(set.Replicas, set.Seen)
+	counts := min(set.Replicas, set.ActedOn)
 	lost := set != p.current && (p.o.Strategy == Recreate || p.budget() >= 0) // budget assumes that they are lost
 	return set.active <= counts || lost || set == p.current && counts >= p.o.Replicas
 }

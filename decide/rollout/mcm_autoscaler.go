@@ -29,7 +29,7 @@ func (t Trigger) Apply(annotation string) string {
 
 // keep returns the annotation with these entries, without those to drop.
 func (t Trigger) keep(requests []scaleDownRequest) string {
-	drop := list.Set(t.Drop, list.Itself)
+	drop := list.Set(t.Drop, list.Identity)
 	kept := list.Where(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
 	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
 }

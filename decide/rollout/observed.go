@@ -83,9 +83,9 @@ type Set struct {
 
 	Machines []Member // in any order
 	Counted  int      // machines in its status; exceeds Machines if their cache is behind; zero: that cache is current
-	// Seen is the size that its workflow acted on when it last wrote the status. If it differs from Replicas, the workflow
+	// ActedOn is the size that its workflow acted on when it last wrote the status. If it differs from Replicas, the workflow
 	// may still create or delete machines for that size, or for any size between.
-	Seen int
+	ActedOn int
 
 	Revision  int64  // zero: none yet
 	History   string // former revisions, separated by commas

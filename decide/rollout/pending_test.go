@@ -118,7 +118,7 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 				edit(&o)
 			}
 			plan := rollout.Plan(o)
-			assert.Equal(t, row.says, plan.Pending.Says())
+			assert.Equal(t, row.says, plan.Pending.WaitsFor())
 			assert.Equal(t, row.replaces, plan.Replaces)
 		})
 	}

@@ -80,7 +80,7 @@ func read(s Set) *setPlan {
 		// an available machine may be deleted before one that is not
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.Seen != s.Replicas || s.transfer().To != "" {
+	if exposed || s.ActedOn != s.Replicas || s.transfer().To != "" {
 		// its workflow may have chosen when other machines were unhealthy
 		set.unhealthy = 0
 	}
@@ -107,13 +107,13 @@ func size(set *setPlan) int { return set.size }
 // it may be creating machines now. A set that grows may still delete the surplus of a smaller size, and then create
 // other machines.
 func (p *planner) occupied(set *setPlan) int {
-	most := max(set.size, set.Replicas, set.Seen)
+	most := max(set.size, set.Replicas, set.ActedOn)
 	here := max(most, set.active)
 	if p.o.FreeWhenDeleting {
 		return here
 	}
-	if set.Seen <= set.Replicas {
-		here = most + max(set.active-set.Seen, 0)
+	if set.ActedOn <= set.Replicas {
+		here = most + max(set.active-set.ActedOn, 0)
 	}
 	return max(here+set.terminating, set.Counted)
 }
@@ -161,21 +161,21 @@ func (set *setPlan) guaranteed(n int) int {
 // set that hands machines over chooses those with a node, which are available, before those that it still creates.
 func (set *setPlan) safe() int {
 	if set.transfer.To != "" {
-		return max(set.active, set.size, set.Replicas, set.Seen)
+		return max(set.active, set.size, set.Replicas, set.ActedOn)
 	}
 	return set.active - set.unhealthy
 }
 
 // least returns the smallest size that the set's workflow may act on.
-func (set *setPlan) least() int { return min(set.size, set.Replicas, set.Seen) }
+func (set *setPlan) least() int { return min(set.size, set.Replicas, set.ActedOn) }
 
 // put gives a set a size, and reports whether it did. While a set's workflow has not seen the last size, the size
 // changes only in the same direction, so that old and new size bound how many machines the set can have. Exception:
 // outside of a rollout, a scale-down may be reverted before the set has acted on it. A scale-up may not: machines being
 // created are not known yet, and a new template would add as many again.
 func (set *setPlan) put(n int, why string) bool {
-	if n == set.size || n > set.Replicas && set.Seen > set.Replicas && !set.free ||
-		n < set.Replicas && set.Seen < set.Replicas {
+	if n == set.size || n > set.Replicas && set.ActedOn > set.Replicas && !set.free ||
+		n < set.Replicas && set.ActedOn < set.Replicas {
 		return false
 	}
 	set.size, set.why = n, why

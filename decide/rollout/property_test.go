@@ -52,7 +52,7 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 		s.Current, s.Deleting, s.NoScaleUp, s.Drift = d.oneIn(4), d.oneIn(9), d.oneIn(4), d.oneIn(9)
 		s.Counted, s.Desired, s.Max = d.below(most), d.below(most), d.below(most)
 		if d.oneIn(3) {
-			s.Seen = d.below(most)
+			s.ActedOn = d.below(most)
 		}
 		for i := range s.Machines {
 			change := pick(
@@ -176,7 +176,10 @@ func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 
 // The way of the benchmark, in the simulation: 100 machines, creation two seconds, deletion one.
 func TestTheWayOfTheBenchmark(t *testing.T) {
-	w := newWorld(1, rollout.Observed{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: count(10)}})
+	w := newWorld(
+		1,
+		rollout.Observed{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: count(10)}},
+	)
 	w.start(t)
 	w.template = "v2"
 	began := w.now

@@ -39,7 +39,7 @@ func (p *planner) count() Counts {
 func (p *planner) complete() bool {
 	c := p.count()
 	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas &&
-		p.current.Seen == p.o.Replicas &&
+		p.current.ActedOn == p.o.Replicas &&
 		c.Updated == p.o.Replicas &&
 		c.Replicas == p.o.Replicas &&
 		c.Available+c.PreservedFailed >= p.o.Replicas
@@ -119,7 +119,10 @@ func (p *planner) report() Status {
 			}
 		}
 	}
-	s.Conditions[0].Message = strings.Join(phrase.Parts(s.Conditions[0].Message, scale.Beyond(len(s.Failed))), "; ")
+	s.Conditions[0].Message = strings.Join(
+		phrase.Parts(s.Conditions[0].Message, scale.FailedBeyondNamed(len(s.Failed))),
+		"; ",
+	)
 	s.Failed = scale.Names(s.Failed)
 	for i := range s.Conditions {
 		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)

@@ -130,7 +130,7 @@ func (p *planner) cleanup() []Target {
 	old := p.old()
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
-		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.Seen == 0
+		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0
 	}
 	why := fmt.Sprintf("%d old sets are kept", *p.o.HistoryLimit)
 	return targets(list.Where(old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)], empty), why)
@@ -206,7 +206,7 @@ func (p *planner) failures(known []string) []string {
 		return known
 	}
 	known = slices.Clone(known)
-	recorded := list.Set(known, list.Itself)
+	recorded := list.Set(known, list.Identity)
 	for _, m := range p.current.Machines {
 		if m.Failed && !recorded[m.Name] && len(known) <= p.o.Automatic.MaxFailed {
 			known = append(known, m.Name)

@@ -58,7 +58,7 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 
 func free(o rollout.Observed) rollout.Observed         { o.FreeWhenDeleting = true; return o }
 func counted(s rollout.Set, n int) rollout.Set         { s.Counted = n; return s }
-func unseen(s rollout.Set, n int) rollout.Set          { s.Seen = n; return s }
+func unseen(s rollout.Set, n int) rollout.Set          { s.ActedOn = n; return s }
 func going(s rollout.Set) rollout.Set                  { s.Deleting = true; return s }
 func sets(s ...rollout.Set) []rollout.Set              { return s }
 func md(r, s, u int, l []rollout.Set) rollout.Observed { return rolling(r, s, u, l...) }

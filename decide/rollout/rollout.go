@@ -80,9 +80,9 @@ func (o Observed) pending(plan Planned, left attention.Decision) attention.Decis
 		attention.If(o.Orphaning || o.Deleting && o.suspended() != "", attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
 		attention.If(!o.Finalizer && o.suspended() == "", attention.Scale, "new: our finalizer is missing"),
-		left.After(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.Before(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.After(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left.Before(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
 		left,
 	)
 }
@@ -95,7 +95,7 @@ func (o Observed) left(d Decision) attention.Decision {
 		o.replacements(),
 		attention.Decision{
 			Why: d.Why,
-		}.After(
+		}.Before(
 			!d.Recheck.IsZero(),
 			attention.Scale,
 			"%s; it waits for the time to pass",
@@ -408,8 +408,10 @@ func (p *planner) create() Decision {
 	p.progress()
 	p.resize()
 	return Decision{
-		SetChanges: SetChanges{Create: &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)}},
-		Rolling:    p.underway(),
+		SetChanges: SetChanges{
+			Create: &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)},
+		},
+		Rolling: p.underway(),
 		Why: fmt.Sprintf(
 			"create a set of %s for revision %d: the template has none",
 			machines(current.size),

@@ -109,7 +109,9 @@ func (p *planner) trim() {
 // created or deleted, all new machines are available, there is no room for another, and an old set might delete an
 // available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
-	busy := func(set *setPlan) bool { return set.size != set.active || set.terminating > 0 || set.Seen != set.size }
+	busy := func(set *setPlan) bool {
+		return set.size != set.active || set.terminating > 0 || set.ActedOn != set.size
+	}
 	stuck := p.quiet() && p.current.available == p.current.active && sum(p.old(), size) > p.left()
 	if !stuck || slices.ContainsFunc(p.sets, busy) {
 		return

@@ -34,8 +34,8 @@ type group struct {
 // coarse returns what the status of a set of Cluster API tells: whether it has seen its generation, but not which size
 // it has acted on. Source: seen() and set() of observe/capi/deployment.
 func (g *group) coarse(s rollout.Set) rollout.Set {
-	if s.Seen = s.Replicas; g.reported < g.generation {
-		s.Seen = g.former
+	if s.ActedOn = s.Replicas; g.reported < g.generation {
+		s.ActedOn = g.former
 	}
 	if g.live() > s.Replicas {
 		for i := range s.Machines {

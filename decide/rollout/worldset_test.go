@@ -19,11 +19,11 @@ func (w *world) work(g *group) {
 			g.saw = &d
 			return
 		}
-		g.Seen, g.reported = g.intent, g.generation
+		g.ActedOn, g.reported = g.intent, g.generation
 		return
 	}
 	d, before := *g.saw, w.serving()
-	g.saw, g.Seen, g.reported = nil, g.intent, g.generation // its report may see a later size, on which it has not acted
+	g.saw, g.ActedOn, g.reported = nil, g.intent, g.generation // its report may see a later size, on which it has not acted
 	for _, name := range d.Create {
 		w.made++
 		w.addUnit(g, name)
@@ -85,10 +85,12 @@ func (g *group) observe(w *world) scale.Observed {
 			DeletingSince: w.now,
 			Updating:      u.Updating,
 			Updated:       u.MCM.HandedOver || u.ClusterAPI.Moved,
-			ClusterAPI:    scale.ClusterAPIMember{UpdateDue: u.Updating && !u.begun && (!u.ClusterAPI.Moved || g.acknowledges(u)) && w.asCAPI},
-			Joined:        u.MCM.Node != "",
-			Priority:      u.Priority,
-			Phase:         "Running",
+			ClusterAPI: scale.ClusterAPIMember{
+				UpdateDue: u.Updating && !u.begun && (!u.ClusterAPI.Moved || g.acknowledges(u)) && w.asCAPI,
+			},
+			Joined:   u.MCM.Node != "",
+			Priority: u.Priority,
+			Phase:    "Running",
 		}
 		switch {
 		case u.Available:
@@ -204,7 +206,7 @@ func (w *world) going() int {
 // settled reports whether no set has anything left to delete.
 func (w *world) settled() bool {
 	for _, g := range w.sets {
-		if g.live() > g.Replicas || g.saw != nil || g.Seen != g.Replicas {
+		if g.live() > g.Replicas || g.saw != nil || g.ActedOn != g.Replicas {
 			return false
 		}
 	}

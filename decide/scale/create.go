@@ -16,10 +16,10 @@ import (
 // s.
 const largest = 32
 
-// Batches returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32. So a cause that makes every
+// BatchSizes returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32. So a cause that makes every
 // creation fail makes few requests fail, because a batch is sent only after the batch before had no error. It returns
 // nil for n of 0 or less.
-func Batches(n int) []int {
+func BatchSizes(n int) []int {
 	var sizes []int
 	for size := 1; n > 0; size = min(2*size, largest) {
 		size = min(size, n)
@@ -101,6 +101,10 @@ func names(o *planner, n int) []string {
 	for _, m := range o.Orphans {
 		taken[m.Name] = true
 	}
+	parts := o.Naming
+	for len(parts) < 2 {
+		parts = append(slices.Clone(parts), "")
+	}
 	state := o.Seed
 	result := make([]string, 0, n)
 	for len(result) < n {
@@ -111,7 +115,7 @@ func names(o *planner, n int) []string {
 			random += string(letters[bits%uint64(len(letters))])
 			bits /= uint64(len(letters))
 		}
-		name := strings.Join(o.Naming, random)
+		name := strings.Join(parts, random)
 		if len(name) > maxName {
 			name = name[:maxName-suffix] + random
 		}

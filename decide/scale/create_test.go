@@ -70,7 +70,7 @@ func TestCreationsStartSlowly(t *testing.T) {
 		{"and what is left", 50, []int{1, 2, 4, 8, 16, 19}},
 		{"never more than 32", 100, []int{1, 2, 4, 8, 16, 32, 32, 5}},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, scale.Batches(row.n)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, scale.BatchSizes(row.n)) })
 	}
 }
 

@@ -20,9 +20,18 @@ type change func(*scale.Member)
 // member is a machine of the given age with a ready node, in every way as its set wants it.
 func member(name string, age time.Duration, changes ...change) scale.Member {
 	m := scale.Member{
-		Name: name, UID: "uid-" + name, Version: "7", Created: at(-age),
-		Matches: true, MCM: scale.MCMMember{Labelled: true}, Template: scale.Template{UpToDate: scale.True},
-		Phase: "Running", Joined: true, Node: scale.NodeHealthy, Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: at(-age)}, Priority: 3,
+		Name:      name,
+		UID:       "uid-" + name,
+		Version:   "7",
+		Created:   at(-age),
+		Matches:   true,
+		MCM:       scale.MCMMember{Labelled: true},
+		Template:  scale.Template{UpToDate: scale.True},
+		Phase:     "Running",
+		Joined:    true,
+		Node:      scale.NodeHealthy,
+		Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: at(-age)},
+		Priority:  3,
 	}
 	for _, c := range changes {
 		c(&m)
@@ -109,7 +118,13 @@ func orphan(name string) scale.Orphan {
 
 // set wants so many machines and has these.
 func set(replicas int, members ...scale.Member) scale.Observed {
-	return scale.Observed{Now: epoch, Naming: []string{"s-", ""}, Settings: scale.Settings{Replicas: replicas}, Members: members, Seed: 7}
+	return scale.Observed{
+		Now:      epoch,
+		Naming:   []string{"s-", ""},
+		Settings: scale.Settings{Replicas: replicas},
+		Members:  members,
+		Seed:     7,
+	}
 }
 
 func targets(list []scale.Target) []string {

@@ -56,7 +56,10 @@ func (o *planner) frozen() bool { return o.MCM.Freeze.Owner || o.MCM.Freeze.Labe
 // keep preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in all.
 func keep(o *planner, active []Member) Decision {
 	left := o.MCM.Keep - list.Count(active, func(m Member) bool { return m.MCM.Kept })
-	failed := pointers(active, func(m Member) bool { return m.MCM.Failed && !m.MCM.Kept && !m.MCM.Preserved && !m.MCM.Dismissed })
+	failed := pointers(
+		active,
+		func(m Member) bool { return m.MCM.Failed && !m.MCM.Kept && !m.MCM.Preserved && !m.MCM.Dismissed },
+	)
 	slices.SortFunc(
 		failed,
 		func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
@@ -79,7 +82,8 @@ func removeFailed(o *planner, active []Member) Decision {
 // exactly these machines to be deleted. A choice that is later than the last change of the size does not count yet.
 func removeChosen(o *planner, active []Member) Decision {
 	return remove(o, active, ranked(o, active, func(m Member) bool {
-		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) && !m.protected()
+		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&
+			!m.protected()
 	}), " that the autoscaler chose")
 }
 

@@ -88,9 +88,9 @@ func TestWhatASetSaysThatItWaitsFor(t *testing.T) {
 		{"machines are not ready for long enough", pendingOf(rechecked), "3 machines are not available yet: m-1, m-2, m-3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.says, scale.Plan(row.o).Pending.Says())
+			assert.Equal(t, row.says, scale.Plan(row.o).Pending.WaitsFor())
 			row.o.Reported = scale.Plan(row.o).Status
-			assert.Equal(t, row.says, scale.Plan(row.o).Pending.Says(), "once that is written")
+			assert.Equal(t, row.says, scale.Plan(row.o).Pending.WaitsFor(), "once that is written")
 		})
 	}
 }

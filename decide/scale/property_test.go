@@ -174,7 +174,7 @@ func TestDecisionsEnd(t *testing.T) {
 			w.carryOut(d)
 			require.LessOrEqual(t, live+w.made-made, max(w.Replicas, live), "more than wanted")
 			s := scale.Plan(w.Observed).Status
-			w.Reported.Peak, w.Reported.Seen = s.Peak, s.Seen
+			w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
 			if idle(d) && !w.moves() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break
 			}
@@ -186,7 +186,7 @@ func TestDecisionsEnd(t *testing.T) {
 				w.live()
 			}
 		}
-		require.True(t, w.Reported.Seen == w.Replicas, "all is done for a size that was not seen")
+		require.Equal(t, w.Replicas, w.Reported.ActedOn, "all is done for a size that was not seen")
 		if !stuck(w.Observed) && w.Released < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {

@@ -41,14 +41,14 @@ type Status struct {
 	Overshoot int
 	// Failed are the names of members whose last operation failed, as Names returns them, without preserved Failed ones.
 	Failed []string
-	// Seen is the last number wanted for which no creation or deletion was left to start. Work that is blocked, or that
+	// ActedOn is the last number wanted for which no creation or deletion was left to start. Work that is blocked, or that
 	// failed and is retried later, does not count as left.
-	Seen int
+	ActedOn int
 }
 
 // report returns the Status. o is sorted, and d is its decision.
 func report(o *planner, d Decision) Status {
-	s := Status{Counts: new(count(o)), Seen: o.Reported.Seen}
+	s := Status{Counts: new(count(o)), ActedOn: o.Reported.ActedOn}
 	failed := pointers(o.Members, Member.troubled)
 	s.Failed = Names(list.Map(failed, (*Member).name))
 	s.Peak, s.Overshoot = overshoot(o)
@@ -56,7 +56,7 @@ func report(o *planner, d Decision) Status {
 	// whether a creation or deletion follows. Copies of the template come after both.
 	pending := d.Acting() && len(d.Sync) == 0 && o.LastFailure.Message == ""
 	if !pending {
-		s.Seen = o.Replicas
+		s.ActedOn = o.Replicas
 	}
 	s.Conditions = []Condition{
 		created(o),
@@ -70,7 +70,10 @@ func report(o *planner, d Decision) Status {
 	s.Conditions = append(append(s.Conditions, paused(o)), alarms(o, s)...)
 	for i := range s.Conditions {
 		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
-		if beyond := Beyond(len(failed)); beyond != "" && s.Conditions[i].Type == vocabulary.ConditionMachinesReady {
+		if beyond := FailedBeyondNamed(
+			len(failed),
+		); beyond != "" &&
+			s.Conditions[i].Type == vocabulary.ConditionMachinesReady {
 			s.Conditions[i].Message = phrase.Message(beyond + "\n" + s.Conditions[i].Message)
 		}
 	}
@@ -87,15 +90,15 @@ func Names(all []string) []string {
 	return all[:min(len(all), mostNames)]
 }
 
-// Beyond says how many machines failed, if a status names only some of them; else it is empty.
-func Beyond(n int) string {
+// FailedBeyondNamed says how many machines failed, if a status names only some of them; else it is empty.
+func FailedBeyondNamed(n int) string {
 	return phrase.If(n > mostNames, "%s whose last operation failed; failedMachines names %d", machines(n), mostNames)
 }
 
 // says reports whether a status equals the wanted one.
 func (s Status) says(want Status) bool {
 	return s.Counts != nil && *s.Counts == *want.Counts && s.Peak == want.Peak && s.Overshoot == want.Overshoot &&
-		s.Seen == want.Seen && slices.Equal(s.Failed, want.Failed) && slices.Equal(s.Conditions, want.Conditions)
+		s.ActedOn == want.ActedOn && slices.Equal(s.Failed, want.Failed) && slices.Equal(s.Conditions, want.Conditions)
 }
 
 // count counts the members. Members that are updated in place or are being deleted are not ready or available. They are

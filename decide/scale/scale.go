@@ -116,7 +116,7 @@ func (o *planner) pending(d Decision, unreported bool) attention.Decision {
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.Decision{
 			Why: cmp.Or(o.underWay(), there),
-		}.After(
+		}.Before(
 			!d.Recheck.IsZero(),
 			attention.Scale,
 			"%s; it waits for the time to pass",
@@ -130,9 +130,9 @@ func (o *planner) pending(d Decision, unreported bool) attention.Decision {
 		attention.If(o.Orphaning, attention.Deletion, "%s", d.Why),
 		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(len(o.Members))),
 		attention.If(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
-		left.After(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.Before(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.After(unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left.Before(unreported && !d.Acts(), attention.Scale, "status is out of date"),
 		left,
 	)
 }

@@ -53,18 +53,18 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 		{"what is copied in place changes no number", set(1, running(1, drift("labels"))...), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.o.Reported.Seen = 7
+			row.o.Reported.ActedOn = 7
 			want := 7
 			if row.seen {
 				want = row.o.Replicas
 			}
 			plan := scale.Plan(row.o)
-			assert.Equal(t, want, plan.Status.Seen, plan.Decision.Why)
+			assert.Equal(t, want, plan.Status.ActedOn, plan.Decision.Why)
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
 	t.Run("no size is below zero", func(t *testing.T) {
-		assert.Zero(t, scale.Plan(set(-1)).Status.Seen)
+		assert.Zero(t, scale.Plan(set(-1)).Status.ActedOn)
 	})
 }
 
@@ -72,10 +72,10 @@ func TestWhichSizeASetHasSeen(t *testing.T) {
 func TestASizeIsSeenWhenTheLastBatchIsDone(t *testing.T) {
 	w := newWorld(set(2*scale.MaxCreate + 50))
 	for _, alive := range []int{scale.MaxCreate, 2 * scale.MaxCreate, 2*scale.MaxCreate + 50} {
-		require.Zero(t, w.Reported.Seen)
+		require.Zero(t, w.Reported.ActedOn)
 		w.carryOut(scale.Decide(w.Observed))
 		w.report()
 		require.Equal(t, alive, w.alive())
 	}
-	assert.Equal(t, 2*scale.MaxCreate+50, w.Reported.Seen)
+	assert.Equal(t, 2*scale.MaxCreate+50, w.Reported.ActedOn)
 }

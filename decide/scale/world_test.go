@@ -107,7 +107,7 @@ func (w *world) carryOut(d scale.Decision) bool {
 // made by an earlier run of the same decision.
 func (w *world) create(names []string) bool {
 	w.LastFailure = scale.Failure{}
-	for _, size := range scale.Batches(len(names)) {
+	for _, size := range scale.BatchSizes(len(names)) {
 		for _, name := range names[:size] {
 			w.asked++
 			switch {
@@ -142,7 +142,7 @@ func (w *world) remove(target scale.Target) {
 // report writes the status, and tells of each condition that changed.
 func (w *world) report() {
 	s := scale.Plan(w.Observed).Status
-	w.Reported.Peak, w.Reported.Seen = s.Peak, s.Seen
+	w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
 	for _, c := range s.Conditions {
 		w.tell(c.Type, fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 	}

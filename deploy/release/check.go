@@ -39,7 +39,7 @@ func git(ctx context.Context, repo string, arguments ...string) (string, error) 
 	return command(ctx, repo, nil, "git", arguments...)
 }
 
-// check refuses what shows before anything is built, all of it at once.
+// check returns an error with all reasons to refuse the release that can be seen before anything is built.
 func (r *release) check(ctx context.Context) error {
 	if semver.Canonical(r.version) != r.version {
 		return fmt.Errorf(
@@ -109,7 +109,7 @@ func titles(version string) []string {
 	return all
 }
 
-// link matches a link of Markdown to a page of the clone. It leads nowhere outside of the clone.
+// link matches a Markdown link to a page of the clone. In release notes, outside of the clone, it would lead nowhere.
 var link = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
 
 // section returns the section of a version in the changelog, which must be the first one.

@@ -25,12 +25,15 @@ type image struct {
 	name     string
 	module   string   // its folder; empty: the root module
 	packages []string // what is built: its programs are at the root of the image
-	program  string   // their name, if it is not that of the package
+	program  string   // name of the only program; empty: each has the name of its package
 }
 
 func images() []image {
 	return []image{
-		{name: "millwright", packages: []string{"./" + worker, "./" + bridge, "./starter/" + millwright, "./deploy/image/probe"}},
+		{
+			name:     "millwright",
+			packages: []string{"./" + worker, "./" + bridge, "./starter/" + millwright, "./deploy/image/probe"},
+		},
 		{name: "millwright-provider-incus", module: "provider/incus", packages: []string{"./worker"}, program: "provider"},
 		{
 			name:     "millwright-provider-libvirt",
@@ -41,7 +44,7 @@ func images() []image {
 	}
 }
 
-// user is that of the Dockerfiles.
+// user is the user and group with which the programs of an image run, as in the Dockerfiles.
 const user = "65532:65532"
 
 // writeImages writes each image as one OCI archive: an index with an image for each architecture of linux.
@@ -121,7 +124,7 @@ func (r *release) image(i image, p platform) (v1.Image, error) {
 	return mutate.ConfigFile(one, config)
 }
 
-// authorities returns the certificates of Mozilla's list, of which the system's file has those, too.
+// authorities returns the certificates of Mozilla's list as PEM. The file that the Dockerfiles copy has the same list.
 func authorities() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {

@@ -18,7 +18,8 @@ import (
 	"millwright/process/commandline"
 )
 
-// allPlatforms are those of a release. On linux it has all programs and images, on darwin the command line of operators.
+// allPlatforms are those of a release. On linux it has all programs and images, on darwin the command line of
+// operators.
 const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
 const help = `Make a release from the last commit of this clone, without a registry:

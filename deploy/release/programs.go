@@ -30,8 +30,8 @@ type file struct {
 	from string // path of the content; empty: text
 }
 
-// environment is that of the go command. Without cgo the programs need no C library. Settings of this machine that change
-// programs do not count.
+// environment returns environment variables of the go command. Without cgo the programs need no C library. The others
+// override settings of this machine that would change the programs.
 func (r *release) environment(more ...string) []string {
 	return append([]string{"CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0"}, more...)
 }
@@ -108,8 +108,9 @@ func (r *release) packPrograms(context.Context) error {
 	})
 }
 
-// listModules writes for each program which modules are in it, as CycloneDX' tool for Go reads them from the program. The
-// tool calls the root module by its folder if the program is of another module: the list has its path and version.
+// listModules writes for each program which modules are in it, as CycloneDX' tool for Go reads them from the program.
+// In a program of another module the tool names the root module by its folder: listModules writes the path and version
+// of the root module instead.
 func (r *release) listModules(ctx context.Context) error {
 	root, err := command(ctx, r.tree, r.environment(), "go", "list", "-m")
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *release) listModules(ctx context.Context) error {
 	)
 	return r.built(func(_ image, program, path, name string) error {
 		if program == "probe" {
-			return nil // of the standard library alone
+			return nil // it has no modules but the standard library
 		}
 		list, err := command(
 			ctx,
@@ -211,7 +212,7 @@ func (r *release) packed(name string, files []file) (err error) {
 	})
 }
 
-// archive writes files as tar, all of them at the time of the commit and of root.
+// archive writes files as tar. All belong to root and have the time of the commit.
 func (r *release) archive(to io.Writer, files []file) error {
 	out := tar.NewWriter(to)
 	for _, f := range files {

@@ -30,8 +30,8 @@ import (
 
 const version = "v0.1.0"
 
-// TestRelease makes a release of this repository's last commit for one platform, twice, in a clone in which no version is
-// released yet.
+// TestRelease makes a release of this repository's last commit for one platform, twice, in a clone in which no version
+// is released yet.
 func TestRelease(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "millwright")
 	run(t, ".", "git", "clone", "--quiet", "../..", repo)

@@ -28,8 +28,8 @@ const (
 	// namespace is where kustomize's manifests install Millwright.
 	namespace = "millwright"
 
-	// noNamespace is the namespace of the roles in deploy/rbac, which are bound to nobody: that of the flag
-	// --lease-namespace by default.
+	// noNamespace is the namespace of the roles in deploy/rbac, which are bound to nobody: the default of the flag
+	// --lease-namespace.
 	noNamespace = "default"
 
 	header = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
@@ -174,7 +174,7 @@ func files(deploy string) ([]file, error) {
 	return all, nil
 }
 
-// placeholder returns the image of a provider with its last name only, which overlays replace.
+// placeholder returns the image of a provider without the registry and folders of its repository. Overlays replace it.
 func placeholder(provider map[string]any) (map[string]any, error) {
 	image, _ := provider["image"].(map[string]any)
 	repository, _ := image["repository"].(string)
@@ -221,8 +221,8 @@ func (f file) render(c *chart.Chart) ([]byte, error) {
 	return []byte(header + strings.Join(parts, "---\n")), nil
 }
 
-// templates renders a chart, and returns the text of each of its templates by its path below the folder templates. Nil
-// capabilities are what Helm's own client knows of the API.
+// templates renders a chart, and returns the text of each of its templates by its path below the folder templates. If
+// cluster is nil, the API is what Helm's own client takes by default.
 func templates(
 	c *chart.Chart,
 	in string,

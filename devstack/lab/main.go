@@ -1,6 +1,6 @@
-// Command lab is devstack for what needs more of a machine than Go: root, Debian's packages, cgroups, namespaces. It
-// starts a local stack with real machines (Incus), or with Prometheus and Alertmanager. devstack shows and changes a
-// stack that lab has started, too. Package parts does the work; this package only has texts, flags and exit codes.
+// Command lab starts a local stack with real machines (Incus), or with Prometheus and Alertmanager. Unlike devstack it
+// needs more than a Go toolchain: root, Debian's packages, cgroups, namespaces. The commands of devstack also work on a
+// stack that lab has started. Package parts does the work; this package only has texts, flags and exit codes.
 package main
 
 import (
@@ -31,8 +31,8 @@ func root() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "lab",
 		Short: "Run Millwright's local stack with real machines, or with Prometheus",
-		Long: `lab starts a local stack as devstack does, with components that need more of a machine than Go. All commands of devstack
-are for this stack, too: status, logs, kubectl, kill and the others.`,
+		Long: `lab starts a local stack as devstack does, with components that need more than a Go toolchain: root, or Debian's
+packages. All commands of devstack also work on this stack: status, logs, kubectl, kill and the others.`,
 		Example: `  lab up --nodes=incus          # as root
   lab machine-class | devstack kubectl -- apply --server-side -f -
   lab up --observe

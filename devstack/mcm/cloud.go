@@ -2,11 +2,10 @@ package main
 
 import "encoding/json"
 
-// What this driver says to the virtual cloud, and hears of it: package virtual of Millwright's providers describes the
-// whole API.
+// The part of the virtual cloud's API that this driver uses. Package provider/virtual documents the whole API.
 const (
 	path      = "/v1/instances"
-	csiDriver = "csi.virtual.millwright" // of the cloud's volumes
+	csiDriver = "csi.virtual.millwright" // name of the CSI driver of the cloud's volumes
 )
 
 // creation is the body of a request to create an instance. Without a client token each accepted request makes another
@@ -34,7 +33,7 @@ type instance struct {
 // page is an answer to a list.
 type page struct {
 	Items []instance `json:"items"`
-	Next  string     `json:"next"` // of the next page; empty: there is none
+	Next  string     `json:"next"` // names the next page; empty on the last one
 }
 
 type refusal struct {

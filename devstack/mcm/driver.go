@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cloud is a driver of MCM for the virtual cloud, written as the drivers of real clouds are: an instance has the name
-// of its machine and the tags of cluster and class, no UID, and no client token. Provider IDs are those of Millwright's
-// provider, so that the two can take over from each other.
+// cloud is a driver of MCM for the virtual cloud. As drivers of real clouds do, it gives an instance the name of its
+// machine and tags for cluster, class and machine, but no UID of the machine, and sends no client token. Provider IDs
+// have the form of those of Millwright's provider, so that MCM and Millwright can take over each other's machines.
 type cloud struct {
 	address string // URL
 	cluster string
@@ -52,8 +52,8 @@ func (c *cloud) InitializeMachine(
 	return nil, status.Error(codes.Unimplemented, "instances need no initialization")
 }
 
-// DeleteMachine implements driver.Driver. A machine without a provider ID is found by its name. It returns when the
-// instance is gone.
+// DeleteMachine implements driver.Driver. The instance of a machine without a provider ID is found by the machine's
+// name. DeleteMachine returns when the cloud has accepted the deletion.
 func (c *cloud) DeleteMachine(
 	ctx context.Context,
 	request *driver.DeleteMachineRequest,
@@ -121,7 +121,7 @@ func (c *cloud) GetVolumeIDs(
 	return answer, nil
 }
 
-// find returns the instances that have the machine's provider ID, or its name if it has none.
+// find returns the instances with the machine's provider ID or, if the machine has none, with the machine's name.
 func (c *cloud) find(
 	ctx context.Context,
 	machine *v1alpha1.Machine,
@@ -141,7 +141,7 @@ func (c *cloud) find(
 	return found, nil
 }
 
-// list returns the instances of the class that are there.
+// list returns the instances of the class that are not terminated.
 func (c *cloud) list(ctx context.Context, class *v1alpha1.MachineClass, secret *corev1.Secret) ([]instance, error) {
 	var listed []instance
 	for query := (url.Values{"cluster": {c.cluster}, "class": {tag(class)}}); ; {

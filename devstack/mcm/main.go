@@ -1,12 +1,12 @@
 // Command mcm runs a released machine-controller-manager (MCM) on the local stack, against its API server and its
 // virtual cloud. The test of the takeover needs it: test/integration/takeover. It is a module of its own, with the
-// versions of Kubernetes that MCM was released with: MCM is in the go.mod of no product.
+// versions of Kubernetes that MCM was released with, so that Millwright's root module does not depend on MCM.
 //
 //	mcm manager --target-kubeconfig FILE --namespace NAME    MCM's process for deployments and sets
-//	mcm machines --target-kubeconfig FILE --namespace NAME   MCM's process for machines, with a driver for the virtual cloud
+//	mcm machines --target-kubeconfig FILE --namespace NAME   MCM's process for machines, with the driver of this package
 //
-// The flags are MCM's, and two of the driver: --virtualcloud-address, the URL of the virtual cloud, and --cluster-name,
-// with which instances are tagged as by Millwright.
+// The flags are MCM's. The driver adds two to "mcm machines": --virtualcloud-address, the URL of the virtual cloud, and
+// --cluster-name, the tag for the cluster that instances get, as from Millwright.
 package main
 
 import (

@@ -57,9 +57,10 @@ func applyProduct(ctx context.Context, p component.Plan) error {
 	return nil
 }
 
-// product returns the product's CRDs, RBAC (deploy/crds, deploy/rbac, deploy/rbac/tokens) and priority at the API
-// server, with bindings of its roles to the users of our worker and bridge. There are also the plan's own manifests,
-// and with Cluster API its CRDs and webhooks, and a policy of what its core may change.
+// product returns all objects that applyProduct applies: the product's CRDs and RBAC (deploy/crds, deploy/rbac,
+// deploy/rbac/tokens), bindings of its roles to the stack's users, its FlowSchemas and priority level, and the plan's
+// own manifests; with Cluster API also the CRDs and webhooks of that, and the policy that limits what its core may
+// change.
 func product(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
@@ -92,7 +93,7 @@ func product(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return slices.Concat(objects, bindings, flows, upstream), nil
 }
 
-// nameCore puts the stack's user of Cluster API's core into the admission policies.
+// nameCore makes the admission policies name the user that Cluster API's core has in the stack.
 func nameCore(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if o.GetKind() != "ValidatingAdmissionPolicy" {
@@ -147,7 +148,7 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read manifest %s: %w", path, err)
 		}
-		if len(object.Object) > 0 { // an empty document
+		if len(object.Object) > 0 { // else the document is empty
 			objects = append(objects, object)
 		}
 	}
@@ -182,9 +183,8 @@ func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructur
 	return bindings, nil
 }
 
-// flowControl returns the product's priority at the API server. Its flow schemas match the users of the stack's
-// processes, where an installation has the ServiceAccounts of its namespace, and the namespace in which the stack has
-// the Leases.
+// flowControl returns the product's FlowSchemas and priority level. The FlowSchemas match the users of the stack's
+// processes instead of ServiceAccounts, and the namespace of the stack's Leases instead of that of an installation.
 func flowControl(repo string) ([]*unstructured.Unstructured, error) {
 	objects, err := readManifest(filepath.Join(repo, "deploy", "base", "flowcontrol.yaml"))
 	if err != nil {

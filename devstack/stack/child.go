@@ -90,7 +90,7 @@ var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 func (s *supervisor) spawn(name string) (*child, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
-	// A user's settings for another Temporal are not for this one: neither the variables nor the configuration file.
+	// The user's TEMPORAL_ variables and configuration file are for another Temporal: components must not read them.
 	command.Env = slices.DeleteFunc(
 		os.Environ(),
 		func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") },

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// clusterAPIObjects returns the CRDs and webhook configurations of the chosen programs of Cluster API, such that the
-// API server calls the programs on this machine.
+// clusterAPIObjects returns the CRDs and webhook configurations of the chosen programs of Cluster API, changed so that
+// the API server calls the programs on this machine.
 func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, name := range component.ClusterAPI() {
@@ -47,8 +47,8 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// definitionLabels returns the labels that a kustomization gives to CRDs: by them core finds the versions of a
-// provider's kinds.
+// definitionLabels returns the labels that a kustomization gives to CRDs. Cluster API's core reads in them which
+// versions of a provider's kinds it may use.
 func definitionLabels(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -74,9 +74,9 @@ type webhooks struct {
 	authority []byte // its CA, as PEM
 }
 
-// serve makes the API server call the program for an object of upstream's manifests: for conversions of a definition
-// with several versions, which also gets the labels, and for each webhook of a configuration. The configurations of all
-// programs have the same name in the manifests: it gets that of the program in front.
+// serve changes an object of upstream's manifests so that the API server calls the program: for conversions of a CRD
+// with several versions, and for each webhook of a webhook configuration. Every CRD gets the labels. A configuration
+// gets the program's name as a prefix, because it has the same name in the manifests of all programs.
 func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// tail returns the last lines of a component since its last start, for error messages.
+// tail returns, for error messages, the last lines of a component's log since its last start; nothing if the log cannot
+// be read.
 func tail(path string) string {
 	const window, lines = 32 << 10, 20
 	file, err := os.Open(path)

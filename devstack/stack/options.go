@@ -49,19 +49,19 @@ type Options struct {
 	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates. Our processes
 	// have them.
 	TemporalTLS bool
-	// Quiet makes nodes renew their leases six times less often, and be found dead later accordingly: for benchmarks,
-	// where 5,000 idle nodes would otherwise use a core. Without it, a dead node is found after a minute.
+	// Quiet makes nodes renew their leases six times less often, for benchmarks: 5,000 idle nodes would otherwise use a
+	// core. A dead node is then found after five minutes instead of one.
 	Quiet bool
-	// NodeLease is how long the lease of a virtual node is valid. It is renewed after a quarter of it, and a dead node is
-	// found after one and a quarter. Zero: 40 s, or 240 s if Quiet. For fleets: 10,000 nodes with a lease of 240 s send
-	// 167 renewals a second.
+	// NodeLease is how long the lease of a virtual node is valid. A node renews it after a quarter of this time, and a
+	// dead node is found after five quarters. Zero: Quiet decides, with 40 s or 240 s. For fleets: 10,000 nodes with a
+	// lease of 240 s send 167 renewals a second.
 	NodeLease time.Duration
-	// Extras are components that the stack does not know, in starting order, at most component.MaxExtras. Those that
-	// Components names start.
+	// Extras describes further components, in starting order, at most component.MaxExtras. Of them only those start that
+	// Components names.
 	Extras []component.Extra
-	// Complete completes the plan when its ports are known: with files, flags and manifests that depend on them. The
-	// supervisor holds the locks that it returns until the stack ends. It is not called for a stack that runs. Nil adds
-	// nothing.
+	// Complete is called once the ports of the plan are known. It adds the files, flags and manifests that depend on them.
+	// The supervisor holds the returned locks until the stack ends. Complete is not called if the stack runs already. Nil
+	// adds nothing.
 	Complete func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration

@@ -68,13 +68,13 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 
 // addReleased adds to a plan the chosen programs of Cluster API with their manifests.
 func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) error {
+	// Only the first call of ClusterAPIPrograms takes time: the later ones find its folder.
 	for _, name := range component.ClusterAPI() {
 		if !slices.Contains(plan.Components, name) {
 			continue
 		}
 		var err error
 		if plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil {
-			// only the first call takes time
 			return err
 		}
 		plan.Binaries[name] = filepath.Join(plan.ClusterAPI, name)
@@ -82,7 +82,8 @@ func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) er
 	return nil
 }
 
-// sources returns the components by heavy binary, and by folder of our own binaries.
+// sources says which components run which program: heavy has their names by heavy binary, folders by the folder of our
+// own programs.
 func sources(chosen []string, extras []component.Extra) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {
@@ -90,7 +91,7 @@ func sources(chosen []string, extras []component.Extra) (heavy, folders map[stri
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // nothing to do for the millwright
+		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // runs no program
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
 		case c.Folder != "":

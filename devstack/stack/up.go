@@ -101,7 +101,7 @@ func launch(
 }
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this
-// process reaches it, unless it is attached. The channel returns how it ended.
+// process reaches it; withParent, it ends with this process. The channel receives the result of its Wait.
 func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
 	text, err := json.Marshal(handover{Plan: plan, Files: len(locks)})
 	if err != nil {

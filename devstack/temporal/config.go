@@ -29,7 +29,7 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 		DatabaseName: o.database,
 		// One connection (the default) on purpose: more of them make SQLITE_BUSY storms. A write-ahead log that is never
 		// synced is several times as fast as the rollback journal, and survives the death of the process, though not that of
-		// the machine. Words that SQLite does not know as a pragma it ignores without a word.
+		// the machine. SQLite ignores an unknown pragma or value without an error.
 		ConnectAttributes: map[string]string{"mode": "rwc", "journal_mode": "wal", "synchronous": "off"},
 	}
 	if _, err := os.Stat(o.database); errors.Is(err, fs.ErrNotExist) {
@@ -55,8 +55,8 @@ func serverOptions(o options, logger log.Logger) ([]temporal.ServerOption, error
 func createDatabase(store config.SQL) error {
 	path := store.DatabaseName
 	store.DatabaseName += ".new"
-	// With a write-ahead log a database would be more than its file. What is left of another one's would be taken for its
-	// own.
+	// No write-ahead log here: the rename below moves the database file alone. Files that are left of an earlier database
+	// are removed, because SQLite would read them as the journal or log of the new one.
 	store.ConnectAttributes = map[string]string{"mode": "rwc"}
 	for _, left := range []string{store.DatabaseName, store.DatabaseName + "-journal", path + "-wal", path + "-shm"} {
 		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -83,13 +83,14 @@ func dynamicConfig() dynamicconfig.StaticClient {
 		// By default a timer of less than a second may fire up to a second late, in case that the clocks of the servers
 		// differ.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 10 * time.Millisecond,
-		// One shard does here what hundreds do elsewhere. At the 20 reads a second that each may have by default, tasks wait
-		// for their turn, and a look at the next timer that gets none is made up for three seconds later: until then no timer
-		// fires.
-		dynamicconfig.TimerProcessorMaxPollRPS.Key():            1000,
-		dynamicconfig.TransferProcessorMaxPollRPS.Key():         1000,
-		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1, // four of them are for many servers: in one they
-		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1, // only hand tasks to each other
+		// One shard does here what hundreds do elsewhere. The default limit of a shard is 20 reads a second. Above it tasks
+		// wait, and a read of the timers that is refused is repeated only three seconds later: until then no timer fires.
+		dynamicconfig.TimerProcessorMaxPollRPS.Key():    1000,
+		dynamicconfig.TransferProcessorMaxPollRPS.Key(): 1000,
+		// By default a task queue has four partitions, for several servers. In one server they only forward tasks to each
+		// other.
+		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
+		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
 	}
 }
 
@@ -141,8 +142,8 @@ func serverConfig(o options, store config.SQL) (*config.Config, error) {
 	}, nil
 }
 
-// server returns the TLS of the frontend, and of the server's own workers as its clients. Its services call each other
-// without.
+// server returns the TLS of the frontend, and of the server's own workers as its clients. The server's services call
+// each other without TLS.
 func (f files) server() config.RootTLS {
 	if f.certificate == "" {
 		return config.RootTLS{}

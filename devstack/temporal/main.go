@@ -27,7 +27,8 @@ type options struct {
 	tls          files  // what the frontend shows and demands; without files it does not use TLS
 }
 
-// files are the PEM files of TLS. Server workers and UI are clients of the frontend, and show its own certificate.
+// files are the PEM files of TLS. The server's workers and the UI are clients of the frontend, and show the frontend's
+// certificate.
 type files struct {
 	certificate, key string // of the frontend, for 127.0.0.1
 	authority        string // CA of that certificate and of those that clients must show
@@ -50,7 +51,7 @@ func main() {
 		&o.tls.certificate,
 		"tls-cert",
 		"",
-		"PEM file of the frontend's certificate, for 127.0.0.1, for servers and clients; empty: no TLS. With it, clients must show a certificate",
+		"PEM file of the frontend's certificate for 127.0.0.1, also valid as that of a client; clients must then show one, too; empty: no TLS",
 	)
 	flag.StringVar(&o.tls.key, "tls-key", "", "PEM file of the key of --tls-cert")
 	flag.StringVar(&o.tls.authority, "tls-ca", "", "PEM file of the CA of --tls-cert and of the clients' certificates")

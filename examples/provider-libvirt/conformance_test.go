@@ -73,7 +73,7 @@ func newCloud(t *testing.T) cloud {
 		Codes:    slices.Sorted(maps.Keys(numbers)),
 		Timeless: true,
 		Hang:     between.hang,
-		Plant: func(m provider.Machine) {
+		CreateByHand: func(m provider.Machine) {
 			id := uuid.New()
 			_, err := person.DomainCreateXML(planted(m, id), 0)
 			require.NoError(t, err)

@@ -75,7 +75,7 @@ func (Driver) Create(
 		if _, earlier, lookupErr := s.lookup(id, machine.Cluster); lookupErr == nil {
 			return earlier.Instance, nil
 		}
-		return provider.Instance{}, s.coded(err)
+		return provider.Instance{}, s.withCode(err)
 	}
 	instance, err := s.describe(made)
 	return instance.Instance, err
@@ -103,11 +103,11 @@ func (Driver) Delete(
 	}
 	if err := s.DomainDestroy(d); err != nil && !isError(err, libvirt.ErrOperationInvalid) {
 		// which says that it does not run
-		return s.coded(err)
+		return s.withCode(err)
 	}
 	// It is gone now, unless a person has made it persistent.
 	if err := s.DomainUndefine(d); err != nil && !isError(err, libvirt.ErrNoDomain) {
-		return s.coded(err)
+		return s.withCode(err)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func open(ctx context.Context, class provider.Class) (session, error) {
 	}}
 	if err := s.ConnectToURI(libvirt.ConnectURI(uri)); err != nil {
 		s.close()
-		said := s.coded(err)
+		said := s.withCode(err)
 		if isError(err, libvirt.ErrRPC) { // what a daemon answers to a client that has not authenticated itself
 			said.Code = provider.Unauthenticated
 		}
@@ -72,7 +72,7 @@ type tagged struct {
 func (s session) list(cluster string) ([]tagged, error) {
 	domains, _, err := s.ConnectListAllDomains(1, 0) // running or not, in one answer without pages
 	if err != nil {
-		return nil, s.coded(err)
+		return nil, s.withCode(err)
 	}
 	var ours []tagged
 	for _, d := range domains {
@@ -97,7 +97,7 @@ func (s session) describe(d libvirt.Domain) (tagged, error) {
 		libvirt.DomainAffectCurrent,
 	)
 	if err != nil {
-		return tagged{}, s.coded(err)
+		return tagged{}, s.withCode(err)
 	}
 	var of tags
 	if err := xml.Unmarshal([]byte(text), &of); err != nil {
@@ -112,7 +112,7 @@ func (s session) describe(d libvirt.Domain) (tagged, error) {
 func (s session) lookup(id uuid.UUID, cluster string) (libvirt.Domain, tagged, error) {
 	d, err := s.DomainLookupByUUID(libvirt.UUID(id))
 	if err != nil {
-		return libvirt.Domain{}, tagged{}, s.coded(err)
+		return libvirt.Domain{}, tagged{}, s.withCode(err)
 	}
 	instance, err := s.describe(d)
 	if err == nil && instance.cluster != cluster {
@@ -133,9 +133,9 @@ func parseProviderID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// coded returns an error of the client with its code. The message is libvirt's, which may quote the XML that we sent,
+// withCode returns an error of the client with its code. The message is libvirt's, which may quote the XML that we sent,
 // over several lines. They become one line, after the values of the Secret were removed as they stand.
-func (s session) coded(err error) *provider.Error {
+func (s session) withCode(err error) *provider.Error {
 	text := s.class.Secret.Redact(err.Error())
 	return provider.Errorf(codeOf(err), "%s", strings.Join(strings.Fields(text), " "))
 }

@@ -80,7 +80,7 @@ func TestProviderID(t *testing.T) {
 // A message of libvirt may have lines of the XML that it was sent, and so user data as XML writes them.
 func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 	s := session{class: provider.Class{Secret: provider.Secret{keyOfUserData: []byte(`password="top & secret"`)}}}
-	err := s.coded(
+	err := s.withCode(
 		libvirt.Error{
 			Code:    uint32(libvirt.ErrXMLError),
 			Message: "line 1:\n<entry>password=&#34;top &amp; secret&#34;</entry>\n-----^",

@@ -84,7 +84,7 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 			change: replace(other),
 		},
 		{fact: "Unused", change: replace(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
-	}, map[string]string{"Asked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Said": "written by the class's own workflow", "SaidSo": "written by the class's own workflow"})
+	}, map[string]string{"Checked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Reported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
 }
 
 // The bridge asks Temporal who serves the providers. A class is woken when its status says something else; its machines

@@ -247,8 +247,7 @@ func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) s
 	if !b.api.Ours(set) {
 		return describe(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
 	}
-	now := time.Now()
-	around, err := b.api.Read(ctx, set)
+	related, err := b.api.Read(ctx, set)
 	if err != nil {
 		return describe(
 			capi.SetsResource,
@@ -256,12 +255,10 @@ func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) s
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := capiset.Observed(b.api, set, around, now, 0)
-	plan := scale.Plan(observed)
-	explained := capiset.Explained(set, around, plan.Status.Conditions, now)
-	pending := capiset.Pending(set, around, observed, plan, explained)
-	s := describe(capi.SetsResource, set, unlessSaid(pending, capiset.Said(set, around, explained.Blocked(now))))
-	for resource, version := range around.Versions() {
+	observed := capiset.Observed(b.api, set, related, time.Now(), 0)
+	plan := capiset.Explain(set, related, observed, scale.Plan(observed))
+	s := describe(capi.SetsResource, set, unlessSaid(plan.Pending, plan.Said))
+	for resource, version := range related.Versions() {
 		s.versions.Raise(resource, version)
 	}
 	s.owner = run.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}

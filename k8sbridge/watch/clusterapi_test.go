@@ -33,17 +33,19 @@ var longAgo = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 // capiSet is a calm set with one machine.
 func capiSet(name string, change ...capitest.OnSet) *clusterv1.MachineSet {
 	s := capitest.Set(name, 1, change...)
-	return capiReporting(s, capitest.Around(capiMachine("m-"+name, s)))
+	return capiReporting(s, capitest.Related(capiMachine("m-"+name, s)))
 }
 
 // capiReporting gives a set the status for what is around it.
-func capiReporting(s *clusterv1.MachineSet, around capi.Around) *clusterv1.MachineSet {
-	plan := scale.Plan(capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, around, capitest.Noon, 0))
+func capiReporting(s *clusterv1.MachineSet, related capi.Related) *clusterv1.MachineSet {
+	plan := scale.Plan(
+		capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, related, capitest.Noon, 0),
+	)
 	capiset.ApplyStatus(
 		s,
-		around,
+		related,
 		plan.Status,
-		capiset.Explained(s, around, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
+		capiset.Explained(s, related, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
 		longAgo,
 	)
 	return s
@@ -351,13 +353,13 @@ func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 	for name, change := range map[string][]capitest.OnSet{
 		"a": {selecting("a")}, "twin": {selecting("a")}, "b": {selecting("b")}, "everything": {empty}, "far": {selecting("a"), elsewhere}, "theirs": {selecting("a"), foreign},
 	} {
-		s, around := capitest.Set(name, 0, change...), capitest.Around()
+		s, related := capitest.Set(name, 0, change...), capitest.Related()
 		if s.Namespace != capitest.Shop { // it has neither Cluster nor templates
-			around = capi.Around{
+			related = capi.Related{
 				Templates: []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())},
 			}
 		}
-		sets = append(sets, capiReporting(s, around))
+		sets = append(sets, capiReporting(s, related))
 	}
 	orphan := func(pool string) *clusterv1.Machine {
 		return capiMachine(
@@ -441,9 +443,9 @@ func TestSetsOfOtherFilters(t *testing.T) {
 // A set that waits for its template is signaled when the template is created, and reads no older state.
 func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	waiting := capitest.Set("s", 1)
-	around := capitest.Around()
-	around.Templates[1] = capitest.Gone(capitest.Infrastructure())
-	capiReporting(waiting, around)
+	related := capitest.Related()
+	related.Templates[1] = capitest.Gone(capitest.Infrastructure())
+	capiReporting(waiting, related)
 	inCAPIWorld(
 		t,
 		[]runtime.Object{waiting, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.ControlPlane()},

@@ -77,7 +77,7 @@ func capiFamily(
 		Sets:       []*clusterv1.MachineSet{s},
 		Members:    machines,
 		Cluster:    capitest.Cluster(),
-		Templates:  capitest.Around().Templates,
+		Templates:  capitest.Related().Templates,
 	}
 }
 

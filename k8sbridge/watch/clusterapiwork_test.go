@@ -25,7 +25,7 @@ func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
 
 // A set that is not prepared has work, whatever its size.
 func TestAnUnpreparedSetIsNotCalm(t *testing.T) {
-	s := capiReporting(capitest.Set("s", 0, capitest.Unowned), capitest.Around())
+	s := capiReporting(capitest.Set("s", 0, capitest.Unowned), capitest.Related())
 	inWorld(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *world) {
 		w.pass(3 * time.Second)
 		assert.Contains(t, w.asked(), awakeCAPI("s"))

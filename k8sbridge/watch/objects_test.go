@@ -102,11 +102,11 @@ func reportingBelow(
 	s *v1alpha1.MachineSet,
 	machines ...*v1alpha1.Machine,
 ) *v1alpha1.MachineSet {
-	return reportingOf(s, set.Around{Members: machines, Deployment: d})
+	return reportingOf(s, set.Related{Members: machines, Deployment: d})
 }
 
-func reportingOf(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Plan(set.Observed(s, around, born.Time, 0)).Status, born)
+func reportingOf(s *v1alpha1.MachineSet, related set.Related) *v1alpha1.MachineSet {
+	set.ApplyStatus(&s.Status, scale.Plan(set.Observed(s, related, born.Time, 0)).Status, born)
 	return s
 }
 

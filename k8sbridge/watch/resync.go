@@ -91,7 +91,7 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.unexplained || need.Prompt() || slices.Contains(prompt, need) {
+	if need := s.decision.Need; s.unexplained || need.OneStep() || slices.Contains(prompt, need) {
 		// work of other needs waits for a change from outside
 		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil

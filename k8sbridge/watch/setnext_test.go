@@ -35,7 +35,7 @@ func nextRows() []factRow {
 	classless.Spec.Replicas, classless.Spec.Template.Spec.Class.Name = 2, "large"
 	reportingOf(
 		classless,
-		set.Around{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), Missing: []string{"MachineClass"}},
+		set.Related{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), Missing: []string{"MachineClass"}},
 	)
 	askingNode := changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
 	scaled := annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
@@ -287,9 +287,9 @@ func releasedOnes() []runtime.Object {
 func sizedSetAround(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
 	s := bareSet()
 	s.Spec.Replicas = replicas
-	around := set.Around{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
+	related := set.Related{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
 	for _, o := range orphans {
-		around.Orphans = append(around.Orphans, o.(*v1alpha1.Machine))
+		related.Orphans = append(related.Orphans, o.(*v1alpha1.Machine))
 	}
-	return reportingOf(s, around)
+	return reportingOf(s, related)
 }

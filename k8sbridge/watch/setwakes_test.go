@@ -110,7 +110,7 @@ func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
 func TestWhichSetsHearOfAClass(t *testing.T) {
 	waiting := bareSet()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
-	reportingOf(waiting, set.Around{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
+	reportingOf(waiting, set.Related{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
 	inWorld(t, append(calmStack(), waiting), func(w *world) {
 		signaled := func() []call {
 			return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aSet()) && c.id != idOf(waiting) })

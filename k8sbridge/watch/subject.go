@@ -88,24 +88,23 @@ func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
 // set returns the subject of a set. Its versions include those of the machines and of all other objects that the
 // decision reads.
 func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
-	around := set.Read(b.cluster, of)
-	now := time.Now()
-	plan := scale.Plan(set.Observed(of, around, now, 0))
-	said := set.IsExplained(&of.Status, set.Explained(of, around, plan.Status.Conditions, now).Blocked(now))
-	s := describe(cache.Sets, of, unlessSaid(plan.Pending, said))
-	for _, m := range slices.Concat(around.Members, around.Orphans) {
+	related := set.Read(b.cluster, of)
+	observed := set.Observed(of, related, time.Now(), 0)
+	plan := set.Explain(of, related, observed, scale.Plan(observed))
+	s := describe(cache.Sets, of, unlessSaid(plan.Pending, plan.Said))
+	for _, m := range slices.Concat(related.Members, related.Orphans) {
 		s.versions.Raise(cache.Machines, m.ResourceVersion)
-		if node := around.NodeAsked(m); node != nil {
+		if node := related.NodeAsked(m); node != nil {
 			s.versions.Raise(cache.Nodes, node.ResourceVersion)
 		}
 	}
-	s.versions.Raise(cache.ControlPlanes, around.ControlPlane)
-	s.versions.Raise(cache.Classes, around.Class)
-	if around.Policy != nil {
-		s.versions.Raise(cache.Policies, around.Policy.ResourceVersion)
+	s.versions.Raise(cache.ControlPlanes, related.ControlPlane)
+	s.versions.Raise(cache.Classes, related.Class)
+	if related.Policy != nil {
+		s.versions.Raise(cache.Policies, related.Policy.ResourceVersion)
 	}
-	if around.Deployment != nil {
-		s.versions.Raise(cache.Deployments, around.Deployment.ResourceVersion)
+	if related.Deployment != nil {
+		s.versions.Raise(cache.Deployments, related.Deployment.ResourceVersion)
 	}
 	s.owner = run.Owner{MachineSet: of.Name, MachineDeployment: controller(of)}
 	return s
@@ -117,7 +116,7 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	neighbours := class.Read(b.cluster, c.Namespace)
 	facts := class.Facts(c, neighbours)
 	served, asked := b.isServed(c.ProviderName())
-	facts.Asked, facts.Unserved = asked, !served
+	facts.Checked, facts.Unserved = asked, !served
 	s := describe(cache.Classes, c, attention.DecideClass(facts))
 	for resource, version := range neighbours.Versions() {
 		s.versions.Raise(resource, version)
@@ -155,9 +154,9 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 
 // machine returns the subject of a machine. Its versions include those of its node and its class.
 func (b *Bridge) machine(m *v1alpha1.Machine) subject {
-	node, around := b.cluster.NodeOf(m), machine.Read(b.cluster, m)
-	s := describe(cache.Machines, m, attention.PlanMachine(machine.Facts(m, around, time.Time{})).Decision)
-	s.unexplained = !machine.IsExplained(m, machine.Explained(m, around.Class, time.Now()).WaitsFor())
+	node, related := b.cluster.NodeOf(m), machine.Read(b.cluster, m)
+	s := describe(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
+	s.unexplained = !machine.IsExplained(m, machine.Explained(m, related.Class, time.Now()).WaitsFor())
 	if node != nil {
 		s.versions.Raise(cache.Nodes, node.ResourceVersion)
 	}

@@ -122,11 +122,11 @@ type link struct {
 	ended time.Time // when the last one ended; zero while none has
 }
 
-// up reports whether a watch runs, and has had LinkSettles to deliver the events of an interruption.
+// up reports whether a watch runs, and has had WatchCatchUp to deliver the events of an interruption.
 func (l *link) up() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open > 0 && time.Since(l.since) >= LinkSettles
+	return l.open > 0 && time.Since(l.since) >= WatchCatchUp
 }
 
 // watched is a watch that calls ended when it stops.

@@ -162,7 +162,7 @@ func (c *Cluster) Begin(ctx context.Context) {
 func (c *Cluster) AwaitFilled(ctx context.Context) error {
 	for _, informer := range c.foreign.informers {
 		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-			return fmt.Errorf("fill cache of Leases: %w", context.Cause(ctx))
+			return fmt.Errorf("fill the caches of Leases and namespaces: %w", context.Cause(ctx))
 		}
 	}
 	for resource, informer := range c.Informers {

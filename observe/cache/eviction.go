@@ -55,7 +55,7 @@ func askEviction(ctx context.Context, target kubernetes.Interface) (why string, 
 	}
 	switch {
 	case !names("pods"):
-		// the client returns an empty list after a 404, which whatever is between here and the API server may have sent
+		// the client returns an empty list after a 404, which a proxy in front of the API server may have sent
 		return "", fmt.Errorf("discover the resources of v1: the answer does not name pods")
 	case !names("pods/eviction", version.Group, version.Version, "Eviction"):
 		return fmt.Sprintf("the API server has no subresource pods/eviction of %s", version), nil

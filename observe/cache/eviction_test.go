@@ -87,8 +87,8 @@ func TestNobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
 	})
 }
 
-// A target that cannot evict has no disruption budgets, and a worker starts all the same. That is believed of its own
-// word only.
+// A target that cannot evict has no disruption budgets, and a worker starts all the same. Only the answer of the target
+// itself proves that it cannot.
 func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy   bool

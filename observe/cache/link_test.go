@@ -55,7 +55,7 @@ func TestAttachmentsOfACacheThatIsCutOff(t *testing.T) {
 
 		away.Store(false)
 		for !cluster.KnowsAttachments() {
-			time.Sleep(cache.LinkSettles)
+			time.Sleep(cache.WatchCatchUp)
 		}
 		now.Add(observetest.Attachment("a", "n", "pv-1"))
 		now.Add(observetest.Attachment("b", "n", "pv-2"))

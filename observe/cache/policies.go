@@ -12,9 +12,9 @@ const versionsPoll = 5 * time.Millisecond
 // and for the answer. Source: a list takes less than a second, and a second of a start is nothing.
 const budgetsWithin = 2 * time.Second
 
-// LinkSettles is how long after a watch was resumed the cache may still lack events of the interruption. Source: the
+// WatchCatchUp is how long after a watch was resumed the cache may still lack events of the interruption. Source: the
 // API server sends them at once, so a second is ample, and short for a wait for volumes.
-const LinkSettles = time.Second
+const WatchCatchUp = time.Second
 
 // linkRenewed is the longest gap between two watches that is no interruption: the API server ends each watch after some
 // minutes, and the next one continues where it ended. Source: longer than a request, shorter than the first pause of

@@ -82,7 +82,7 @@ func (c checked) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	newest, err := c.newest(request)
 	if err != nil {
-		_ = response.Body.Close() // what it says of its own end tells nobody anything
+		_ = response.Body.Close() // an error is ignored: nothing of the body is used
 		return nil, fmt.Errorf("read the version of %s: %w", path.Base(request.URL.Path), err)
 	}
 	if Newer(version, newest) {
@@ -98,8 +98,8 @@ func (r *Restores) end(resource string) {
 	r.ended[resource] = time.Now()
 }
 
-// renewed reports whether the watch before ended a moment ago: the API server ends each watch after some minutes, and
-// its restart takes longer.
+// renewed reports whether the previous watch ended at most linkRenewed ago. The API server ends each watch after some
+// minutes, and the next one follows at once; a restart of the API server takes longer.
 func (r *Restores) renewed(resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,10 +123,12 @@ func (b watchBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// continued returns the version from which a watch of a whole resource continues, or which a cache that is filled anew has
-// had before; empty for another request, and for a watch that begins with all objects. Each cache is filled anew at a time
-// of its own: until all are, a decision would be made from objects of two stores. Watches of some objects are those of a
-// drain: they fill no cache that outlives an interruption.
+// continued returns the version from which a watch of a whole resource continues or, if the watch fills a cache anew,
+// the version that the cache had before; empty for another request, and for a watch that begins with all objects. A
+// cache that is filled anew matters too: the caches are filled at different times, and until all are, a decision would
+// be made from objects of two stores. A watch with a field selector needs no check: the pods of a drain fill no cache
+// that outlives an interruption, and where Leases or the control plane are watched, whole resources are watched as
+// well.
 func continued(query url.Values) string {
 	version := query.Get("resourceVersion")
 	if query.Get("watch") == "" || query.Get("fieldSelector") != "" || version == "0" {

@@ -88,9 +88,10 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// installations are the Leases of the workers of all installations of Millwright in the control cluster. Of two, the one
-// whose Lease is older has the namespaces that both mean: one that somebody tries out stops no other one. It has them
-// until its Lease is deleted or released, also while it is down: its instances have its name.
+// installations are the Leases of the workers of all installations of Millwright in the control cluster. Of two
+// installations, the one whose Lease is older has the namespaces that both mean: a new installation that somebody tries
+// out does not stop the old one. The older one has them until its Lease is deleted or released, also while it is down:
+// its instances have its name.
 type installations struct {
 	ours   string                  // name of our installation
 	leases map[string]installation // by namespace of the Lease
@@ -108,8 +109,8 @@ type installation struct {
 	told    bool // that it has begun to work, with this scope, was told
 }
 
-// seen takes up a Lease, and returns the installations that begin to work, or to work elsewhere: its own, or, if it is that
-// of our workers, others.
+// seen takes up a Lease, and returns the installations that go before ours and that it has not returned with this scope
+// yet. Only the installation of the Lease can be one, or any other if the Lease is that of our own workers.
 func (i installations) seen(lease *coordinationv1.Lease, now time.Time) (began []beginning) {
 	next := installation{
 		name: lease.Annotations[v1alpha1.AnnotationInstallation], created: lease.CreationTimestamp.Time,
@@ -155,7 +156,8 @@ func (i installations) first(namespace string, other installation) bool {
 	return true
 }
 
-// in reports whether an installation means a namespace. One whose labels are not known yet may be its.
+// in reports whether an installation means a namespace. While the labels of the namespace are not known, its name alone
+// decides.
 func (i installations) in(other installation, namespace string) bool {
 	of, scope := i.labels(namespace), other.scope
 	if of == nil {

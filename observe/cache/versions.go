@@ -24,8 +24,7 @@ func (v MinVersions) Raise(resource Resource, version string) {
 }
 
 // Newer reports whether version a is newer than b. A well-formed version is newer than an empty one. A malformed
-// version, which a signal sent by hand may contain, is newer than nothing: once recorded, it would hide every later
-// version.
+// version, which a signal sent by hand may contain, is never newer: once recorded, it would hide every later version.
 func Newer(a, b string) bool {
 	if b == "" {
 		_, err := resourceversion.CompareResourceVersion(a, a)

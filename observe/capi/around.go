@@ -27,8 +27,8 @@ type Foreign struct {
 // Missing reports whether the object was looked for and does not exist, or the kind of its clones does not.
 func (f Foreign) Missing() bool { return f.Read && f.Object == nil || f.NoClones }
 
-// Around holds what the facts about a set need besides the set.
-type Around struct {
+// Related holds what the facts about a set need besides the set.
+type Related struct {
 	Members      []*clusterv1.Machine // machines that the set controls, in no order
 	Orphans      []*clusterv1.Machine // machines of its namespace without a controller, in no order
 	Cluster      *clusterv1.Cluster   // nil: it does not exist
@@ -40,7 +40,7 @@ type Around struct {
 }
 
 // Versions returns the versions of all objects around a set.
-func (a Around) Versions() observecache.MinVersions {
+func (a Related) Versions() observecache.MinVersions {
 	v := observecache.MinVersions{}
 	for _, m := range slices.Concat(a.Members, a.Orphans) {
 		v.Raise(MachinesResource, m.ResourceVersion)
@@ -62,7 +62,7 @@ func (a Around) Versions() observecache.MinVersions {
 	return v
 }
 
-func (a Around) foreign() []Foreign {
+func (a Related) foreign() []Foreign {
 	all := slices.Clone(a.Templates)
 	if a.ControlPlane != nil {
 		all = append(all, *a.ControlPlane)
@@ -96,7 +96,7 @@ func (r reader) templates(spec *clusterv1.MachineSpec) (all []Foreign, err error
 }
 
 // around reads what is around a set. Kinds that are not installed count as missing.
-func around(set *clusterv1.MachineSet, r reader) (a Around, err error) {
+func around(set *clusterv1.MachineSet, r reader) (a Related, err error) {
 	if a.Members, a.Orphans, err = r.machines(); err != nil {
 		return a, err
 	}
@@ -139,7 +139,7 @@ func (c *Cache) unknown(ctx context.Context) func(schema.GroupKind) (bool, error
 
 // Read returns what is around a set from the caches. A template or control plane whose cache is not filled yet is not
 // Read. An error means that a kind is not known, because the API server does not answer.
-func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Around, error) {
+func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
 	return around(set, reader{
 		unknown: c.unknown(ctx),
 		machines: func() (members, orphans []*clusterv1.Machine, err error) {
@@ -200,7 +200,7 @@ func (c *Cache) TemplatesLive(ctx context.Context, namespace string, spec *clust
 }
 
 // ReadToAct is Read for a decision that is carried out. What the caches do not know yet is read from the API server.
-func (c *Cache) ReadToAct(ctx context.Context, set *clusterv1.MachineSet) (Around, error) {
+func (c *Cache) ReadToAct(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
 	a, err := c.Read(ctx, set)
 	if err != nil {
 		return a, err
@@ -233,7 +233,7 @@ func (c *Cache) readLive(ctx context.Context, namespace string, f *Foreign) (err
 }
 
 // ReadLive returns what is around a set from the API server.
-func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Around, error) {
+func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
 	return around(set, reader{
 		unknown: c.unknown(ctx),
 		machines: func() (members, orphans []*clusterv1.Machine, err error) {
@@ -295,7 +295,7 @@ func Live[T metav1.Object, L any](ctx context.Context, client Typed[T, L], name 
 }
 
 // Unread reports whether an object that the set refers to was not read yet.
-func (a Around) Unread() bool {
+func (a Related) Unread() bool {
 	return slices.ContainsFunc(a.foreign(), func(f Foreign) bool { return !f.Read })
 }
 

@@ -43,9 +43,9 @@ const (
 	InPlaceFieldManager = "millwright-in-place"
 )
 
-// Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment. It is not Cluster API's: that one is what
-// Cluster API's controller of the kind writes first, so an admission policy that refuses this write keeps that
-// controller from everything else, and the finalizer itself shows that nothing keeps it.
+// Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment. It is another one than Cluster API's, which
+// Cluster API's controller of the kind writes before it does anything else. So an admission policy that refuses Cluster
+// API's finalizer stops that controller, and an object with that finalizer shows that no policy does.
 const Finalizer = "machine.sapcloud.io/cluster-api"
 
 // HandedOver says what is pending for a set or a deployment that has lost the label of Millwright.
@@ -159,8 +159,8 @@ func (c *Cache) Ours(o metav1.Object) bool {
 	return o.GetLabels()[clusterv1.WatchLabel] == c.Filter
 }
 
-// Lost reports whether a set or a deployment that is not Millwright's was: it was handed over, and Millwright's
-// finalizer has to be removed.
+// Lost reports whether a set or a deployment has Millwright's finalizer. If it is not Millwright's any more, it was
+// handed over, and the finalizer has to be removed.
 func Lost(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
 
 // Machine returns a Machine of Cluster API.

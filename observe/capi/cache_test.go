@@ -133,7 +133,7 @@ func TestAround(t *testing.T) {
 	require.NoError(t, err)
 	cached, err := c.Read(t.Context(), s)
 	require.NoError(t, err)
-	for name, a := range map[string]capi.Around{"live": live, "cached": cached} {
+	for name, a := range map[string]capi.Related{"live": live, "cached": cached} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, []string{"a", "b"}, observetest.Names(a.Members))
 			assert.Equal(t, []string{"free"}, observetest.Names(a.Orphans))
@@ -172,8 +172,8 @@ func TestAroundWithoutAnything(t *testing.T) {
 	}
 	c, _ := capitest.Watching(t, capitest.Set("s", 1, ghost, capitest.OfDeployment))
 	s, _ := c.Set("shop/s")
-	for name, read := range map[string]func() (capi.Around, error){
-		"live": func() (capi.Around, error) { return c.ReadLive(t.Context(), s) }, "cached": func() (capi.Around, error) { return c.Read(t.Context(), s) },
+	for name, read := range map[string]func() (capi.Related, error){
+		"live": func() (capi.Related, error) { return c.ReadLive(t.Context(), s) }, "cached": func() (capi.Related, error) { return c.Read(t.Context(), s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := read()
@@ -228,7 +228,11 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 	assert.True(t, a.Templates[0].Read)
 	assert.False(t, a.Templates[1].Read)
 	assert.False(t, a.Templates[1].Missing())
-	assert.Equal(t, []string{"templates or control plane were not read yet"}, capiset.Observed(c, s, a, capitest.Noon, 0).Stopped)
+	assert.Equal(
+		t,
+		[]string{"templates or control plane were not read yet"},
+		capiset.Observed(c, s, a, capitest.Noon, 0).Stopped,
+	)
 
 	a, err = c.ReadToAct(t.Context(), s)
 	require.NoError(t, err)
@@ -360,7 +364,11 @@ func TestIsSet(t *testing.T) {
 // The caches keep of the managed fields those of Millwright, which say what it has to remove again.
 func TestManagedFieldsInTheCaches(t *testing.T) {
 	s := capitest.Set("s", 1)
-	c, _ := capitest.Watching(t, s, capitest.Machine("m", s, capitest.Applied("kubelet", "a", "b"), capitest.Applied(capi.FieldManager, "c", "d")))
+	c, _ := capitest.Watching(
+		t,
+		s,
+		capitest.Machine("m", s, capitest.Applied("kubelet", "a", "b"), capitest.Applied(capi.FieldManager, "c", "d")),
+	)
 	m, found := c.Machine("shop/m")
 	require.True(t, found)
 	require.Len(t, m.ManagedFields, 1)
@@ -414,16 +422,16 @@ func TestUnowned(t *testing.T) {
 	owner := func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(capitest.Cluster())})
 	}
-	around := func(change ...capitest.OnForeign) capi.Around {
-		a := capitest.Around()
+	related := func(change ...capitest.OnForeign) capi.Related {
+		a := capitest.Related()
 		a.Templates[1] = capitest.Found(capitest.Infrastructure(change...))
 		return a
 	}
-	assert.Empty(t, capi.Unowned(capitest.Around()))
-	for name, a := range map[string]capi.Around{
-		"neither": around(), "the label is missing": around(owner),
-		"the owner is missing": around(capitest.Owned, capitest.Unowned),
-		"the label of another Cluster": around(owner, func(o *unstructured.Unstructured) {
+	assert.Empty(t, capi.Unowned(capitest.Related()))
+	for name, a := range map[string]capi.Related{
+		"neither": related(), "the label is missing": related(owner),
+		"the owner is missing": related(capitest.Owned, capitest.Unowned),
+		"the label of another Cluster": related(owner, func(o *unstructured.Unstructured) {
 			o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "x"})
 		}),
 	} {
@@ -431,10 +439,10 @@ func TestUnowned(t *testing.T) {
 		require.Len(t, all, 1, name)
 		assert.Equal(t, "small", all[0].Object.GetName())
 	}
-	a := around()
+	a := related()
 	a.Cluster = nil
 	assert.Empty(t, capi.Unowned(a), "without a Cluster")
-	a = capitest.Around()
+	a = capitest.Related()
 	a.Templates[1] = capitest.Gone(capitest.Infrastructure())
 	assert.Empty(t, capi.Unowned(a), "what does not exist")
 }
@@ -458,7 +466,7 @@ func TestTheReceiverIsRead(t *testing.T) {
 	assert.NoError(t, err)
 	live, err := c.ReadLive(t.Context(), s)
 	assert.NoError(t, err)
-	for _, a := range []capi.Around{cached, live} {
+	for _, a := range []capi.Related{cached, live} {
 		assert.Equal(t, "next", a.Receiver.Name)
 		assert.Equal(t, "77777", a.Versions()[capi.SetsResource])
 	}

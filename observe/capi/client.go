@@ -1,5 +1,5 @@
-// Package capi reads the objects of Cluster API around a MachineSet of cluster.x-k8s.io/v1beta2, and turns them into
-// facts for decide.
+// Package capi reads the objects of cluster.x-k8s.io/v1beta2 and what they refer to, from caches or from the API server.
+// The packages below it turn them into facts for decide.
 package capi
 
 import (

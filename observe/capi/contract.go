@@ -24,8 +24,8 @@ var ErrNoKind = errors.New("the kind is not installed, or follows no known contr
 // contracts are the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts both.
 var contracts = []string{"v1beta2", "v1beta1"}
 
-// How long an answer about a kind is used. Sources: Cluster API's own resync period; a person who installs a provider
-// notices ten seconds less than a request for every decision costs.
+// How long an answer about a kind is used. Sources: definitionsFor is Cluster API's own resync period; absentFor hardly
+// delays a person who installs a provider, and saves a request at every decision.
 const (
 	definitionsFor = 10 * time.Minute
 	absentFor      = 10 * time.Second

@@ -108,13 +108,13 @@ func OwnedByMachine(o metav1.Object) bool {
 }
 
 // Unowned returns the templates of a set that lack the owner reference to its Cluster, or the label of its Cluster.
-func Unowned(around Around) (all []Foreign) {
-	if around.Cluster == nil {
+func Unowned(related Related) (all []Foreign) {
+	if related.Cluster == nil {
 		return nil
 	}
-	for _, f := range around.Templates {
+	for _, f := range related.Templates {
 		if f.Object != nil &&
-			(!Owned(f.Object, string(around.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != around.Cluster.Name) {
+			(!Owned(f.Object, string(related.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != related.Cluster.Name) {
 			all = append(all, f)
 		}
 	}

@@ -68,13 +68,13 @@ func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (N
 // Facts returns the facts from which the pending work of a class is decided.
 func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 	return attention.ClassFacts{
-		Deleting:  class.DeletionTimestamp != nil,
-		Finalizer: observecache.HasFinalizer(class.Finalizers),
-		Machines:  n.machines(class.Name),
-		Unguarded: len(n.Unguarded(class)),
-		Unused:    len(n.Unused()),
-		Said:      SaysServed(class),
-		SaidSo:    Unserved(class) != "",
+		Deleting:         class.DeletionTimestamp != nil,
+		Finalizer:        observecache.HasFinalizer(class.Finalizers),
+		Machines:         n.machines(class.Name),
+		Unguarded:        len(n.Unguarded(class)),
+		Unused:           len(n.Unused()),
+		Reported:         SaysServed(class),
+		ReportedUnserved: Unserved(class) != "",
 	}
 }
 

@@ -130,8 +130,8 @@ func TestClassFacts(t *testing.T) {
 		{"but not one that goes as well: neither would release it", going, class.Neighbours{
 			Classes: []*v1alpha1.MachineClass{observetest.Class("large", naming("", "keys"), goingClass)}, Secrets: secrets{secret("keys", guarded)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
-		{"a worker serves its provider", served(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Said: true}},
-		{"no worker does", served(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Said: true, SaidSo: true}},
+		{"a worker serves its provider", served(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true}},
+		{"no worker does", served(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true, ReportedUnserved: true}},
 		{"a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", guarded), secret("former", guarded)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain
 		e.Step, e.Until = p.Reached(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
-		// of Progressing: it changes with the reason, and the transition time does not if both reasons have one status
+		// only Progressing has it: the transition time stays if only the reason changes, and the update time does not
 		since := c.Updated
 		if since.IsZero() {
 			since = sinceOf(d, c.Type, c.Status, now)

@@ -31,7 +31,8 @@ type Tree struct {
 	Orphans    []*v1alpha1.MachineSet // sets of its namespace without a controller that exists, in no order
 	Members    []*v1alpha1.Machine    // that these sets control, in no order
 	Read       string                 // the machines are at least as new as this resource version; empty: not known
-	// Node returns the node that is proven to be a machine's, nil when it has none. A nil function means that nothing is known about nodes.
+	// Node returns the node that is proven to be a machine's, nil when it has none. A nil function means that nothing
+	// is known about nodes.
 	Node func(*v1alpha1.Machine) *corev1.Node
 	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about
 	// classes.
@@ -129,43 +130,6 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 	}
 	o.Held, o.Approved = Requests(d, current)
 	return o
-}
-
-// RecordedSteps returns the steps that the rollout to a revision began with and keeps; nil when none are recorded,
-// because the record is of another revision or of a version of Millwright that recorded no steps. A rollout without
-// steps has an empty list.
-func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.RolloutStep {
-	if r == nil || r.Revision != revision {
-		return nil
-	}
-	return r.Steps
-}
-
-// Progress returns the progress that a record of a rollout has; nil: none is recorded.
-func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
-	if r == nil {
-		return rollout.Progress{}
-	}
-	return rollout.Progress{
-		Revision: r.Revision,
-		Step:     int(r.Step),
-		Reached:  cache.TimeOf(r.ReachedAt),
-		Failed:   r.FailedMachines,
-	}
-}
-
-// Record returns the record of a progress. Of the same revision it keeps the steps that were recorded; a new revision
-// gets those of the policy.
-func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
-	steps := RecordedSteps(was, p.Revision)
-	if steps == nil {
-		steps = append([]v1alpha1.RolloutStep{}, policy.PolicySpec().Steps...)
-	}
-	r := &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), Steps: steps, FailedMachines: p.Failed}
-	if !p.Reached.IsZero() {
-		r.ReachedAt = new(metav1.NewTime(p.Reached))
-	}
-	return r
 }
 
 // applySpec reads the parts of the spec beside the strategy that control a rollout.
@@ -287,65 +251,6 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	return ""
 }
 
-// Revision returns the revision of a deployment or set; 0 when the annotation is missing or no number.
-func Revision(o metav1.Object) int64 {
-	n, err := strconv.ParseInt(o.GetAnnotations()[v1alpha1.AnnotationRevision], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return max(n, 0)
-}
-
-// CurrentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0
-// when there is none.
-func CurrentRevision(sets []rollout.Set) int64 {
-	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
-	if len(current) == 0 {
-		return 0
-	}
-	byAge := func(a, b rollout.Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) }
-	return slices.MinFunc(current, byAge).Revision
-}
-
-// Requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how
-// many of its steps are approved. Requests about another revision are ignored.
-func Requests(d metav1.Object, revision int64) (held string, approved int) {
-	if revision == 0 {
-		return "", 0
-	}
-	if which, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutHold], " "); which != "" &&
-		which == strconv.FormatInt(revision, 10) {
-		held = cmp.Or(strings.TrimSpace(words), "no reason given")
-	}
-	which, _, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutApprove], " ")
-	which, steps, _ := strings.Cut(which, "/")
-	if n, err := strconv.Atoi(steps); err == nil && which == strconv.FormatInt(revision, 10) {
-		approved = max(n, 0)
-	}
-	return held, approved
-}
-
-// reportedRollout returns the part of a deployment's status that rollout.Plan decides.
-func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
-	r := rollout.Status{Counts: rollout.Counts{
-		Replicas:        int(s.Replicas),
-		Updated:         int(s.UpdatedReplicas),
-		Ready:           int(s.ReadyReplicas),
-		Available:       int(s.AvailableReplicas),
-		Unavailable:     int(s.UnavailableReplicas),
-		PreservedFailed: int(s.PreservedFailedReplicas),
-	}}
-	for _, c := range s.Conditions {
-		r.Conditions = append(r.Conditions, rollout.Condition{
-			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Updated: c.LastUpdateTime.Time,
-		})
-	}
-	for _, m := range s.FailedMachines {
-		r.Failed = append(r.Failed, m.Name)
-	}
-	return r
-}
-
 // counted returns how many machines the status of a set counts; 0 when the tree was read at least as recently, and so
 // has them all.
 func (f Tree) counted(set *v1alpha1.MachineSet) int {
@@ -374,7 +279,7 @@ func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, n
 		},
 		Replicas: int(set.Spec.Replicas),
 		Counted:  f.counted(set),
-		Seen:     int(set.Status.ObservedReplicas),
+		ActedOn:  int(set.Status.ObservedReplicas),
 		Revision: Revision(set),
 		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
 		Desired:  NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),

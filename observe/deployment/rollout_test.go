@@ -565,7 +565,7 @@ func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 	assert.Equal(t, map[string][]string{"a": {"m-1"}, "b": {"m-2", "m-3"}}, members)
 }
 
-func TestFamilyOfTheCaches(t *testing.T) {
+func TestTreeOfTheCaches(t *testing.T) {
 	d := observetest.Deployment("d")
 	s := observetest.Set(
 		"s",
@@ -591,7 +591,7 @@ func TestFamilyOfTheCaches(t *testing.T) {
 	assert.False(t, deployment.Read(cluster, d).Guard)
 }
 
-func TestWhatPeopleSaidIsOfTheOldestSetOfTheTemplate(t *testing.T) {
+func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
 	older := revision("7", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(60) })
 	younger := revision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) })
 	d := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann"))
@@ -616,7 +616,7 @@ func TestStrategiesThatNobodyKnows(t *testing.T) {
 }
 
 // The machines that a set has counted are in the tree, unless the set had read a newer version.
-func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
+func TestTreeKnowsWhetherItHasAllMachinesThatAStatusCounts(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
 	for _, row := range []struct {
 		name, counted, read string
@@ -638,7 +638,7 @@ func TestFamilyKnowsWhetherItReadAllThatWasCounted(t *testing.T) {
 	}
 }
 
-func TestFamilyAndSetSayHowFarMachinesWereRead(t *testing.T) {
+func TestTreeAndSetSayHowNewTheirMachinesAre(t *testing.T) {
 	d, m := observetest.Deployment("d"), observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "12" })
 	s := observetest.Set("s")
 	cluster, machines := observetest.Start(t, nil, d, s, m)

@@ -61,7 +61,7 @@ func TestRolloutSet(t *testing.T) {
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
 		{name: "of machines up to a version", fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},
-		{fact: "Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
+		{fact: "ActedOn", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
 		{fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
 		{name: "none", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "x"), want: int64(0)},
 		{name: "below zero", fact: "Revision", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
@@ -272,17 +272,17 @@ func TestAMachineThatItsNodeKeepsCountsAlikeForSetAndDeployment(t *testing.T) {
 	n := observetest.Node()
 	noteNode(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)(n)
 	nodeOf := func(*v1alpha1.Machine) *corev1.Node { return n }
-	around := observetest.Members(m)
-	around.Node = nodeOf
+	related := observetest.Members(m)
+	related.Node = nodeOf
 	o := deployment.Observed(
 		deployment.Tree{
 			Deployment: observetest.Deployment("d"),
 			Sets:       []*v1alpha1.MachineSet{s},
-			Members:    around.Members,
+			Members:    related.Members,
 			Node:       nodeOf,
 		},
 		observetest.Noon,
 	)
 	assert.True(t, o.Sets[0].Machines[0].MCM.Preserved)
-	assert.True(t, set.Observed(s, around, observetest.Noon, 0).Members[0].MCM.Preserved)
+	assert.True(t, set.Observed(s, related, observetest.Noon, 0).Members[0].MCM.Preserved)
 }

@@ -48,8 +48,8 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 	}
 }
 
-// SetCondition puts a condition into the list. Its transition time changes only with its status. Its update time is the
-// given one, else now if anything else changed.
+// SetCondition puts a condition into the list. Its transition time changes only with its status. Its update time stays
+// if nothing else has changed, except that of Progressing; otherwise it is the given one, or now if none is given.
 func SetCondition(
 	list []v1alpha1.MachineDeploymentCondition,
 	c v1alpha1.MachineDeploymentCondition,

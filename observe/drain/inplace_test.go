@@ -66,7 +66,7 @@ func TestInPlace(t *testing.T) {
 		{"the machine is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.GoingMachine), chosenNode(bare), inplace.Nothing, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := attention.PlanMachine(machine.Facts(row.machine, machine.Around{Node: row.node}, time.Time{})).InPlace
+			d := attention.PlanMachine(machine.Facts(row.machine, machine.Related{Node: row.node}, time.Time{})).InPlace
 			assert.Equal(t, row.want, d.Step)
 			assert.Equal(t, row.reason, d.Reason)
 		})

@@ -154,7 +154,8 @@ func Turns(c *cache.Cluster) []drain.Turn {
 	return turns
 }
 
-// groupOf returns the UID of the object with whose machines a machine shares its turns: its deployment, else its set.
+// groupOf returns the UID of the object whose machines share the turns of a group: the deployment of a machine, else
+// its set; empty if it has no set.
 func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {

@@ -28,8 +28,8 @@ func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDr
 }
 
 // Staying returns the record of the drain that is emptying the node of a machine that is not being deleted; nil when
-// there is none. The node's conditions are those that the machine's status has copied. Only the node's labels say that
-// an update was called off; the machine then has no current operation.
+// there is none. The node's conditions are those that the machine's status has copied. The status does not have the
+// node's labels, which alone say that an update was called off; but then the machine has no current operation either.
 func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
@@ -139,7 +139,7 @@ func InPlaceNode(node *corev1.Node) inplace.Node {
 func Follows(m *v1alpha1.Machine, d drain.Deadlines) (then drain.Means) {
 	switch means := Means(m); {
 	case means.Ordered():
-		_, then = d.Evictions()
+		_, then = d.EvictUntil()
 	case means == drain.Delete:
 		then = drain.Kill
 	}

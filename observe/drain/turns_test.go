@@ -68,7 +68,7 @@ func TestWhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
 	assert.Equal(t, []string{"uid-c", "uid-a"}, next)
 }
 
-func TestWishesTellEachWishApart(t *testing.T) {
+func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {
 	seen := map[string]string{observe.Requests(observetest.Machine("m")): "none"}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,

@@ -23,8 +23,8 @@ import (
 )
 
 // ours is what is around a machine whose node is proven to be its own.
-func ours(node *corev1.Node) machine.Around {
-	return machine.Around{Node: node, Owner: ownership.Answer{Whose: ownership.Ours}}
+func ours(node *corev1.Node) machine.Related {
+	return machine.Related{Node: node, Owner: ownership.Answer{Whose: ownership.Ours}}
 }
 
 func TestDeletionFacts(t *testing.T) {
@@ -87,7 +87,7 @@ func TestDeletionFacts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"), row.machine)
-			var n machine.Around
+			var n machine.Related
 			if row.want.Node {
 				n = ours(observetest.Node())
 				row.want.Owner = n.Owner
@@ -111,7 +111,7 @@ func TestDeletionFacts(t *testing.T) {
 		assert.Equal(
 			t,
 			deletion.Facts{NodeName: "n"},
-			machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), machine.Around{}, ""),
+			machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), machine.Related{}, ""),
 		)
 	})
 	t.Run("nor where nobody watches attachments", func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// Explained returns the facts from which it is explained what a machine waits for. Of is its class, nil if it does not
-// exist.
+// Explained returns the facts from which it is explained what a machine waits for. The parameter of is the machine's
+// class; nil: it does not exist.
 func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
 	o := m.Status.CurrentOperation
 	if o == nil {

@@ -18,9 +18,9 @@ import (
 	"millwright/observe/drain"
 )
 
-// Around holds the objects that the facts about a machine need besides the machine. Nil means that the object does not
+// Related holds the objects that the facts about a machine need besides the machine. Nil means that the object does not
 // exist.
-type Around struct {
+type Related struct {
 	// Node is the machine's node. One that is proven to be another's or nobody's does not exist for the machine.
 	Node  *corev1.Node
 	Owner ownership.Answer // whose the node is that the machine names; zero: there is none
@@ -37,47 +37,47 @@ type Around struct {
 }
 
 // Read returns the objects around a machine from the caches.
-func Read(c *cache.Cluster, m *v1alpha1.Machine) Around {
-	around := Around{NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences(), Found: c.NodeToName(m)}
-	around.Sees(c, m, c.NodeOf(m))
-	around.Class = c.ClassOf(m)
+func Read(c *cache.Cluster, m *v1alpha1.Machine) Related {
+	related := Related{NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences(), Found: c.NodeToName(m)}
+	related.Sees(c, m, c.NodeOf(m))
+	related.Class = c.ClassOf(m)
 	if owner := metav1.GetControllerOf(m); owner != nil {
 		if set, found := c.Set(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
-			around.Set = set
+			related.Set = set
 		}
 	}
-	return around
+	return related
 }
 
-// Sees records a node that a machine names, nil for none, and whose it is. Without one, several nodes with the machine's
-// provider ID are in doubt.
-func (around *Around) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
-	around.Node, around.Owner = nil, ownership.Answer{}
+// Sees records a node that a machine names, nil for none, and whose it is. If there is none, but several nodes have the
+// machine's provider ID, it is in doubt which of them is the machine's.
+func (related *Related) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
+	related.Node, related.Owner = nil, ownership.Answer{}
 	switch twins := c.NodesOfInstance(m.Spec.ProviderID); {
 	case node != nil:
-		around.Owner = c.WhoseNode(m, node)
+		related.Owner = c.WhoseNode(m, node)
 	case len(twins) > 1:
-		around.Owner = c.WhoseNode(m, twins[0])
+		related.Owner = c.WhoseNode(m, twins[0])
 	}
-	if around.Owner.Is(ownership.Ours) || around.Owner.Is(ownership.InDoubt) {
-		around.Node = node
+	if related.Owner.Is(ownership.Ours) || related.Owner.Is(ownership.InDoubt) {
+		related.Node = node
 	}
 }
 
 // Lost reports whether a machine that is to be drained has an instance, and neither the name of its node nor a node with
 // its provider ID is known: the cache may lack a node that has just joined.
-func (around *Around) Lost(m *v1alpha1.Machine) bool {
+func (related *Related) Lost(m *v1alpha1.Machine) bool {
 	return m.DeletionTimestamp != nil && !drain.IsOver(m) && m.Spec.ProviderID != "" && cache.NodeNameOf(m) == "" &&
-		!around.NoTarget && around.Found == nil && around.Owner.Whose == "" &&
+		!related.NoTarget && related.Found == nil && related.Owner.Whose == "" &&
 		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
 }
 
 // Own returns the machine's node if it is proven to be the machine's; nil else.
-func (around *Around) Own() *corev1.Node {
-	if !around.Owner.Is(ownership.Ours) {
+func (related *Related) Own() *corev1.Node {
+	if !related.Owner.Is(ownership.Ours) {
 		return nil
 	}
-	return around.Node
+	return related.Node
 }
 
 // DependsOnNode reports whether a decision about a machine depends on whether its node exists: its node has joined, or
@@ -112,28 +112,28 @@ func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 
 // Facts returns the facts from which a machine is planned. Now is the time to decide for; with zero no timeout is
 // judged. The arguments are not changed.
-func Facts(m *v1alpha1.Machine, around Around, now time.Time) attention.MachineFacts {
+func Facts(m *v1alpha1.Machine, related Related, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
-		Facts:      healthFacts(m, around, now),
+		Facts:      healthFacts(m, related, now),
 		Deleting:   m.DeletionTimestamp != nil,
 		Emptied:    IsEmptied(m),
 		Finalizer:  cache.HasFinalizer(m.Finalizers),
 		ProviderID: m.Spec.ProviderID,
 
-		Preservation: PreserveFacts(m, around.Node, now),
+		Preservation: PreserveFacts(m, related.Node, now),
 	}
-	f.NodeGone = around.NodeGone && f.NodeName != ""
-	f.Owner = around.Owner
-	if around.Found != nil {
-		f.NodeFound = around.Found.Name
+	f.NodeGone = related.NodeGone && f.NodeName != ""
+	f.Owner = related.Owner
+	if related.Found != nil {
+		f.NodeFound = related.Found.Name
 	}
-	if node := around.Node; node != nil {
+	if node := related.Node; node != nil {
 		f.NodeExists = true
 		f.Conditions, f.Bad = conditions(node), badConditions(m)
 		f.NodeDeleting = node.DeletionTimestamp != nil
 		f.NodeWaits = nodeWaits(node)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
-		f.Wanted, f.Carries = NodeSyncFacts(m, around.Class, node)
+		f.Wanted, f.Carries = NodeSyncFacts(m, related.Class, node)
 		f.Update = drain.InPlaceNode(node)
 		f.UpdateResult = knownResult(f.Update.Result)
 	}
@@ -158,28 +158,28 @@ func IsEmptied(m *v1alpha1.Machine) bool {
 	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
 
-// healthFacts returns the facts that the machine object itself holds.
-func healthFacts(m *v1alpha1.Machine, around Around, now time.Time) health.Facts {
+// healthFacts returns the facts about a machine's health, except those that its node holds.
+func healthFacts(m *v1alpha1.Machine, related Related, now time.Time) health.Facts {
 	f := health.Facts{
 		Name:     m.Name,
 		Phase:    string(m.Status.CurrentStatus.Phase),
-		NoTarget: around.NoTarget,
+		NoTarget: related.NoTarget,
 		Node:     health.Node{NodeName: cache.NodeNameOf(m)},
 		Clocks: health.Clocks{
 			Created:  m.CreationTimestamp.Time,
-			CreateBy: CreateBy(m, around.Absences, now),
+			CreateBy: CreateBy(m, related.Absences, now),
 			Since:    m.Status.CurrentStatus.LastUpdateTime.Time,
 		},
 		Timeout:   m.Spec.EffectiveHealthTimeout(),
 		NoTimeout: m.Spec.HealthTimeoutDisabled(),
-		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + around.Absences.Between(
+		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + related.Absences.Between(
 			m.Status.CurrentStatus.LastUpdateTime.Time,
 			now,
 		),
 		Replacement: health.Replacement{
 			Due:     IsDue(m),
 			Granted: IsGranted(m),
-			Alone:   around.Set == nil || !HasDeployment(around.Set),
+			Alone:   related.Set == nil || !HasDeployment(related.Set),
 		},
 		Preserved: IsPreserved(m),
 		Now:       now,
@@ -289,13 +289,13 @@ func ReadySince(m *v1alpha1.Machine) time.Time {
 
 // DeletionFacts returns the facts about a machine that is being deleted. Done is the stage that the run has finished
 // although the status may not say so yet.
-func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, around Around, done deletion.Stage) deletion.Facts {
+func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related Related, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
 		NodeName:          cache.NodeNameOf(m),
-		Node:              around.Own() != nil,
-		NodeUnknown:       around.NodeUnknown,
-		Owner:             around.Owner,
+		Node:              related.Own() != nil,
+		NodeUnknown:       related.NodeUnknown,
+		Owner:             related.Owner,
 		Attached:          c.Attached(cache.NodeNameOf(m)),
 		PreDrainHooks:     hooks(m, v1alpha1.AnnotationPreDrainHook),
 		PreTerminateHooks: hooks(m, v1alpha1.AnnotationPreTerminateHook),

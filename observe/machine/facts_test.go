@@ -39,7 +39,7 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 			Now: observetest.Noon,
 		},
 		Preservation: machine.PreserveFacts(m, nil, observetest.Noon),
-	}, machine.Facts(m, machine.Around{NoTarget: true}, observetest.Noon))
+	}, machine.Facts(m, machine.Related{NoTarget: true}, observetest.Noon))
 }
 
 func TestMachineFactsOfAMachineInUse(t *testing.T) {
@@ -64,14 +64,14 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		InstanceGoneAt: &gone,
 	}
 	n := inSync(goingNode, observetest.Critical, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = "failed" })
-	around := machine.Around{
+	related := machine.Related{
 		Node:     n,
 		Class:    withDongles("2"),
 		Set:      observetest.Set("s", observetest.OfDeployment),
 		NoTarget: true,
 	}
-	facts := machine.Facts(m, around, observetest.Noon)
-	wanted, carries := machine.NodeSyncFacts(m, around.Class, n)
+	facts := machine.Facts(m, related, observetest.Noon)
+	wanted, carries := machine.NodeSyncFacts(m, related.Class, n)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
 			Name:     "m",
@@ -114,8 +114,12 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	}, facts)
 
 	m.Status.Conditions = append(machine.CopiedConditions(n), m.Status.Conditions...)
-	assert.False(t, machine.Facts(m, around, time.Time{}).Uncopied)
-	assert.Empty(t, machine.Facts(m, machine.Around{Node: inSync()}, time.Time{}).NodeWaits, "another taint holds nothing")
+	assert.False(t, machine.Facts(m, related, time.Time{}).Uncopied)
+	assert.Empty(
+		t,
+		machine.Facts(m, machine.Related{Node: inSync()}, time.Time{}).NodeWaits,
+		"another taint holds nothing",
+	)
 	uninitialized := inSync()
 	uninitialized.Spec.Taints = append(
 		uninitialized.Spec.Taints,
@@ -124,20 +128,20 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.Equal(
 		t,
 		"its cloud controller manager has not initialised it",
-		machine.Facts(m, machine.Around{Node: uninitialized}, time.Time{}).NodeWaits,
+		machine.Facts(m, machine.Related{Node: uninitialized}, time.Time{}).NodeWaits,
 	)
 	n.Labels[v1alpha1.LabelUpdateResult] = "maybe"
-	assert.Empty(t, machine.Facts(m, around, time.Time{}).UpdateResult, "another word is no result")
+	assert.Empty(t, machine.Facts(m, related, time.Time{}).UpdateResult, "another word is no result")
 }
 
-func TestHowANodeIsCountsUntilItsMachineIsPastTheDrain(t *testing.T) {
+func TestAMachineIsEmptiedFromTheStageInstanceOn(t *testing.T) {
 	for stage, want := range map[v1alpha1.MachineDeletionStage]bool{
 		"": false, v1alpha1.MachineDeletionPreDrainHooks: false, v1alpha1.MachineDeletionDrain: false, v1alpha1.MachineDeletionDetach: false,
 		v1alpha1.MachineDeletionPreTerminateHooks: false, v1alpha1.MachineDeletionInstance: true, v1alpha1.MachineDeletionNode: true,
 	} {
 		m := observetest.Machine("m", observetest.OnNode("n"), observetest.GoingMachine)
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage}
-		assert.Equal(t, want, machine.Facts(m, machine.Around{}, time.Time{}).Emptied, stage)
+		assert.Equal(t, want, machine.Facts(m, machine.Related{}, time.Time{}).Emptied, stage)
 	}
 }
 
@@ -164,7 +168,7 @@ func TestANodeHasItsOwnHealth(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"))
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: row.watched}
-			facts := machine.Facts(m, machine.Around{Node: observetest.Node(row.conditions...)}, time.Time{})
+			facts := machine.Facts(m, machine.Related{Node: observetest.Node(row.conditions...)}, time.Time{})
 			healthy, why := health.DecideNode(facts.Conditions, facts.Bad)
 			assert.Equal(t, row.healthy, healthy)
 			assert.Equal(t, row.why, why)
@@ -182,7 +186,7 @@ func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
 		{Type: "Ready", Status: "False"},
 		{Type: "DiskPressure", Status: "True"},
 	}
-	facts := machine.Facts(m, machine.Around{Node: observetest.Node(observetest.Condition("Ready", "True"))}, time.Time{})
+	facts := machine.Facts(m, machine.Related{Node: observetest.Node(observetest.Condition("Ready", "True"))}, time.Time{})
 	healthy, _ := health.DecideNode(facts.Conditions, facts.Bad)
 	assert.True(t, healthy, "the node is asked, not the copy")
 }
@@ -202,7 +206,7 @@ func TestAloneIsWhoHasNoDeployment(t *testing.T) {
 		"a set below a deployment":             {observetest.Set("s", observetest.OfDeployment), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.alone, machine.Facts(observetest.Machine("m"), machine.Around{Set: row.set}, time.Time{}).Alone)
+			assert.Equal(t, row.alone, machine.Facts(observetest.Machine("m"), machine.Related{Set: row.set}, time.Time{}).Alone)
 		})
 	}
 }
@@ -241,7 +245,7 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 			m.Status.Conditions = append(machine.CopiedConditions(observetest.Node(whole)), own)
 			n := observetest.Node(row.node...)
 			before := n.DeepCopy()
-			assert.Equal(t, row.uncopied, machine.Facts(m, machine.Around{Node: n}, time.Time{}).Uncopied)
+			assert.Equal(t, row.uncopied, machine.Facts(m, machine.Related{Node: n}, time.Time{}).Uncopied)
 
 			m.Status.Conditions = append([]corev1.NodeCondition{own}, machine.CopiedConditions(n)...)
 			for _, c := range m.Status.Conditions {
@@ -249,7 +253,7 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 			}
 			assert.False(
 				t,
-				machine.Facts(m, machine.Around{Node: n}, time.Time{}).Uncopied,
+				machine.Facts(m, machine.Related{Node: n}, time.Time{}).Uncopied,
 				"one copy is enough, wherever ours stand",
 			)
 			assert.Equal(t, before, n, "the node of the cache stays as it is")
@@ -258,7 +262,7 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 	t.Run("without a node the last copy stays", func(t *testing.T) {
 		m := observetest.Machine("m", observetest.OnNode("n"))
 		m.Status.Conditions = []corev1.NodeCondition{whole}
-		assert.False(t, machine.Facts(m, machine.Around{}, time.Time{}).Uncopied)
+		assert.False(t, machine.Facts(m, machine.Related{}, time.Time{}).Uncopied)
 	})
 }
 
@@ -286,7 +290,7 @@ func TestAround(t *testing.T) {
 	lone := observetest.Machine("m", observetest.OnNode("gone"))
 	lone.Spec.Class.Name = "gone"
 	lone.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: s.UID}} // not as controller
-	assert.Equal(t, machine.Around{}, machine.Read(cluster, lone))
+	assert.Equal(t, machine.Related{}, machine.Read(cluster, lone))
 
 	former := observetest.Set("s")
 	former.UID = "uid-former"

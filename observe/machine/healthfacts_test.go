@@ -24,8 +24,8 @@ func joined(m *v1alpha1.Machine) {
 }
 
 // plan decides on a machine at noon.
-func plan(m *v1alpha1.Machine, around machine.Around) attention.MachinePlan {
-	return attention.PlanMachine(machine.Facts(m, around, observetest.Noon))
+func plan(m *v1alpha1.Machine, related machine.Related) attention.MachinePlan {
+	return attention.PlanMachine(machine.Facts(m, related, observetest.Noon))
 }
 
 // The reason names the state of the node, and not other writes that are pending too.
@@ -38,9 +38,9 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := observetest.Machine("m", joined, observetest.Templated, observetest.Phase(v1alpha1.MachineUnknown), edit)
-			around := machine.Around{Node: n, Set: observetest.Set("s", observetest.OfDeployment)}
-			require.True(t, machine.Facts(m, around, observetest.Noon).Uncopied)
-			why := plan(m, around).Health.Why
+			related := machine.Related{Node: n, Set: observetest.Set("s", observetest.OfDeployment)}
+			require.True(t, machine.Facts(m, related, observetest.Noon).Uncopied)
+			why := plan(m, related).Health.Why
 			assert.Contains(t, why, "node n: Ready is False (Because)")
 			assert.NotContains(t, why, "copy")
 			assert.NotContains(t, why, "lacks")
@@ -52,11 +52,11 @@ func TestBadSinceLooksAtWhatTheMachineWatches(t *testing.T) {
 	ready, pressure := observetest.Condition("Ready", "False"), observetest.Condition("MemoryPressure", "True")
 	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.Ago(1), observetest.Ago(5)
 	m := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineRunning))
-	around := machine.Around{Node: observetest.Node(ready, pressure)}
-	assert.Equal(t, observetest.Ago(1).Time, plan(m, around).Health.Clock.UnhealthySince)
+	related := machine.Related{Node: observetest.Node(ready, pressure)}
+	assert.Equal(t, observetest.Ago(1).Time, plan(m, related).Health.Clock.UnhealthySince)
 	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("MemoryPressure")}
-	assert.Equal(t, observetest.Ago(5).Time, plan(m, around).Health.Clock.UnhealthySince)
-	assert.Equal(t, observetest.Noon, plan(m, machine.Around{}).Health.Clock.UnhealthySince, "no node tells")
+	assert.Equal(t, observetest.Ago(5).Time, plan(m, related).Health.Clock.UnhealthySince)
+	assert.Equal(t, observetest.Noon, plan(m, machine.Related{}).Health.Clock.UnhealthySince, "no node tells")
 }
 
 func TestCreateBy(t *testing.T) {
@@ -93,13 +93,13 @@ func TestCreateBy(t *testing.T) {
 		for days := range 30 {
 			at := observetest.Noon.AddDate(0, 0, days)
 			assert.Equal(t, at.Add(time.Minute), machine.CreateBy(m, nil, at))
-			assert.Nil(t, attention.PlanMachine(machine.Facts(m, machine.Around{}, at)).Health.Change)
+			assert.Nil(t, attention.PlanMachine(machine.Facts(m, machine.Related{}, at)).Health.Change)
 		}
 	})
 }
 
 // each calls check with machines in every phase and state, and the objects around them.
-func each(check func(*v1alpha1.Machine, machine.Around, string)) {
+func each(check func(*v1alpha1.Machine, machine.Related, string)) {
 	copied := func(m *v1alpha1.Machine, n *corev1.Node) {
 		if n != nil {
 			m.Status.Conditions = append(m.Status.Conditions, machine.CopiedConditions(n)...)
@@ -115,9 +115,9 @@ func each(check func(*v1alpha1.Machine, machine.Around, string)) {
 			for bits := range 1 << 7 {
 				is := func(bit int) bool { return bits>>bit&1 == 1 }
 				m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(p))
-				around, breaker := machine.Around{Node: n, Class: withDongles("2")}, ""
+				related, breaker := machine.Related{Node: n, Class: withDongles("2")}, ""
 				if is(0) {
-					around.Set = observetest.Set("s", observetest.OfDeployment)
+					related.Set = observetest.Set("s", observetest.OfDeployment)
 				}
 				if is(1) {
 					observetest.IsGranted(m)
@@ -136,9 +136,9 @@ func each(check func(*v1alpha1.Machine, machine.Around, string)) {
 					copied(m, n)
 				}
 				if is(6) && i == 0 {
-					around.NoTarget = true
+					related.NoTarget = true
 				}
-				check(m, around, breaker)
+				check(m, related, breaker)
 			}
 		}
 	}
@@ -149,8 +149,8 @@ func nodeSick(n *corev1.Node) {
 }
 
 // verdict is the health verdict about a machine at noon, calm or not.
-func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.Verdict {
-	f := machine.Facts(m, around, observetest.Noon)
+func verdict(m *v1alpha1.Machine, related machine.Related, breaker string) health.Verdict {
+	f := machine.Facts(m, related, observetest.Noon)
 	f.Instance, f.Breaker = f.ProviderID != "", breaker
 	if f.NodeExists {
 		f.Healthy, _ = health.DecideNode(f.Conditions, f.Bad)
@@ -162,9 +162,9 @@ func verdict(m *v1alpha1.Machine, around machine.Around, breaker string) health.
 // The bridge and the workflow go by what attention says, and the workflow writes what health says. Were they of two
 // minds, a change would wait for the next look, or a workflow would look again and again.
 func TestAttentionAndHealthAgree(t *testing.T) {
-	each(func(m *v1alpha1.Machine, around machine.Around, breaker string) {
-		facts := machine.Facts(m, around, time.Time{})
-		d, v := attention.PlanMachine(facts), verdict(m, around, breaker)
+	each(func(m *v1alpha1.Machine, related machine.Related, breaker string) {
+		facts := machine.Facts(m, related, time.Time{})
+		d, v := attention.PlanMachine(facts), verdict(m, related, breaker)
 		must := func(holds bool, otherwise string) {
 			if !holds {
 				require.Fail(t, otherwise, "%+v\n%+v\n%+v", facts, d, v)
@@ -190,15 +190,15 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 func TestFailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
 	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineUnknown))
 	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
-	around := machine.Around{Node: inSync(nodeSick), Class: withDongles("2")}
-	v := verdict(m, around, "")
+	related := machine.Related{Node: inSync(nodeSick), Class: withDongles("2")}
+	v := verdict(m, related, "")
 	require.NotNil(t, v.Change)
 	require.Equal(t, "Failed", v.Change.Phase)
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
-	around.Node = inSync()
-	assert.True(t, attention.PlanMachine(machine.Facts(m, around, time.Time{})).Calm())
-	assert.Equal(t, health.Verdict{}, verdict(m, around, ""))
+	related.Node = inSync()
+	assert.True(t, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Calm())
+	assert.Equal(t, health.Verdict{}, verdict(m, related, ""))
 }
 
 // A time in which no worker was at work does not count for the timeouts of a machine.
@@ -221,6 +221,6 @@ func TestAbsencesDoNotCount(t *testing.T) {
 
 	updating := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineInPlaceUpdating))
 	updating.Status.CurrentStatus.LastUpdateTime = observetest.Ago(15)
-	facts := machine.Facts(updating, machine.Around{Absences: away}, observetest.Noon)
+	facts := machine.Facts(updating, machine.Related{Absences: away}, observetest.Noon)
 	assert.Equal(t, updating.Spec.EffectiveInPlaceUpdateTimeout()+5*time.Minute, facts.UpdateTimeout)
 }

@@ -47,9 +47,9 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 	return n
 }
 
-// IsNodeDeletedByHand reports whether a machine is replaced like by machine-controller-manager because a person deletes
-// its Node: at once, each one. Without the flag --as-mcm, such a machine needs a grant within the budget like any
-// other.
+// IsNodeDeletedByHand reports whether a person deletes the Node of a machine, and the flag --as-mcm is set. Then the
+// machine is replaced at once, as by machine-controller-manager, however many others are being replaced. Without the
+// flag, it needs a grant within the budget like any other.
 func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
 	node := c.OwnNode(m)
 	return c.AsMCM && node != nil && node.DeletionTimestamp != nil

@@ -115,6 +115,6 @@ func TestWithoutANodeThereIsNothingToSync(t *testing.T) {
 	assert.NotEqual(
 		t,
 		attention.Sync,
-		attention.PlanMachine(machine.Facts(m, machine.Around{Class: withDongles("2")}, time.Time{})).Need,
+		attention.PlanMachine(machine.Facts(m, machine.Related{Class: withDongles("2")}, time.Time{})).Need,
 	)
 }

@@ -52,8 +52,8 @@ func annotation(of map[string]string, key string) preserve.Annotation {
 	return preserve.Annotation{Present: present, Text: text}
 }
 
-// IsDismissed reports whether its set must not preserve a failed machine: an annotation forbids it, or the set has
-// asked once before.
+// IsDismissed reports whether a failed machine must not be preserved by its set: an annotation forbids it, or the set
+// has asked once before.
 func IsDismissed(m *v1alpha1.Machine) bool {
 	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
 	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
@@ -67,7 +67,7 @@ func IsKept(m *v1alpha1.Machine) bool {
 // Replaceable reports whether a machine has failed and its set may replace it now, or is doing so. With a deployment
 // above the set, only a grant from its replacement budget allows that.
 func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	// phase Terminating
+	// a machine that is being deleted has the phase Terminating: only its condition still says that it was due
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m))
 	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
 }

@@ -190,10 +190,10 @@ func TestEvictionsOfANodeThatIsNotWell(t *testing.T) {
 			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)},
 		}
 	})
-	until, then := observedrain.Deadlines(m, observetest.Asked).Evictions()
+	until, then := observedrain.Deadlines(m, observetest.Asked).EvictUntil()
 	assert.Equal(t, observetest.Asked.Add(5*time.Minute), until)
 	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.Deadlines(m, observetest.Asked.Add(5*time.Minute+drain.Overdue+1)).Evictions()
+	until, then = observedrain.Deadlines(m, observetest.Asked.Add(5*time.Minute+drain.Overdue+1)).EvictUntil()
 	assert.Equal(t, observetest.Begun.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
 	assert.Equal(t, drain.Delete, then)
 }

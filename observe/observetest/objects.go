@@ -243,7 +243,7 @@ func OfDeployment(s *v1alpha1.MachineSet) {
 
 // ObservedMember returns the facts about one machine of a set.
 func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
-	return set.Observed(s, set.Around{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
+	return set.Observed(s, set.Related{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
 }
 
 // Follower is a machine as its set's template makes it.
@@ -351,8 +351,8 @@ func Both[T any](changes ...func(T)) func(T) {
 	}
 }
 
-func Members(machines ...*v1alpha1.Machine) set.Around {
-	return set.Around{Members: machines}
+func Members(machines ...*v1alpha1.Machine) set.Related {
+	return set.Related{Members: machines}
 }
 
 func FrozenSet(s *v1alpha1.MachineSet) { LabelSet(v1alpha1.LabelFreeze, "True")(s) }

@@ -19,8 +19,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// Around holds what the facts about a set need besides the set.
-type Around struct {
+// Related holds what the facts about a set need besides the set.
+type Related struct {
 	Members    []*v1alpha1.Machine // machines that the set controls, in no order
 	Orphans    []*v1alpha1.Machine // machines of its namespace without a controller that exists, in no order
 	Read       string              // the machines are at most as new as this resource version; empty: not known
@@ -41,45 +41,45 @@ type Around struct {
 }
 
 // Read returns what is around a set from the caches.
-func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Around {
-	around := Around{
+func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Related {
+	related := Related{
 		Members: c.MachinesOf(string(set.UID)),
 		Orphans: c.FreeMachines(set),
 		Node:    c.NodeOf,
 		ClassOf: c.ClassOf,
 		AsMCM:   c.AsMCM,
 	}
-	around.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old
+	related.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
-			around.Deployment, around.Policy = d, c.PolicyOf(d)
+			related.Deployment, related.Policy = d, c.PolicyOf(d)
 		}
 	} else {
-		around.Policy = c.PolicyOf(set)
+		related.Policy = c.PolicyOf(set)
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
-	around.addClass(class)
+	related.addClass(class)
 	read := c.ControlPlaneRead() // before the object, so that "filled" never goes with an object that was missed
-	around.addPreflight(c, set, c.ControlPlane(), read)
-	return around
+	related.addPreflight(c, set, c.ControlPlane(), read)
+	return related
 }
 
 // ReadToAct is Read for a decision that is carried out. While the cache of the control plane is not filled, it reads
 // the API server, because no event reports that the cache was filled and is empty. If that read fails, the set creates
 // no machine.
-func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Around {
-	around := Read(c, set)
+func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Related {
+	related := Read(c, set)
 	if !c.ControlPlaneRead() {
-		_ = addLiveControlPlane(ctx, c, set, &around) // after an error it stays unread
+		_ = addLiveControlPlane(ctx, c, set, &related) // after an error it stays unread
 	}
-	return around
+	return related
 }
 
 // ReadLive reads the machines around a set from the API server, and its class if the cache has none. Machines that the
 // set owns although its selector no longer matches their labels come from the cache. Without them, ReadLive and Read
 // would count different members, and each decision would undo the other.
-func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (Around, error) {
-	around := Read(c, set)
+func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (Related, error) {
+	related := Read(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil || selector.Empty() { // such a set adopts nothing
 		selector = labels.SelectorFromSet(set.Spec.Template.Labels)
@@ -89,16 +89,16 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 		Machines(set.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
-		return around, fmt.Errorf("list machines of set %s: %w", set.Name, err)
+		return related, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 	}
-	if err := around.addLiveClass(ctx, c, set); err != nil {
-		return around, err
+	if err := related.addLiveClass(ctx, c, set); err != nil {
+		return related, err
 	}
-	if err := addLiveControlPlane(ctx, c, set, &around); err != nil {
-		return around, err
+	if err := addLiveControlPlane(ctx, c, set, &related); err != nil {
+		return related, err
 	}
-	if cache.Newer(list.ResourceVersion, around.Read) {
-		around.Read = list.ResourceVersion
+	if cache.Newer(list.ResourceVersion, related.Read) {
+		related.Read = list.ResourceVersion
 	}
 	listed := map[types.UID]bool{}
 	var members, orphans []*v1alpha1.Machine
@@ -112,9 +112,9 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 		}
 	}
 	isListed := func(m *v1alpha1.Machine) bool { return listed[m.UID] || selector.Matches(labels.Set(m.Labels)) }
-	around.Members = slices.Concat(members, slices.DeleteFunc(around.Members, isListed))
-	around.Orphans = slices.Concat(orphans, slices.DeleteFunc(around.Orphans, isListed))
-	return around, nil
+	related.Members = slices.Concat(members, slices.DeleteFunc(related.Members, isListed))
+	related.Orphans = slices.Concat(orphans, slices.DeleteFunc(related.Orphans, isListed))
+	return related, nil
 }
 
 // SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the set that released
@@ -135,7 +135,7 @@ func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet
 }
 
 // addClass adds the facts about the class that the set's template names; nil: it does not exist.
-func (a *Around) addClass(class *v1alpha1.MachineClass) {
+func (a *Related) addClass(class *v1alpha1.MachineClass) {
 	a.Missing, a.Class = nil, ""
 	if class == nil {
 		a.Missing = []string{cache.KindClass}
@@ -145,7 +145,7 @@ func (a *Around) addClass(class *v1alpha1.MachineClass) {
 }
 
 // addLiveClass reads the API server for a class that the cache does not have.
-func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
+func (a *Related) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
 	if len(a.Missing) == 0 {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (a *Around) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alph
 
 // NodeAsked returns the node whose annotation may keep a failed machine; nil for any other machine, and when its node
 // is not known.
-func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
+func (a Related) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 	if a.Node == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (a Around) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 }
 
 // addLiveControlPlane reads the control plane from the API server and adds its facts.
-func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Around) error {
+func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Related) error {
 	controlPlane, err := c.LiveControlPlane(ctx)
 	if err == nil {
 		a.addPreflight(c, set, controlPlane, true)
@@ -183,7 +183,7 @@ func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.Ma
 
 // addPreflight adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was
 // not read yet fails its check.
-func (a *Around) addPreflight(
+func (a *Related) addPreflight(
 	c *cache.Cluster,
 	set *v1alpha1.MachineSet,
 	controlPlane *unstructured.Unstructured,

@@ -49,16 +49,16 @@ func TestAroundSet(t *testing.T) {
 		loose,
 		observetest.Machine("far", elsewhere),
 	)
-	around := set.Read(cluster, s)
-	assert.Equal(t, []string{"going", "mine", "relabelled"}, observetest.Names(around.Members), "whatever their labels")
+	related := set.Read(cluster, s)
+	assert.Equal(t, []string{"going", "mine", "relabelled"}, observetest.Names(related.Members), "whatever their labels")
 	assert.Equal(
 		t,
 		[]string{"loose", "orphan", "stranger"},
-		observetest.Names(around.Orphans),
+		observetest.Names(related.Orphans),
 		"of its namespace, whatever their labels",
 	)
-	require.NotNil(t, around.Deployment)
-	assert.Equal(t, "d", around.Deployment.Name)
+	require.NotNil(t, related.Deployment)
+	assert.Equal(t, "d", related.Deployment.Name)
 }
 
 func TestTheDeploymentAboveASet(t *testing.T) {
@@ -187,17 +187,17 @@ func TestLiveAroundSet(t *testing.T) {
 			),
 			observetest.Machine("orphan-moved", observetest.Labelled("api"), observetest.Version("2")),
 		})
-	around, err := set.ReadLive(t.Context(), cluster, s)
+	related, err := set.ReadLive(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"app=web"}, *asked, "one request, for what its selector matches")
 	assert.Equal(t, map[string]string{
 		"mine": "2", "late": "2", "back": "2",
 		"relabelled": "1", // owned and not matching: the cache alone knows of it, as in AroundSet
-	}, versions(around.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
+	}, versions(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
 	assert.Equal(t, map[string]string{
 		"orphan": "2", "orphan-late": "2", "released": "2",
 		"stranger": "1", // matches nothing, and may have been released by the set
-	}, versions(around.Orphans), "not what another took meanwhile")
+	}, versions(related.Orphans), "not what another took meanwhile")
 }
 
 func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
@@ -245,11 +245,11 @@ func TestLiveAroundASetWithoutASelector(t *testing.T) {
 					observetest.Machine("orphan"),
 				},
 			)
-			around, err := set.ReadLive(t.Context(), cluster, s)
+			related, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"app=web"}, *asked)
-			assert.Equal(t, []string{"late", "mine", "relabelled"}, observetest.Names(around.Members))
-			assert.Equal(t, []string{"orphan"}, observetest.Names(around.Orphans))
+			assert.Equal(t, []string{"late", "mine", "relabelled"}, observetest.Names(related.Members))
+			assert.Equal(t, []string{"orphan"}, observetest.Names(related.Orphans))
 		})
 	}
 }
@@ -276,9 +276,9 @@ func TestLiveAroundSetLeavesTheCacheAlone(t *testing.T) {
 		},
 		nil,
 	)
-	around, err := set.ReadLive(t.Context(), cluster, s)
+	related, err := set.ReadLive(t.Context(), cluster, s)
 	require.NoError(t, err)
-	assert.Empty(t, around.Members)
+	assert.Empty(t, related.Members)
 	assert.Equal(t, []string{"a", "b"}, observetest.Names(cluster.MachinesOf("uid-s")))
 	assert.Equal(t, []string{"o"}, observetest.Names(set.Read(cluster, s).Orphans))
 }

@@ -46,9 +46,9 @@ func TestTheClassThatASetNames(t *testing.T) {
 			cluster, _ := observetest.Start(t, nil, row.class)
 			live, err := set.ReadLive(t.Context(), cluster, row.set)
 			require.NoError(t, err)
-			for _, around := range []set.Around{set.Read(cluster, row.set), live} {
-				assert.Equal(t, row.missing, around.Missing)
-				assert.Equal(t, row.version, around.Class)
+			for _, related := range []set.Related{set.Read(cluster, row.set), live} {
+				assert.Equal(t, row.missing, related.Missing)
+				assert.Equal(t, row.version, related.Class)
 			}
 		})
 	}

@@ -103,29 +103,29 @@ func TestPreflightOfASet(t *testing.T) {
 			early := set.ReadToAct(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
 			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.GiveUp, time.Millisecond)
-			around := set.Read(cluster, s)
+			related := set.Read(cluster, s)
 			live, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)
 			var failed []string
-			for _, f := range preflight.Decide(around.Preflight) {
+			for _, f := range preflight.Decide(related.Preflight) {
 				failed = append(failed, f.Check)
 			}
 			assert.Equal(t, row.failed, failed)
-			assert.Equal(t, around.Preflight, live.Preflight)
+			assert.Equal(t, related.Preflight, live.Preflight)
 			assert.Equal(
 				t,
-				around.Preflight,
+				related.Preflight,
 				early.Preflight,
 				"who acts does not wait for the cache: nobody says when it is filled and there is none",
 			)
 			if row.plane != nil {
-				assert.Equal(t, "7", around.ControlPlane)
+				assert.Equal(t, "7", related.ControlPlane)
 			}
 			if name != "a check is skipped" {
 				require.NotEmpty(t, unread, "what was not read yet is no reason to make machines")
 				assert.Contains(t, unread[0].Why, "was not read yet")
 			}
-			assert.Equal(t, around.Preflight, set.Observed(s, around, time.Now(), 0).Preflight)
+			assert.Equal(t, related.Preflight, set.Observed(s, related, time.Now(), 0).Preflight)
 		})
 	}
 }

@@ -14,16 +14,16 @@ import (
 
 // Explained returns the facts from which it is explained what blocks a set and its machines. Conditions are those that
 // its status should have.
-func Explained(set *v1alpha1.MachineSet, around Around, conditions []scale.Condition, now time.Time) explain.Set {
-	s := explainedAlone(set, around.Deployment, conditions, len(around.Members), now)
-	s.Of = max(len(around.Members), int(set.Spec.Replicas))
-	for _, m := range around.Members {
-		s.Machines = append(s.Machines, machine.Explained(m, around.classOf(m), now))
+func Explained(set *v1alpha1.MachineSet, related Related, conditions []scale.Condition, now time.Time) explain.Set {
+	s := explainedAlone(set, related.Deployment, conditions, len(related.Members), now)
+	s.Of = max(len(related.Members), int(set.Spec.Replicas))
+	for _, m := range related.Members {
+		s.Machines = append(s.Machines, machine.Explained(m, related.classOf(m), now))
 	}
 	return s
 }
 
-// ExplainedAlone returns these facts without machines, from the conditions that the status of a set has.
+// ExplainedAlone is Explained without the machines, from the conditions that the status of the set has.
 func ExplainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, now time.Time) explain.Set {
 	return explainedAlone(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
@@ -64,7 +64,7 @@ func explainedAlone(
 }
 
 // classOf returns the class of a machine; nil if it does not exist, or if nothing is known about classes.
-func (a Around) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+func (a Related) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	if a.ClassOf == nil {
 		return nil
 	}

@@ -137,14 +137,24 @@ func TestObservedMember(t *testing.T) {
 		{fact: "MCM.PreservedUntil", machine: observetest.Until(observetest.KeptUntil), want: observetest.KeptUntil.Time},
 		{fact: "MCM.Kept", machine: observetest.Asking(v1alpha1.ValuePreserveAuto), want: true},
 		{name: "by a person", fact: "MCM.Kept", machine: observetest.Asking(v1alpha1.ValuePreserveNow), want: false},
-		{name: "the value false", fact: "MCM.Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveFalse), want: true},
+		{
+			name:    "the value false",
+			fact:    "MCM.Dismissed",
+			machine: observetest.Asking(v1alpha1.ValuePreserveFalse),
+			want:    true,
+		},
 		{
 			name:    "its set has asked once",
 			fact:    "MCM.Dismissed",
 			machine: observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"),
 			want:    true,
 		},
-		{name: "asks itself", fact: "MCM.Dismissed", machine: observetest.Asking(v1alpha1.ValuePreserveWhenFailed), want: false},
+		{
+			name:    "asks itself",
+			fact:    "MCM.Dismissed",
+			machine: observetest.Asking(v1alpha1.ValuePreserveWhenFailed),
+			want:    false,
+		},
 
 		{fact: "DeleteFirst", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{name: "none", fact: "Priority", want: 3},
@@ -215,7 +225,7 @@ func proveMember(t *testing.T, rows []memberRow) {
 // deletes names the machines that a set would delete next.
 func deletes(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
 	doomed := []string{}
-	for _, target := range scale.Decide(set.Observed(s, set.Around{Members: machines}, observetest.Noon, 0)).Delete {
+	for _, target := range scale.Decide(set.Observed(s, set.Related{Members: machines}, observetest.Noon, 0)).Delete {
 		doomed = append(doomed, target.Name)
 	}
 	return doomed

@@ -47,8 +47,8 @@ func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 			cluster, _ := observetest.Start(t, []runtime.Object{row.node}, s, row.machine, observetest.Class("small"))
 			live, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)
-			for _, around := range []set.Around{set.Read(cluster, s), live} {
-				o := set.Observed(s, around, observetest.Noon, 0)
+			for _, related := range []set.Related{set.Read(cluster, s), live} {
+				o := set.Observed(s, related, observetest.Noon, 0)
 				assert.Equal(t, row.kept, o.Members[0].MCM.Preserved)
 				assert.Equal(t, row.replaced, o.Members[0].MCM.Replace)
 				assert.Equal(t, row.replaced, len(scale.Decide(o).Delete) == 1)

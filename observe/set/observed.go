@@ -20,7 +20,7 @@ import (
 )
 
 // Observed returns the facts from which a set is planned. Seed is the source of new names.
-func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint64) scale.Observed {
+func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uint64) scale.Observed {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	o := scale.Observed{
 		Now:    now,
@@ -31,27 +31,27 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 			Finalizer: cache.HasFinalizer(set.Finalizers),
 		}, Settings: scale.Settings{
 			Replicas:    int(set.Spec.Replicas),
-			Order:       order(around),
-			MinReady:    MinReady(set, around.AsMCM),
-			Remediation: remediation(set, around),
+			Order:       order(related),
+			MinReady:    MinReady(set, related.AsMCM),
+			Remediation: remediation(set, related),
 		},
 		MCM: scale.MCMSet{
 			Keep:   int(set.Spec.AutoPreserveFailedMachineMax),
-			Freeze: freeze(set, around),
+			Freeze: freeze(set, related),
 			Scaled: cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		},
 		Seed:     seed,
-		Pauses:   pauses(set, around.Deployment),
+		Pauses:   pauses(set, related.Deployment),
 		Stopped:  stopped(set),
 		Reported: reportedSet(&set.Status),
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Missing:   around.Missing,
-		Preflight: around.Preflight,
+		Missing:   related.Missing,
+		Preflight: related.Preflight,
 	}
-	if d := around.Deployment; d != nil {
+	if d := related.Deployment; d != nil {
 		o.MCM.Freeze.Owner = cache.IsFrozen(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
@@ -65,18 +65,18 @@ func Observed(set *v1alpha1.MachineSet, around Around, now time.Time, seed uint6
 	case !selector.Matches(labels.Set(set.Spec.Template.Labels)):
 		o.Invalid = "the selector does not match the labels of the template"
 	}
-	for _, m := range around.Members {
+	for _, m := range related.Members {
 		f := Member(m, set, selector)
 		f.MCM.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
-		if why := outdated(m, set, around, o.Remediation.Outdated); why != "" {
+		if why := outdated(m, set, related, o.Remediation.Outdated); why != "" {
 			f.UpToDate, f.UpToDateWhy = scale.False, why
 		}
-		if node := around.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
+		if node := related.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
 			f.MCM.Preserved, f.MCM.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
 	}
-	for _, m := range around.Orphans {
+	for _, m := range related.Orphans {
 		o.Orphans = append(o.Orphans, scale.Orphan{
 			Name:     m.Name,
 			UID:      string(m.UID),
@@ -123,19 +123,19 @@ func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 
 // order returns which machines are deleted first if nothing else decides. Without a policy, machine-controller-manager
 // deletes the oldest.
-func order(around Around) scale.Order {
-	if order := around.Policy.PolicySpec().DeletionOrder; order != "" || !around.AsMCM {
+func order(related Related) scale.Order {
+	if order := related.Policy.PolicySpec().DeletionOrder; order != "" || !related.AsMCM {
 		return scale.Order(order)
 	}
 	return scale.Oldest
 }
 
 // freeze reads the label freeze of a set, and what may end it.
-func freeze(set *v1alpha1.MachineSet, around Around) scale.Freeze {
+func freeze(set *v1alpha1.MachineSet, related Related) scale.Freeze {
 	f := scale.Freeze{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
 	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
-	if around.AsMCM {
-		f.EndsAt = mcmFreezeEndsAt(set, around.Deployment)
+	if related.AsMCM {
+		f.EndsAt = mcmFreezeEndsAt(set, related.Deployment)
 	}
 	return f
 }
@@ -160,11 +160,11 @@ func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) in
 
 // outdated returns why a machine of a set is not up to date; empty if it is. setOutdated says that the deployment has
 // another template than the set.
-func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, around Around, setOutdated bool) string {
+func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Related, setOutdated bool) string {
 	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
 	switch {
 	case setOutdated:
-		return "MachineDeployment " + around.Deployment.Name + " has another template"
+		return "MachineDeployment " + related.Deployment.Name + " has another template"
 	case groupOf(have) != groupOf(want) || have.Name != want.Name:
 		return fmt.Sprintf("MachineSet %s has class %s, the machine has class %s", set.Name, want.Name, have.Name)
 	default:
@@ -174,9 +174,9 @@ func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, around Around, setO
 
 // remediation returns the remediation policy of a set. Under a deployment there is no back-off: its replacement budget
 // and its own pauses decide when failed machines are replaced.
-func remediation(set *v1alpha1.MachineSet, around Around) scale.Remediation {
+func remediation(set *v1alpha1.MachineSet, related Related) scale.Remediation {
 	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
-	if spec := around.Policy.PolicySpec().Remediation; spec != nil {
+	if spec := related.Policy.PolicySpec().Remediation; spec != nil {
 		if spec.Backoff != nil {
 			r.Backoff = spec.Backoff.Duration
 		}
@@ -192,7 +192,7 @@ func remediation(set *v1alpha1.MachineSet, around Around) scale.Remediation {
 	if machine.HasDeployment(set) {
 		r.Backoff = 0
 	}
-	d := around.Deployment
+	d := related.Deployment
 	r.Outdated = d != nil && !SameTemplate(&set.Spec.Template, &d.Spec.Template)
 	return r
 }
@@ -282,7 +282,7 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 			Available: int(s.AvailableReplicas), UpToDate: int(s.UpToDateReplicas),
 			PreservedFailed: int(s.PreservedFailedReplicas), AutoPreserved: int(s.AutoPreserveFailedMachineCount),
 		},
-		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), Seen: int(s.ObservedReplicas),
+		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), ActedOn: int(s.ObservedReplicas),
 	}
 	for _, m := range s.FailedMachines {
 		r.Failed = append(r.Failed, m.Name)
@@ -307,7 +307,7 @@ func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Tim
 		s.AvailableReplicas, s.UpToDateReplicas = int32(c.Available), int32(c.UpToDate)
 		s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount = int32(c.PreservedFailed), int32(c.AutoPreserved)
 	}
-	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.Seen)
+	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.ActedOn)
 	was := s.Conditions
 	s.Conditions = make([]v1alpha1.MachineSetCondition, 0, len(want.Conditions))
 	for _, c := range want.Conditions {

@@ -40,18 +40,18 @@ func caredFor(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet 
 }
 
 // reporting gives a set the status of noon.
-func reporting(s *v1alpha1.MachineSet, around set.Around) *v1alpha1.MachineSet {
+func reporting(s *v1alpha1.MachineSet, related set.Related) *v1alpha1.MachineSet {
 	set.ApplyStatus(
 		&s.Status,
-		scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Status,
+		scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Status,
 		metav1.NewTime(observetest.Noon),
 	)
 	return s
 }
 
-func missingClass(around set.Around) set.Around {
-	around.Missing = []string{"MachineClass"}
-	return around
+func missingClass(related set.Related) set.Related {
+	related.Missing = []string{"MachineClass"}
+	return related
 }
 
 func TestWhatASetHasPending(t *testing.T) {
@@ -65,11 +65,11 @@ func TestWhatASetHasPending(t *testing.T) {
 	joined := observetest.Members(running("a", createdAt(observetest.Ago(80))), running("b"))
 	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 3600 }
 	for _, row := range []struct {
-		name   string
-		set    *v1alpha1.MachineSet
-		around set.Around
-		now    time.Time
-		want   attention.Decision
+		name    string
+		set     *v1alpha1.MachineSet
+		related set.Related
+		now     time.Time
+		want    attention.Decision
 	}{
 		{"as many as wanted", reporting(caredFor(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
 		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: our finalizer is missing")},
@@ -99,7 +99,7 @@ func TestWhatASetHasPending(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := row.set.DeepCopy()
-			is := scale.Plan(set.Observed(row.set, row.around, row.now, 0)).Pending
+			is := scale.Plan(set.Observed(row.set, row.related, row.now, 0)).Pending
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.set, "what is looked at stays as it is")
 		})
@@ -108,9 +108,9 @@ func TestWhatASetHasPending(t *testing.T) {
 
 // The failure of the last batch is a fact too, so that it is reported only once.
 func TestARefusedBatchIsToldOnce(t *testing.T) {
-	s, around := caredFor(3), observetest.Members(running("a"), running("b"))
+	s, related := caredFor(3), observetest.Members(running("a"), running("b"))
 	look := func(failure scale.Failure) scale.Planned {
-		o := set.Observed(s, around, observetest.Noon, 0)
+		o := set.Observed(s, related, observetest.Noon, 0)
 		o.LastFailure = failure
 		return scale.Plan(o)
 	}
@@ -173,30 +173,30 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
 	}
-	below := func(change ...observetest.OnDeployment) set.Around {
-		around := aroundD(change...)
-		around.Members = []*v1alpha1.Machine{running("a", observetest.Note(v1alpha1.AnnotationRemediateMachine, ""))}
-		return around
+	below := func(change ...observetest.OnDeployment) set.Related {
+		related := aroundD(change...)
+		related.Members = []*v1alpha1.Machine{running("a", observetest.Note(v1alpha1.AnnotationRemediateMachine, ""))}
+		return related
 	}
-	with := func(around set.Around, machines ...*v1alpha1.Machine) set.Around {
-		around.Members = machines
-		return around
+	with := func(related set.Related, machines ...*v1alpha1.Machine) set.Related {
+		related.Members = machines
+		return related
 	}
 	updated := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }
 	nonsense := func(s *v1alpha1.MachineSet) {
 		s.Spec.Replicas = 2
 		observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday")(s)
 	}
-	senseless := func(around set.Around) set.Around {
-		around.Policy = atMost(intstr.FromString("many")).Policy
-		around.Policy.Spec.DeletionOrder = "Sideways"
-		return around
+	senseless := func(related set.Related) set.Related {
+		related.Policy = atMost(intstr.FromString("many")).Policy
+		related.Policy.Spec.DeletionOrder = "Sideways"
+		return related
 	}
 	for _, row := range []struct {
-		name   string
-		set    *v1alpha1.MachineSet
-		around set.Around
-		want   string
+		name    string
+		set     *v1alpha1.MachineSet
+		related set.Related
+		want    string
 	}{
 		{"one is missing", caredFor(1), observetest.Members(), "create"},
 		{"fields that make no sense", caredFor(2, nonsense), senseless(observetest.Members(running("a"), chosen("b", "soon"))), ""},
@@ -238,7 +238,7 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 		}), observetest.Members(running("a")), "sync a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := scale.Decide(set.Observed(row.set, row.around, observetest.Noon, 7))
+			d := scale.Decide(set.Observed(row.set, row.related, observetest.Noon, 7))
 			assert.Equal(t, row.want, planned(d), d.Why)
 		})
 	}
@@ -246,9 +246,9 @@ func TestWhatASetDoesAboutWhatItSees(t *testing.T) {
 
 func TestASetThatIsPausedAndGoesSaysBoth(t *testing.T) {
 	s := caredFor(1, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet)
-	around := observetest.Members(running("a"))
-	plan := scale.Plan(set.Observed(s, around, observetest.Noon, 0))
-	blocked := set.Explained(s, around, plan.Status.Conditions, observetest.Noon).Blocked(observetest.Noon)
+	related := observetest.Members(running("a"))
+	plan := scale.Plan(set.Observed(s, related, observetest.Noon, 0))
+	blocked := set.Explained(s, related, plan.Status.Conditions, observetest.Noon).Blocked(observetest.Noon)
 	assert.Contains(t, blocked.Message, "set s is being deleted, and waits because it is paused: ")
 	assert.Equal(t, "Paused", blocked.Reason)
 }

@@ -17,38 +17,38 @@ import (
 )
 
 // remedied is what is around a set with this remediation.
-func remedied(change func(*v1alpha1.MachineSetRemediation)) set.Around {
+func remedied(change func(*v1alpha1.MachineSetRemediation)) set.Related {
 	r := &v1alpha1.MachineSetRemediation{}
 	change(r)
-	return set.Around{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{Remediation: r})}
+	return set.Related{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{Remediation: r})}
 }
 
-func inOrder(order v1alpha1.DeletionOrder) set.Around {
-	return set.Around{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
+func inOrder(order v1alpha1.DeletionOrder) set.Related {
+	return set.Related{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
 }
 
 func ofFive(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
 
-func atMost(n intstr.IntOrString) set.Around {
+func atMost(n intstr.IntOrString) set.Related {
 	return remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
 // aroundD is what is around a set of deployment d.
-func aroundD(change ...observetest.OnDeployment) set.Around {
-	return set.Around{Deployment: observetest.Deployment("d", change...)}
+func aroundD(change ...observetest.OnDeployment) set.Related {
+	return set.Related{Deployment: observetest.Deployment("d", change...)}
 }
 
-func orphans(machines ...*v1alpha1.Machine) set.Around {
-	return set.Around{Orphans: machines}
+func orphans(machines ...*v1alpha1.Machine) set.Related {
+	return set.Related{Orphans: machines}
 }
 
 func releasedBy(uid string) func(*v1alpha1.Machine) {
 	return observetest.Noted(v1alpha1.AnnotationReleasedBy, uid)
 }
 
-func asMCM(around set.Around) set.Around {
-	around.AsMCM = true
-	return around
+func asMCM(related set.Related) set.Related {
+	related.AsMCM = true
+	return related
 }
 
 // Each fact about a set, with a value that differs from that of an empty set.
@@ -83,9 +83,9 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Naming", want: []string{"s-", ""}},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
-		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
-		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
-		{fact: "Order", around: inOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
+		{fact: "Order", related: inOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
+		{fact: "Order", related: inOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
+		{fact: "Order", related: inOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
 		{fact: "MCM.Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
 		{
 			name: "in seconds",
@@ -132,7 +132,7 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "of all of them whether they match",
 			fact: "Orphans",
-			around: orphans(
+			related: orphans(
 				observetest.Machine("a", observetest.Version("9")),
 				observetest.Machine("b", observetest.Labelled("api"), observetest.GoingMachine),
 			),
@@ -141,16 +141,16 @@ func TestScaleObserved(t *testing.T) {
 			},
 		},
 		{
-			name:   "an unreadable selector matches none",
-			fact:   "Orphans",
-			set:    selecting(observetest.Unreadable()),
-			around: orphans(observetest.Machine("a")),
-			want:   []scale.Orphan{{Name: "a", UID: "uid-a"}},
+			name:    "an unreadable selector matches none",
+			fact:    "Orphans",
+			set:     selecting(observetest.Unreadable()),
+			related: orphans(observetest.Machine("a")),
+			want:    []scale.Orphan{{Name: "a", UID: "uid-a"}},
 		},
 		{
 			name: "by this set",
 			fact: "Released",
-			around: orphans(
+			related: orphans(
 				observetest.Machine("a", releasedBy("uid-s")),
 				observetest.Machine("b", releasedBy("uid-s"), observetest.Labelled("api")),
 			),
@@ -159,56 +159,66 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "by another, by nobody, or going",
 			fact: "Released",
-			around: orphans(
+			related: orphans(
 				observetest.Machine("a", releasedBy("uid-x")),
 				observetest.Machine("b"),
 				observetest.Machine("c", releasedBy("uid-s"), observetest.GoingMachine),
 			),
 			want: 0,
 		},
-		{name: "nobody", fact: "Pauses", around: aroundD(), want: []string(nil)},
-		{name: "its deployment", fact: "Pauses", around: aroundD(pausing), want: []string{deploymentPaused}},
+		{name: "nobody", fact: "Pauses", related: aroundD(), want: []string(nil)},
+		{name: "its deployment", fact: "Pauses", related: aroundD(pausing), want: []string{deploymentPaused}},
 		{
-			name:   "itself, below a deployment that is not paused",
-			fact:   "Pauses",
-			set:    observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
-			around: aroundD(),
-			want:   []string{setPaused},
+			name:    "itself, below a deployment that is not paused",
+			fact:    "Pauses",
+			set:     observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
+			related: aroundD(),
+			want:    []string{setPaused},
 		},
 		{
-			name:   "both",
-			fact:   "Pauses",
-			set:    observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
-			around: aroundD(pausing),
-			want:   []string{deploymentPaused, setPaused},
+			name:    "both",
+			fact:    "Pauses",
+			set:     observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
+			related: aroundD(pausing),
+			want:    []string{deploymentPaused, setPaused},
 		},
 		{fact: "MCM.Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
-		{name: "another value", fact: "MCM.Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "true"), want: false},
+		{
+			name: "another value",
+			fact: "MCM.Freeze.Label",
+			set:  observetest.LabelSet(v1alpha1.LabelFreeze, "true"),
+			want: false,
+		},
 		{fact: "MCM.Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
-		{name: "its deployment", fact: "MCM.Freeze.Owner", around: aroundD(freezing), want: true},
-		{name: "its deployment's freeze ended", fact: "MCM.Freeze.Owner", around: aroundD(freezing, ending), want: false},
-		{name: "a deployment that is not frozen", fact: "MCM.Freeze.Owner", around: aroundD(), want: false},
-		{name: "as MCM: 3 replicas, surge 2 and 1 more", fact: "MCM.Freeze.EndsAt", around: asMCM(aroundD(surging)), want: 6},
+		{name: "its deployment", fact: "MCM.Freeze.Owner", related: aroundD(freezing), want: true},
+		{name: "its deployment's freeze ended", fact: "MCM.Freeze.Owner", related: aroundD(freezing, ending), want: false},
+		{name: "a deployment that is not frozen", fact: "MCM.Freeze.Owner", related: aroundD(), want: false},
 		{
-			name:   "as MCM: a set alone, twice 3 and 1 more",
-			fact:   "MCM.Freeze.EndsAt",
-			set:    func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
-			around: asMCM(set.Around{}),
-			want:   7,
-		},
-		{name: "as MCM", fact: "Order", around: asMCM(set.Around{}), want: scale.Oldest},
-		{
-			name:   "as MCM, with a policy",
-			fact:   "Order",
-			around: asMCM(inOrder(v1alpha1.DeletionOrderNewest)),
-			want:   scale.Newest,
+			name:    "as MCM: 3 replicas, surge 2 and 1 more",
+			fact:    "MCM.Freeze.EndsAt",
+			related: asMCM(aroundD(surging)),
+			want:    6,
 		},
 		{
-			name:   "as MCM",
-			fact:   "MinReady",
-			set:    func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
-			around: asMCM(set.Around{}),
-			want:   time.Duration(0),
+			name:    "as MCM: a set alone, twice 3 and 1 more",
+			fact:    "MCM.Freeze.EndsAt",
+			set:     func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
+			related: asMCM(set.Related{}),
+			want:    7,
+		},
+		{name: "as MCM", fact: "Order", related: asMCM(set.Related{}), want: scale.Oldest},
+		{
+			name:    "as MCM, with a policy",
+			fact:    "Order",
+			related: asMCM(inOrder(v1alpha1.DeletionOrderNewest)),
+			want:    scale.Newest,
+		},
+		{
+			name:    "as MCM",
+			fact:    "MinReady",
+			set:     func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
+			related: asMCM(set.Related{}),
+			want:    time.Duration(0),
 		},
 		{name: "nothing", fact: "Stopped", want: []string(nil)},
 		{
@@ -229,50 +239,56 @@ func TestScaleObserved(t *testing.T) {
 			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"),
 			want: time.Time{},
 		},
-		{fact: "Remediation.Limited", set: ofFive, around: atMost(intstr.FromInt32(2)), want: true},
+		{fact: "Remediation.Limited", set: ofFive, related: atMost(intstr.FromInt32(2)), want: true},
 		{
-			name:   "nothing said of it",
-			fact:   "Remediation.Limited",
-			set:    ofFive,
-			around: remedied(func(*v1alpha1.MachineSetRemediation) {}),
-			want:   false,
+			name:    "nothing said of it",
+			fact:    "Remediation.Limited",
+			set:     ofFive,
+			related: remedied(func(*v1alpha1.MachineSetRemediation) {}),
+			want:    false,
 		},
-		{fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromInt32(2)), want: 2},
-		{name: "rounded up", fact: "Remediation.MaxInFlight", set: ofFive, around: atMost(intstr.FromString("21%")), want: 2},
+		{fact: "Remediation.MaxInFlight", set: ofFive, related: atMost(intstr.FromInt32(2)), want: 2},
 		{
-			name:   "neither number nor percentage",
-			fact:   "Remediation.MaxInFlight",
-			set:    ofFive,
-			around: atMost(intstr.FromString("many")),
-			want:   0,
+			name:    "rounded up",
+			fact:    "Remediation.MaxInFlight",
+			set:     ofFive,
+			related: atMost(intstr.FromString("21%")),
+			want:    2,
 		},
 		{
-			name:   "which is a limit, too",
-			fact:   "Remediation.Limited",
-			set:    ofFive,
-			around: atMost(intstr.FromString("many")),
-			want:   true,
+			name:    "neither number nor percentage",
+			fact:    "Remediation.MaxInFlight",
+			set:     ofFive,
+			related: atMost(intstr.FromString("many")),
+			want:    0,
+		},
+		{
+			name:    "which is a limit, too",
+			fact:    "Remediation.Limited",
+			set:     ofFive,
+			related: atMost(intstr.FromString("many")),
+			want:    true,
 		},
 		{name: "its default", fact: "Remediation.Backoff", want: time.Minute},
 		{
-			fact:   "Remediation.Backoff",
-			set:    ofFive,
-			around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }),
-			want:   time.Second,
+			fact:    "Remediation.Backoff",
+			set:     ofFive,
+			related: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }),
+			want:    time.Second,
 		},
 		{
-			name:   "none",
-			fact:   "Remediation.Backoff",
-			set:    ofFive,
-			around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
-			want:   time.Duration(0),
+			name:    "none",
+			fact:    "Remediation.Backoff",
+			set:     ofFive,
+			related: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
+			want:    time.Duration(0),
 		},
 		{
-			name:   "the deployment has one",
-			fact:   "Remediation.Backoff",
-			set:    observetest.OfDeployment,
-			around: aroundD(),
-			want:   time.Duration(0),
+			name:    "the deployment has one",
+			fact:    "Remediation.Backoff",
+			set:     observetest.OfDeployment,
+			related: aroundD(),
+			want:    time.Duration(0),
 		},
 		{
 			name: "also one that is not there yet",
@@ -282,13 +298,15 @@ func TestScaleObserved(t *testing.T) {
 		},
 		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
 		{
-			fact:   "Remediation.MaxBackoff",
-			set:    ofFive,
-			around: remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} }),
-			want:   time.Minute,
+			fact: "Remediation.MaxBackoff",
+			set:  ofFive,
+			related: remedied(
+				func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} },
+			),
+			want: time.Minute,
 		},
-		{fact: "Remediation.Outdated", around: aroundD(observetest.RolledOut), want: true},
-		{name: "the current set", fact: "Remediation.Outdated", around: aroundD(), want: false},
+		{fact: "Remediation.Outdated", related: aroundD(observetest.RolledOut), want: true},
+		{name: "the current set", fact: "Remediation.Outdated", related: aroundD(), want: false},
 		{fact: "MCM.Generations.Failed", set: generations, want: 2},
 		{fact: "MCM.Generations.Last", set: generations, want: observetest.Ago(3).Time},
 		{
@@ -309,11 +327,11 @@ func TestScaleObserved(t *testing.T) {
 		}, want: []scale.Condition{{Type: "Ready", Status: scale.True, Reason: "R", Message: "m"}}},
 		{fact: "Reported.Overshoot", set: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
 		{fact: "Reported.Peak", set: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
-		{fact: "Reported.Seen", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 }, want: 4},
+		{fact: "Reported.ActedOn", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 }, want: 4},
 		{fact: "Reported.Failed", set: func(s *v1alpha1.MachineSet) {
 			s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "a"}, {Name: "b"}}
 		}, want: []string{"a", "b"}},
-		{fact: "Missing", around: set.Around{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
+		{fact: "Missing", related: set.Related{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
 		"LastFailure.Deleting": "the run knows what it was refused",
@@ -330,11 +348,11 @@ func TestScaleObserved(t *testing.T) {
 
 // setRow is one fact about a set, from the set and what is around it.
 type setRow struct {
-	name   string
-	fact   string
-	set    observetest.OnSet
-	around set.Around
-	want   any
+	name    string
+	fact    string
+	set     observetest.OnSet
+	related set.Related
+	want    any
 }
 
 // proveObserved checks each row, and that each fact has a row whose value differs from that of an empty set.
@@ -343,7 +361,7 @@ func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
 	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""
 	}
-	plain := set.Observed(observetest.Set("plain"), set.Around{}, time.Time{}, 0)
+	plain := set.Observed(observetest.Set("plain"), set.Related{}, time.Time{}, 0)
 	for _, row := range rows {
 		name := strings.TrimPrefix(row.name+", "+row.fact, ", ")
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +369,7 @@ func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
 			if row.set != nil {
 				row.set(s)
 			}
-			assert.Equal(t, row.want, observetest.Fact(set.Observed(s, row.around, observetest.Noon, 7), row.fact))
+			assert.Equal(t, row.want, observetest.Fact(set.Observed(s, row.related, observetest.Noon, 7), row.fact))
 		})
 		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) ||
 			strings.HasPrefix(row.name, "its default") {

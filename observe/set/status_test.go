@@ -43,7 +43,7 @@ func TestApplySetStatus(t *testing.T) {
 		},
 		Peak:      8,
 		Overshoot: 9,
-		Seen:      10,
+		ActedOn:   10,
 		Conditions: []scale.Condition{
 			{Type: "ScalingUp", Status: scale.True, Reason: "Because", Message: "so"},
 			{Type: "Deleting", Status: scale.Unknown, Reason: "X"},
@@ -171,15 +171,15 @@ func TestWhatASetHasReported(t *testing.T) {
 		observetest.Preserved,
 		observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 	)
-	around := observetest.Members(running("a"), running("b"), kept)
+	related := observetest.Members(running("a"), running("b"), kept)
 	for _, row := range rows {
 		delete(missing, row.field)
 		t.Run(row.field, func(t *testing.T) {
-			s := reporting(caredFor(3), around)
-			require.False(t, scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Unreported)
+			s := reporting(caredFor(3), related)
+			require.False(t, scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported)
 			row.change(&s.Status)
 			before := s.DeepCopy()
-			assert.Equal(t, row.same, !scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Unreported)
+			assert.Equal(t, row.same, !scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported)
 			assert.Equal(t, before, s, "a look changes nothing")
 		})
 	}
@@ -188,7 +188,7 @@ func TestWhatASetHasReported(t *testing.T) {
 
 func TestWhatAStatusCounts(t *testing.T) {
 	going := running("going", goingAt(observetest.Noon))
-	around := observetest.Members(
+	related := observetest.Members(
 		running("a"),
 		running("b", observetest.Labelled("api")),
 		running("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved),
@@ -199,7 +199,7 @@ func TestWhatAStatusCounts(t *testing.T) {
 		),
 		running("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
 	)
-	s := reporting(caredFor(5), around).Status
+	s := reporting(caredFor(5), related).Status
 	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
 		s.Replicas,
 		s.FullyLabeledReplicas,
@@ -217,9 +217,9 @@ func TestTheSizeThatASetHasSeen(t *testing.T) {
 	two := observetest.Members(running("a"), running("b"))
 	s := reporting(caredFor(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
-	look := func(around set.Around) (unreported bool, seen int32) {
-		unreported = scale.Plan(set.Observed(s, around, observetest.Noon, 0)).Unreported
-		return unreported, reporting(s, around).Status.ObservedReplicas
+	look := func(related set.Related) (unreported bool, seen int32) {
+		unreported = scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported
+		return unreported, reporting(s, related).Status.ObservedReplicas
 	}
 
 	s.Spec.Replicas = 1
@@ -240,12 +240,12 @@ func TestTheSizeThatASetHasSeen(t *testing.T) {
 
 func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	s := caredFor(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
-	around := observetest.Members(running("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
+	related := observetest.Members(running("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
 		set.ApplyStatus(
 			&status,
-			scale.Plan(set.Observed(s, around, observetest.Noon.Add(after), 0)).Status,
+			scale.Plan(set.Observed(s, related, observetest.Noon.Add(after), 0)).Status,
 			*observetest.Now(),
 		)
 		assert.Equal(t, []int32{1, want}, []int32{status.ReadyReplicas, status.AvailableReplicas}, after)
@@ -254,7 +254,7 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 
 // While a failed machine is being replaced, the set reports it until the object is gone.
 func TestASetTellsOfAReplacementUntilItIsOver(t *testing.T) {
-	failed := func(change ...func(*v1alpha1.Machine)) set.Around {
+	failed := func(change ...func(*v1alpha1.Machine)) set.Related {
 		return observetest.Members(
 			running(
 				"a",
@@ -263,16 +263,16 @@ func TestASetTellsOfAReplacementUntilItIsOver(t *testing.T) {
 	}
 	gone := observetest.Members(running("b"))
 	for _, row := range []struct {
-		name   string
-		around set.Around
-		want   v1alpha1.ConditionStatus
+		name    string
+		related set.Related
+		want    v1alpha1.ConditionStatus
 	}{
 		{"failed", failed(), "True"},
 		{"asked to go", failed(goingAt(observetest.Noon)), "True"},
 		{"on its way", failed(goingAt(observetest.Noon), observetest.Phase(v1alpha1.MachineTerminating)), "True"},
 		{"gone", gone, "False"},
 	} {
-		s := reporting(caredFor(1), row.around)
+		s := reporting(caredFor(1), row.related)
 		assert.Equal(t, row.want, reported(s.Status, v1alpha1.MachineSetRemediating).Status, row.name)
 	}
 }

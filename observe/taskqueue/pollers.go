@@ -11,8 +11,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// silent is after which time without a poll a worker counts as gone. Source: a poll of the SDK lasts at most a minute,
-// and Temporal keeps a worker in the list for five.
+// silent is the time without a poll after which a worker counts as gone. Source: a poll of the SDK lasts at most a
+// minute, and Temporal keeps a worker in the list for five minutes.
 const silent = 75 * time.Second
 
 // Pollers returns how many workers poll a queue for tasks of a type.

@@ -72,9 +72,9 @@ type Cloud struct {
 	// changes the existing instance.
 	NamesUnique bool
 
-	// Plant creates an instance of Class for the machine as another program would: without the driver, even if the
+	// CreateByHand creates an instance of Class for the machine as another program would: without the driver, even if the
 	// machine has an instance, and without a UID if the machine has none.
-	Plant func(machine provider.Machine)
+	CreateByHand func(machine provider.Machine)
 }
 
 // The numbers of the suite.

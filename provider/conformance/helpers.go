@@ -106,8 +106,8 @@ func (s *conformance) settle() {
 // plant makes an instance of Class for the machine, and waits until every read shows it.
 func (s *conformance) plant(m provider.Machine) {
 	s.T().Helper()
-	s.need(s.Plant != nil, "plant instances")
-	s.Plant(m)
+	s.need(s.CreateByHand != nil, "plant instances")
+	s.CreateByHand(m)
 	s.settle()
 }
 

@@ -16,12 +16,12 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Harness{Bubble: true, New: func(*testing.T) conformance.Cloud {
 		p := fake.New()
 		return conformance.Cloud{
-			Provider:  p,
-			Class:     class("plain"),
-			OwnVolume: func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
-			Fail:      func(method provider.Method, err *provider.Error) { p.Fail(method, 1, err) },
-			Hang:      func(method provider.Method) { p.Hang(method) },
-			Plant:     func(machine provider.Machine) { p.Plant(class("plain"), machine) },
+			Provider:     p,
+			Class:        class("plain"),
+			OwnVolume:    func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
+			Fail:         func(method provider.Method, err *provider.Error) { p.Fail(method, 1, err) },
+			Hang:         func(method provider.Method) { p.Hang(method) },
+			CreateByHand: func(machine provider.Machine) { p.CreateByHand(class("plain"), machine) },
 		}
 	}})
 }

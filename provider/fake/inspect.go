@@ -36,9 +36,9 @@ func (p *Provider) UserData(machineUID string) []byte {
 	return nil
 }
 
-// Plant creates an instance for a machine even if the machine has one: for tests of duplicates, orphans and foreign
+// CreateByHand creates an instance for a machine even if the machine has one: for tests of duplicates, orphans and foreign
 // instances.
-func (p *Provider) Plant(class provider.Class, machine provider.Machine) provider.Instance {
+func (p *Provider) CreateByHand(class provider.Class, machine provider.Machine) provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.add(class, machine).Instance

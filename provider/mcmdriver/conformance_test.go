@@ -59,7 +59,7 @@ func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance
 	denied.Secret[ec2test.SecretAccessKey] = []byte(ec2test.DeniedKey)
 	cloud := mcmtest.Cloud(t, mcmtest.New(d), class(t, "pool", "conformance", plain), ec2test.CSIDriver)
 	cloud.Elsewhere, cloud.Denied = &elsewhere, &denied
-	cloud.Plant = func(m provider.Machine) {
+	cloud.CreateByHand = func(m provider.Machine) {
 		_, err := ec2.RunInstances(ec2test.Instance{Tags: map[string]string{
 			"Name": m.Name, "kubernetes.io/cluster/conformance": "1", "kubernetes.io/role/node": "1",
 		}})

@@ -87,8 +87,8 @@ func suiteCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Clou
 				b.Hangs = hangs
 			})
 		},
-		Plant: func(m provider.Machine) {
-			_, err := c.Plant(virtual.CreateRequest{
+		CreateByHand: func(m provider.Machine) {
+			_, err := c.CreateByHand(virtual.CreateRequest{
 				Name: m.Name, Tags: tags(m), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 			})
 			require.NoError(t, err)

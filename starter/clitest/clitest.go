@@ -187,13 +187,13 @@ func Encoded(value any) *commonpb.Payloads {
 
 // World is what the commands of a test connect to.
 type World struct {
-	Machines *fake.Clientset
-	Temporal *FakeTemporal
-	Kube     kubernetes.Interface // answers who the user is, and what the user may do; nil: the test does not ask
-	Cluster  kubernetes.Interface // has the nodes, Leases and Deployments; nil: the test does not read them
-	Upstream *capitest.Server     // the objects of Cluster API; nil: Cluster API is not installed
-	In       string               // what the user types
-	Asked    int                  // how many times a command asked whether Cluster API is installed
+	Machines   *fake.Clientset
+	Temporal   *FakeTemporal
+	Kube       kubernetes.Interface // answers who the user is, and what the user may do; nil: the test does not ask
+	Cluster    kubernetes.Interface // has the nodes, Leases and Deployments; nil: the test does not read them
+	ClusterAPI *capitest.Server     // the objects of Cluster API; nil: Cluster API is not installed
+	In         string               // what the user types
+	Asked      int                  // how many times a command asked whether Cluster API is installed
 }
 
 // NewWorld returns a world with these objects.
@@ -207,7 +207,7 @@ type served struct{ *World }
 // ServerResourcesForGroupVersion finds Cluster API if the world has it.
 func (s served) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
 	s.Asked++
-	if s.Upstream == nil {
+	if s.ClusterAPI == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, version)
 	}
 	return &metav1.APIResourceList{GroupVersion: version}, nil
@@ -217,9 +217,9 @@ func (s served) ServerResourcesForGroupVersion(version string) (*metav1.APIResou
 func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
-			clients := kubecli.Clients{Machines: w.Machines, Upstream: kubecli.NewClusterAPI(nil, served{w})}
-			if w.Upstream != nil {
-				clients.Upstream = kubecli.NewClusterAPI(w.Upstream.Client, served{w})
+			clients := kubecli.Clients{Machines: w.Machines, ClusterAPI: kubecli.NewClusterAPI(nil, served{w})}
+			if w.ClusterAPI != nil {
+				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, served{w})
 			}
 			if w.Cluster != nil {
 				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()

@@ -167,16 +167,16 @@ func (x *command) objects(
 	} else {
 		classes = found.Items
 	}
-	findings = append(findings, upstream(clients)...)
+	findings = append(findings, clusterAPI(clients)...)
 	return append(findings, x.self(ctx, clients)...), classes, true
 }
 
-// upstream returns a finding about the short names in kubectl if Cluster API is installed, too; nil if it is not.
-func upstream(clients kubecli.Clients) []finding {
+// clusterAPI returns a finding about the short names in kubectl if Cluster API is installed, too; nil if it is not.
+func clusterAPI(clients kubecli.Clients) []finding {
 	f := finding{
 		what: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
 	}
-	switch served, err := clients.Upstream.Served(); {
+	switch served, err := clients.ClusterAPI.Served(); {
 	case err != nil:
 		f.what = "Cluster API"
 		f.bad = kubecli.OneLine(err.Error())

@@ -170,7 +170,7 @@ func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, out, "Cluster API")
 	assert.Equal(t, 1, w.Asked)
-	w.Upstream = capitest.NewServer()
+	w.ClusterAPI = capitest.NewServer()
 	out, err = w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.Contains(

@@ -24,14 +24,14 @@ func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName
 	if !apierrors.IsNotFound(err) {
 		return m, err
 	}
-	served, otherErr := clients.Upstream.Served()
+	served, otherErr := clients.ClusterAPI.Served()
 	switch {
 	case otherErr != nil:
 		return nil, otherErr
 	case !served:
 		return nil, err
 	}
-	other, otherErr := clients.Upstream.Client().Machines(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	other, otherErr := clients.ClusterAPI.Client().Machines(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(otherErr):
 		return nil, err
@@ -55,10 +55,10 @@ func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) 
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
-	if served, err := clients.Upstream.Served(); err != nil || !served {
+	if served, err := clients.ClusterAPI.Served(); err != nil || !served {
 		return found.Items, err
 	}
-	others, err := clients.Upstream.Client().Machines(namespace).List(ctx, metav1.ListOptions{})
+	others, err := clients.ClusterAPI.Client().Machines(namespace).List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
 		return found.Items, nil
@@ -76,7 +76,7 @@ func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) 
 // patchMachine writes a machine that find returned.
 func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine, data []byte) (err error) {
 	if observe.OfClusterAPI(m) {
-		_, err = clients.Upstream.Client().
+		_, err = clients.ClusterAPI.Client().
 			Machines(m.Namespace).
 			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	} else {

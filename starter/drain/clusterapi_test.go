@@ -28,8 +28,8 @@ type clusterAPI struct {
 
 func newClusterAPI(machines ...runtime.Object) clusterAPI {
 	w := newWorld()
-	w.Upstream = capitest.NewServer(machines...)
-	return clusterAPI{w, w.Upstream.Client}
+	w.ClusterAPI = capitest.NewServer(machines...)
+	return clusterAPI{w, w.ClusterAPI.Client}
 }
 
 func (w clusterAPI) run(ctx context.Context, args ...string) (string, error) {

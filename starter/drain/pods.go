@@ -71,7 +71,7 @@ func (s snapshot) evicting(began, at time.Time) string {
 	if observe.Means(s.machine) == drain.DeleteInOrder {
 		does, how = "are deleted in order, because the cluster cannot evict", "all at once"
 	}
-	if _, then := observe.Deadlines(s.machine, s.now).Evictions(); then == drain.Kill {
+	if _, then := observe.Deadlines(s.machine, s.now).EvictUntil(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else if !endless(s.machine) {
 		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))

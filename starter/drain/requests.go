@@ -174,7 +174,7 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 		does = "deleted in order"
 	}
 	text := "pods are " + does + " until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
-	switch at, then := observe.Deadlines(extended, now).Evictions(); {
+	switch at, then := observe.Deadlines(extended, now).EvictUntil(); {
 	case observe.Means(m) == "":
 		text += fmt.Sprintf(
 			", unless its drainTimeout of %s, which begins with the drain, ends later",

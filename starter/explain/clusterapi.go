@@ -27,7 +27,7 @@ func (x *command) readClusterAPI(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	served, err := clients.Upstream.Served()
+	served, err := clients.ClusterAPI.Served()
 	switch {
 	case err != nil:
 		return nil, err
@@ -38,16 +38,16 @@ func (x *command) readClusterAPI(
 	}
 	switch of.Kind {
 	case kubecli.KindClusterAPIMachine:
-		return x.readUpstreamMachine(ctx, clients.Upstream, of, name, meant)
+		return x.readClusterAPIMachine(ctx, clients.ClusterAPI, of, name, meant)
 	case kubecli.KindClusterAPIDeployment:
-		return x.readUpstreamDeployment(ctx, clients.Upstream, of, name, meant)
+		return x.readClusterAPIDeployment(ctx, clients.ClusterAPI, of, name, meant)
 	default:
-		return x.readUpstreamSet(ctx, clients.Upstream, of, name, meant)
+		return x.readClusterAPISet(ctx, clients.ClusterAPI, of, name, meant)
 	}
 }
 
-// readUpstreamSet is readClusterAPI for a set.
-func (x *command) readUpstreamSet(
+// readClusterAPISet is readClusterAPI for a set.
+func (x *command) readClusterAPISet(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	of kubecli.NamedKind,
@@ -74,11 +74,11 @@ func (x *command) readUpstreamSet(
 		return s, nil
 	}
 	s.workflow, s.generation, s.seen = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
-	return s, x.addUpstream(ctx, upstream, s, []clusterv1.MachineSet{*set})
+	return s, x.addClusterAPI(ctx, upstream, s, []clusterv1.MachineSet{*set})
 }
 
-// readUpstreamDeployment is readClusterAPI for a deployment.
-func (x *command) readUpstreamDeployment(
+// readClusterAPIDeployment is readClusterAPI for a deployment.
+func (x *command) readClusterAPIDeployment(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	of kubecli.NamedKind,
@@ -111,7 +111,7 @@ func (x *command) readUpstreamDeployment(
 	if err != nil {
 		return nil, err
 	}
-	return s, x.addUpstream(
+	return s, x.addClusterAPI(
 		ctx,
 		upstream,
 		s,
@@ -119,8 +119,8 @@ func (x *command) readUpstreamDeployment(
 	)
 }
 
-// addUpstream adds the machines of sets.
-func (x *command) addUpstream(
+// addClusterAPI adds the machines of sets.
+func (x *command) addClusterAPI(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	s *subject,
@@ -128,7 +128,7 @@ func (x *command) addUpstream(
 ) error {
 	machines, err := upstream.Machines(ctx, x.Namespace, sets)
 	for i := range machines {
-		s.members = append(s.members, upstreamMember(&machines[i], x.Now()))
+		s.members = append(s.members, clusterAPIMember(&machines[i], x.Now()))
 	}
 	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
 	return err
@@ -144,8 +144,8 @@ func foreign(o metav1.Object) string {
 	)
 }
 
-// readUpstreamMachine is readClusterAPI for a machine. Its subject has the workflow of the machine's set.
-func (x *command) readUpstreamMachine(
+// readClusterAPIMachine is readClusterAPI for a machine. Its subject has the workflow of the machine's set.
+func (x *command) readClusterAPIMachine(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	of kubecli.NamedKind,
@@ -169,13 +169,13 @@ func (x *command) readUpstreamMachine(
 	if s.workflow == "" && !meant {
 		return nil, nil
 	}
-	s.self = new(upstreamMember(m, x.Now()))
+	s.self = new(clusterAPIMember(m, x.Now()))
 	s.operation = s.self.operation
 	return s, nil
 }
 
-// upstreamMember returns a machine of Cluster API.
-func upstreamMember(m *clusterv1.Machine, now time.Time) member {
+// clusterAPIMember returns a machine of Cluster API.
+func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 	return member{
 		m.Name,
 		cmp.Or(m.Status.Phase, "new"),
@@ -192,22 +192,22 @@ func number(n *int32) int32 {
 	return *n
 }
 
-// upstream adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If they cannot
+// clusterAPI adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If they cannot
 // be read, it adds a doubt.
-func (m *motion) upstream(
+func (m *motion) clusterAPI(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
 	add func(kind string, o metav1.Object, operation *v1alpha1.Operation),
 ) {
-	deployments, err := clients.Upstream.Deployments(ctx, namespace)
+	deployments, err := clients.ClusterAPI.Deployments(ctx, namespace)
 	var sets []clusterv1.MachineSet
 	if err == nil {
-		sets, err = clients.Upstream.Sets(ctx, namespace)
+		sets, err = clients.ClusterAPI.Sets(ctx, namespace)
 	}
 	var machines []clusterv1.Machine
 	if err == nil {
-		machines, err = clients.Upstream.Machines(ctx, namespace, sets)
+		machines, err = clients.ClusterAPI.Machines(ctx, namespace, sets)
 	}
 	if err != nil {
 		m.doubts = append(m.doubts, "what is in motion of Cluster API is not known: "+kubecli.OneLine(err.Error()))

@@ -88,7 +88,7 @@ func pool() []runtime.Object {
 func both(more ...runtime.Object) *clitest.World {
 	w := clitest.NewWorld(append(stack(), more...)...)
 	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
-	w.Upstream = capitest.NewServer(pool()...)
+	w.ClusterAPI = capitest.NewServer(pool()...)
 	return w
 }
 
@@ -227,7 +227,7 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 	assert.Contains(t, names, "machine.cluster.x-k8s.io/shop/pool-c\n")
 	assert.NotContains(t, names, "theirs")
 
-	w.Upstream.Core.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.ClusterAPI.Core.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
 	out, err = w.Run(t.Context(), TopCommand(w.Environment()), "-n", "bar")
@@ -283,7 +283,7 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	objects := []runtime.Object{d, s, capitest.Machine("d-new-a", s)}
 	w := clitest.NewWorld()
 	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
-	w.Upstream = capitest.NewServer(append(objects, pool()...)...)
+	w.ClusterAPI = capitest.NewServer(append(objects, pool()...)...)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
 	require.NoError(t, err)
 	assert.Equal(t, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 3 machines waits to leave\n", out)
@@ -304,7 +304,7 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 		1,
 		func(d *clusterv1.MachineDeployment) { d.Finalizers, d.Labels[clusterv1.WatchLabel] = nil, "upstream" },
 	)
-	w.Upstream = capitest.NewServer(theirs)
+	w.ClusterAPI = capitest.NewServer(theirs)
 	_, err = w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
 	require.EqualError(t, err, "there is no object d in namespace shop")
 	out, err = w.Run(t.Context(), Command(w.Environment()), "machinedeployment.cluster.x-k8s.io/d", "-n", "shop")

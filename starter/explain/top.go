@@ -127,7 +127,7 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 	for i := range machines.Items {
 		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
 	}
-	found.upstream(ctx, clients, x.Namespace, add)
+	found.clusterAPI(ctx, clients, x.Namespace, add)
 	slices.SortStableFunc(found.objects, func(a, b moving) int {
 		return cmp.Or(
 			list.FalseFirst(

@@ -41,7 +41,7 @@ type Clients struct {
 	objects  dynamic.Interface
 	mapper   meta.RESTMapper
 
-	Upstream *ClusterAPI // objects of Cluster API; nil counts as not installed
+	ClusterAPI *ClusterAPI // objects of Cluster API; nil counts as not installed
 }
 
 // Connect returns Clients for the cluster of a kubeconfig. It does not call the API server.

@@ -122,7 +122,7 @@ func (o *Objects) hasClusterAPI() bool {
 	if err != nil {
 		return false
 	}
-	has, err := clients.Upstream.Served()
+	has, err := clients.ClusterAPI.Served()
 	return has && err == nil
 }
 
@@ -214,7 +214,7 @@ func objects(ctx context.Context, clients Clients, namespace string, kind reques
 	case KindSet:
 		found, err = api.MachineSets(namespace).List(ctx, all)
 	case KindClusterAPISet, KindClusterAPIMachine, KindClusterAPIDeployment:
-		return clients.Upstream.keys(ctx, namespace, kind)
+		return clients.ClusterAPI.keys(ctx, namespace, kind)
 	case KindNode:
 		if clients.Core == nil {
 			return nil

@@ -79,7 +79,12 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 			case argument == "back":
 				flags.BoolVar(&r.Back, argument, false, "return to the previous revision instead of holding the rollout")
 			case argument == "steps":
-				flags.IntVar(&r.Steps, argument, 0, "number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits")
+				flags.IntVar(
+					&r.Steps,
+					argument,
+					0,
+					"number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits",
+				)
 			case h.Name == request.Undo:
 				flags.Int64Var(&to, "to-revision", 0, "revision to return to; 0: the previous one")
 			}

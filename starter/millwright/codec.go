@@ -36,7 +36,8 @@ answers web pages of the given origins only. It ends with SIGINT or SIGTERM.`,
 	}
 	c.Flags().
 		StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be a loopback address")
-	c.Flags().StringVar(&s.keys, "payload-keys-path", "", "file with the keys: the same file as for worker and bridge (required)")
+	c.Flags().
+		StringVar(&s.keys, "payload-keys-path", "", "file with the keys: the same file as for worker and bridge (required)")
 	c.Flags().
 		StringSliceVar(&s.origins, "ui-origin", []string{"http://127.0.0.1:8233", "http://localhost:8233"}, "origins of the UI's pages: scheme, host and port")
 	_ = c.MarkFlagRequired("payload-keys-path")

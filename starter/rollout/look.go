@@ -150,15 +150,15 @@ func (l reader) read(ctx context.Context) (source, []*v1alpha1.RolloutPolicy, er
 func (l reader) find(ctx context.Context) (source, error) {
 	switch l.group {
 	case v1alpha1.GroupName:
-		return l.readOwn(ctx)
+		return l.readNative(ctx)
 	case clusterv1.GroupVersion.Group:
-		return l.readUpstream(ctx, true)
+		return l.readClusterAPI(ctx, true)
 	}
-	ours, err := l.readOwn(ctx)
+	ours, err := l.readNative(ctx)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	theirs, upstreamErr := l.readUpstream(ctx, false)
+	theirs, upstreamErr := l.readClusterAPI(ctx, false)
 	switch {
 	case theirs == nil && err == nil:
 		return ours, nil

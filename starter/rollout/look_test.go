@@ -206,7 +206,7 @@ func (p *pool) world() *world {
 // snapshot returns the snapshot of the pool.
 func (p *pool) snapshot() snapshot {
 	return judge(
-		own{Tree: deployment.Tree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}},
+		native{Tree: deployment.Tree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}},
 		now,
 	)
 }

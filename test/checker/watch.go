@@ -56,7 +56,7 @@ type Watcher struct {
 	excused    map[string]bool    // UIDs of machines whose instance a person has orphaned
 	last       Snapshot           // last successful snapshot; compared with the next one
 	blind      bool               // no snapshot has succeeded for some time
-	over       bool               // Loosen was called
+	over       bool               // AllIsDeleted was called
 	snapshots  int
 	peak       int // most machines that were seen, those that are being deleted included
 	departures []Departure
@@ -194,8 +194,8 @@ func (w *Watcher) Excused() map[string]bool {
 	return maps.Clone(w.excused)
 }
 
-// Loosen says that everything is deleted from now on, so that numbers, budgets and pods are not judged any more.
-func (w *Watcher) Loosen() {
+// AllIsDeleted says that everything is deleted from now on, so that numbers, budgets and pods are not judged any more.
+func (w *Watcher) AllIsDeleted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true

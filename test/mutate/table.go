@@ -147,7 +147,7 @@ func mutations() []mutation {
 			`return max(here+set.terminating, set.Counted)`,
 			`return here + set.terminating`,
 			rolling,
-			"the machines that a set counts itself take no places",
+			"machines that only the status of a set counts take no places",
 		},
 		{
 			"R4",
@@ -168,7 +168,7 @@ func mutations() []mutation {
 		{
 			"R6",
 			"decide/rollout/report.go",
-			`		p.current.Seen == p.o.Replicas &&
+			`		p.current.ActedOn == p.o.Replicas &&
 `,
 			``,
 			rolling,
@@ -208,7 +208,7 @@ func mutations() []mutation {
 `,
 			``,
 			"./activities/capi/deployment",
-			"a status takes the fields of all others from them",
+			"a write of a status removes the field ownership of all others",
 		},
 		{
 			"R12",
@@ -287,7 +287,7 @@ func mutations() []mutation {
 
 		{"B1", "observe/set/template.go", `if m.DeletionTimestamp != nil {
 		return parts
-	}`, ``, "./observe/set", "a machine that is being deleted takes labels and node template"},
+	}`, ``, "./observe/set", "a machine that is being deleted gets labels and node template"},
 		{
 			"B2",
 			"observe/machine/nodes.go",
@@ -611,7 +611,7 @@ func mutations() []mutation {
 		if m.DeletionTimestamp != nil {
 			return
 		}
-`, "-run=^TestTheLastLook ./activities/cloud", "the last look lets the instance go of a machine that is being deleted"},
+`, "-run=^TestTheLastLook ./activities/cloud", "the last look before an orphan is deleted ignores the claim of a machine that is being deleted"},
 		{
 			"A18",
 			"activities/cloud/provider.go",
@@ -651,7 +651,7 @@ func mutations() []mutation {
 			`return r.At`,
 			`return time.Now()`,
 			machine,
-			"a timer that fired meets a clock that is behind",
+			"a timer that fired is not due by the clock of a worker that is behind",
 		},
 		{"A23", "activities/set/set.go", `if set.DeletionTimestamp != nil {
 		return nil, kube.Conflict(in.Set)
@@ -771,7 +771,7 @@ func mutations() []mutation {
 			`d.Problem != nil && d.NeverTried`,
 			`d.Problem != nil && d.NeverTried && false`,
 			"./workflows/machine",
-			"a machine without a class that was never tried waits for one to be deleted",
+			"a machine without a class, for which no instance was tried, cannot be deleted until there is a class",
 		},
 		{
 			"F9",
@@ -831,7 +831,7 @@ func mutations() []mutation {
 		},
 		{
 			"F16",
-			"observe/deployment/rollout.go",
+			"observe/deployment/progress.go",
 			`steps := RecordedSteps(was, p.Revision)`,
 			`var steps []v1alpha1.RolloutStep`,
 			node,
@@ -924,7 +924,7 @@ func mutations() []mutation {
 			`class.Secret.Redact(said.Message)`,
 			`said.Message`,
 			"./provider/driver",
-			"a cloud's words come out with the credentials",
+			"the message of a cloud is returned with the credentials in it",
 		},
 		{"G5", "decide/attention/machine.go", `	if found := m.found(); !found.Calm() {
 		return found
@@ -964,7 +964,7 @@ func mutations() []mutation {
 `,
 			``,
 			"./activities/capi",
-			"the finalizer of a set takes the fields of all others from them",
+			"a write of a set's finalizers removes the field ownership of all others",
 		},
 		{
 			"G11",
@@ -988,7 +988,7 @@ func mutations() []mutation {
 			`case creating && p.unbound(seen) && last.After(until):`,
 			`case false:`,
 			"./provider/driver",
-			"a second instance is made while the call of a worker that was not heard of still runs",
+			"a second instance is made while a create call of another process may still run",
 		},
 		{
 			"Z7",
@@ -1052,7 +1052,7 @@ func mutations() []mutation {
 			`err == nil && d.GetGeneration() != in.Generation`,
 			`err == nil && d.GetGeneration() < 0`,
 			node,
-			"after a restore of the API server, machines are made for the deployment of before",
+			"after a restore of the API server, sets grow for the deployment as it was before the restore",
 		},
 		{
 			"Z15",
@@ -1068,7 +1068,7 @@ func mutations() []mutation {
 			`!apierrors.IsNotFound(absent)`,
 			`false`,
 			"./activities/capi",
-			"clones go of a machine that was made although the API server answered with an internal error",
+			"the API server makes a machine and answers with an internal error: the machine's clones are deleted",
 		},
 		{
 			"Z17",
@@ -1076,7 +1076,7 @@ func mutations() []mutation {
 			`!internal {`,
 			`internal || true {`,
 			"./workflows/machine",
-			"a target cluster with a broken webhook is called away",
+			"a target cluster with a broken webhook counts as away",
 		},
 		{
 			"Z18",
@@ -1116,7 +1116,7 @@ func mutations() []mutation {
 			`!d.Ask || m.wondered`,
 			`!d.Ask`,
 			"./workflows/machine",
-			"a provider that does not know is asked again and again whose a node is",
+			"a provider that does not know whose a node is gets the question again and again",
 		},
 		{
 			"Z23",
@@ -1132,7 +1132,7 @@ func mutations() []mutation {
 			`!maps.Equal(before.(*corev1.Namespace).Labels, after.(*corev1.Namespace).Labels)`,
 			`maps.Equal(before.(*corev1.Namespace).Labels, after.(*corev1.Namespace).Labels)`,
 			bridge,
-			"a run stays open in a namespace that was labelled otherwise",
+			"a run stays open in a namespace whose changed labels exclude it",
 		},
 		{
 			"Z25",
@@ -1156,7 +1156,7 @@ func mutations() []mutation {
 			`	c.next = nil`,
 			`	_ = c.next`,
 			"./activities/cloud",
-			"a call gets a list of the Machines that began before it asked",
+			"a call gets a list of Machines that was begun before the call asked",
 		},
 		{
 			"Z28",

@@ -125,7 +125,7 @@ func commentsOf(file *ast.File) map[string]string {
 			}
 			for _, field := range fields.Fields.List {
 				for _, name := range field.Names {
-					found[n.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Comment.Text()), " ")
+					found[n.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()+" "+field.Comment.Text()), " ")
 				}
 			}
 		}

@@ -56,7 +56,12 @@ func main() {
 	flags.StringVar(&o.only, "only", "", "regular expression of packages and commands (default all of the tier)")
 	flags.StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
 	flags.StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
-	flags.IntVar(&o.stress, "stress", 0, "number of busy loops that run beside the tests; with busy loops, no result is taken from the cache")
+	flags.IntVar(
+		&o.stress,
+		"stress",
+		0,
+		"number of busy loops that run beside the tests; with busy loops, no result is taken from the cache",
+	)
 	commandline.Main(command)
 }
 

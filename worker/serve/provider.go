@@ -27,10 +27,10 @@ const cloudCalls = 200
 
 // CloudFlags are the flags of a process that calls clouds. The zero value is invalid: Register sets the defaults.
 type CloudFlags struct {
-	Exhausted time.Duration // longest back-off after ResourceExhausted
-	Calls     int           // concurrent calls to each provider
-	Rate      float64       // most calls that are begun in a second, by all workers of a provider together; zero: no limit
-	Unasked   bool          // classes may use Secrets of other namespaces without the consent of their owners
+	Exhausted                  time.Duration // longest back-off after ResourceExhausted
+	Calls                      int           // concurrent calls to each provider
+	Rate                       float64       // most calls that are begun in a second, by all workers of a provider together; zero: no limit
+	AllowSecretsWithoutConsent bool          // classes may use Secrets of other namespaces without the consent of their owners
 }
 
 // Register adds the flags to a set.
@@ -48,7 +48,7 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 		"largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers",
 	)
 	set.BoolVar(
-		&f.Unasked,
+		&f.AllowSecretsWithoutConsent,
 		"allow-secrets-without-consent",
 		false,
 		"let a MachineClass use any Secret of another namespace that this worker can read, even if the Secret's annotation "+
@@ -88,7 +88,7 @@ func (f *CloudFlags) Options() worker.Options {
 
 // apply passes the flags to the activities that read them.
 func (f *CloudFlags) apply(calls *cloud.Provider) {
-	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.Unasked
+	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.AllowSecretsWithoutConsent
 }
 
 // StartCloud starts the worker of a provider's queue.

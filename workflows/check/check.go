@@ -31,7 +31,7 @@ type Result struct {
 // changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
-	asked := run.Once(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
+	asked := run.Briefly(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
 	err := workflow.ExecuteActivity(asked, new(cloud.Provider).CheckClass, in.Class).Get(ctx, &result.Checked)
 	if err == nil || ctx.Err() != nil {
 		return result, ctx.Err()

@@ -29,7 +29,12 @@ func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 // machine that is not in a cache yet must not lose its class, nor another class its Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
-	d, err := decideClass.RunLocalFirst(ctx, c.Object, "which finalizers are missing, and which must be removed?", c.Read(ctx))
+	d, err := decideClass.RunLocalFirst(
+		ctx,
+		c.Object,
+		"which finalizers are missing, and which must be removed?",
+		c.Read(ctx),
+	)
 	if err != nil {
 		return d, err
 	}

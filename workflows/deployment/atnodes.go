@@ -29,7 +29,14 @@ func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited [
 	if len(d.Select) > 0 {
 		n = run.ManyWrites // not as a local activity: a second run might select other nodes
 	}
-	write := w.changeNodes.Start(ctx, options, w.Object, summary, n, deployment.NodeChanges{Deployment: w.Ref, NodeChanges: d.NodeChanges})
+	write := w.changeNodes.Start(
+		ctx,
+		options,
+		w.Object,
+		summary,
+		n,
+		deployment.NodeChanges{Deployment: w.Ref, NodeChanges: d.NodeChanges},
+	)
 	if !onlyMarks(d) {
 		return []run.Writing{write}
 	}

@@ -148,23 +148,23 @@ func (m *machineDeployment) doing(d deployment.Decision) run.Step {
 	case len(d.Rollout.Resize) > 0:
 		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
 	case d.Pending.Need == attention.Deletion:
-		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.Says()}
+		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.WaitsFor()}
 	case d.Pending.Need == attention.Replace && d.ReplaceHeld:
 		return run.Step{
 			Name:      vocabulary.StepAwaitReplacements,
-			Why:       d.Pending.Says(),
+			Why:       d.Pending.WaitsFor(),
 			BlockedBy: []string{vocabulary.ConditionReplacementHeld},
 		}
 	case d.Pending.Need == attention.Replace:
-		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.Says()}
+		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.WaitsFor()}
 	case d.Rollout.HoldBy == rollout.HeldByFault:
 		return run.Step{
 			Name:      vocabulary.StepInvalid,
-			Why:       d.Pending.Says(),
+			Why:       d.Pending.WaitsFor(),
 			BlockedBy: []string{vocabulary.ReasonInvalid},
 			Stuck:     true,
 		}
 	default: // calm, or only the status must be written
-		return run.Step{Why: d.Pending.Says(), Table: setTable(d.Picture)}
+		return run.Step{Why: d.Pending.WaitsFor(), Table: setTable(d.Picture)}
 	}
 }

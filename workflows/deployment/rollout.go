@@ -39,7 +39,7 @@ type RolloutResult struct {
 
 // RolloutWait is how long a rollout waited for one kind of thing.
 type RolloutWait struct {
-	For  string // Machines, Step, Paused, or the reason why machines got no instance
+	For  string // Machines, Step, Paused, Invalid, or the reason why machines got no instance
 	Took string
 }
 

@@ -58,7 +58,14 @@ func TestRolloutRollsUntilAllIsThere(t *testing.T) {
 		Versions: kube.MinVersions{kube.SetsResource: "31"},
 	}, result)
 	require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log)
-	require.Equal(t, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Resize: moving("").Rollout.Resize}}, w.orders[0])
+	require.Equal(
+		t,
+		deployment.SetChanges{
+			Deployment: workflowstest.Ref,
+			SetChanges: rollout.SetChanges{Resize: moving("").Rollout.Resize},
+		},
+		w.orders[0],
+	)
 	require.True(t, w.reads[0].Live, "it is not known what was written before")
 	require.False(t, w.reads[1].Live)
 	require.Equal(t, "31", w.reads[1].Versions[kube.SetsResource], "it sees what it wrote")
@@ -74,7 +81,11 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	w.answer(0)
 	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
-	require.Equal(t, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete}}, w.orders[0])
+	require.Equal(
+		t,
+		deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete}},
+		w.orders[0],
+	)
 	require.Len(t, w.reads, 2)
 }
 

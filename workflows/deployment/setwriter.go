@@ -26,7 +26,7 @@ type setWriter struct {
 	// least time between two reports of counts and conditions; zero: each change is reported at once
 	each       time.Duration
 	reported   time.Time       // when the status was written last
-	step       string          // that the status shows since then; empty: none, or not written by this run
+	step       string          // the step that this run wrote last into the status; empty: none
 	marking    workflow.Future // marks that are being written on nodes; nil: none
 	marksAgain time.Time       // when marks that could not be written are tried again
 	// why the API server refused the set of the current template; empty: not refused, or no set is needed

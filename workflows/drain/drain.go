@@ -236,8 +236,7 @@ func (d *nodeDrain) begin(ctx workflow.Context, next activities.Decision) (bool,
 	return true, nil
 }
 
-// evict removes pods by the decided means until the activity ends, something that blocks changes, or another decision
-// is needed.
+// evict removes pods by the decided means until the activity ends, the blockers change, or another decision is needed.
 func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.show(ctx, next)
 	hurry := d.seen.Outcome != "" && next.Retry != d.Retry
@@ -329,7 +328,7 @@ func (d *nodeDrain) show(ctx workflow.Context, next activities.Decision) {
 	d.Show(ctx, s)
 }
 
-// doing says what a drain does whose pods are not seen yet.
+// doing says what a drain does before it has seen its pods.
 func doing(means drain.Means) string {
 	switch means {
 	case drain.DeleteInOrder:

@@ -58,7 +58,10 @@ func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 
 func TestASkippedDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookOver}, Why: "ann: test"}, vocabulary.DrainSkipped
+	e.Hook, e.Result = activities.Decision{
+		ClusterAPI: activities.Hook{Step: drain.HookOver},
+		Why:        "ann: test",
+	}, vocabulary.DrainSkipped
 	require.Equal(t, vocabulary.DrainSkipped, e.RunClusterAPI(t).Outcome)
 	conditions, events := e.Reported()
 	require.Equal(t, []string{"Skipped"}, conditions)
@@ -126,7 +129,10 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 			workflowstest.Changed(e.Env)
 		}, after)
 	}
-	next(20*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookPaused}, Why: "Cluster c is paused"})
+	next(
+		20*time.Minute,
+		activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookPaused}, Why: "Cluster c is paused"},
+	)
 	next(21*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"})
 	next(22*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}})
 	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
@@ -161,7 +167,9 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 // A drain that is held does not begin, and does not take a turn.
 func TestAHeldDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Hold = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, "ann: lunch"
+	e.Hook, e.Hold = activities.Decision{
+		ClusterAPI: activities.Hook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"},
+	}, "ann: lunch"
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()

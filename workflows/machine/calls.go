@@ -210,8 +210,9 @@ func elsewhere(now, before activities.Decision) bool {
 }
 
 // tell reports the step of an open call again when the status does not name what blocks it: its provider has lost its
-// workers or has one again, or the call has been open for long. A run that finds all that in the status reports it for
-// its page. A call that backs off from a problem shows that problem.
+// workers or has one again, or the call has been open for long. A run whose own page does not show the blockers yet
+// also reports, even if the status names them. A call that backs off from a problem reports nothing here: that problem
+// is shown.
 func (m *machine) tell(ctx workflow.Context, call cloud.InstanceCall) error {
 	shown := !m.blocked || len(m.Shown.BlockedBy) > 0
 	if shown && !m.unsaid || call.Known != nil {

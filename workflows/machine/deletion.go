@@ -63,7 +63,7 @@ func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s dele
 	}
 }
 
-// advance does the work of a stage that is on record. What blocks a stage ends without work of this run.
+// advance does the work of a stage that is on record. While something blocks the stage, it only waits for a change.
 func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	switch {
 	case len(s.BlockedBy) > 0:
@@ -310,9 +310,9 @@ const (
 	passedOver                // the cluster does not answer, and a person does not want to wait for it
 )
 
-// onTarget runs an activity in the target cluster. While that does not answer, the status shows it as Failed, and each
-// signal leads to a new decision. With the request to hurry, or with force as long as the instance is there, the
-// deletion does not wait for that cluster.
+// onTarget runs an activity in the target cluster. While that cluster does not answer, lastOperation is Failed, and
+// each signal leads to a new decision. The deletion does not wait for that cluster if a person requested skip or
+// abandon-instance or, before the stage Instance, force.
 func onTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.Local[In, Out], in In,
 ) (out Out, went passage, err error) {

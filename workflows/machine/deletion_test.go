@@ -139,7 +139,7 @@ func TestTheRemovalOfANodeThatTakesLongIsAStage(t *testing.T) {
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
 }
 
-func TestNodeOnWhichNothingStandsNeedsNoDrain(t *testing.T) {
+func TestNodeWithoutPodsAndVolumesNeedsNoDrain(t *testing.T) {
 	w := newGoing(t)
 	w.load = drain.NodeLoad{}
 	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
@@ -397,7 +397,7 @@ func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
 	}
 }
 
-func TestNobodyInAHurryWaitsForATargetClusterThatIsAway(t *testing.T) {
+func TestSkipAndAbandonDoNotWaitForATargetClusterThatIsAway(t *testing.T) {
 	for name, hurry := range map[string]func(f *deletion.Facts){
 		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
 		"abandon": func(f *deletion.Facts) { f.Abandon = "annotation abandon-instance asks for it: alice: cluster is gone" },

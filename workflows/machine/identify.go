@@ -14,10 +14,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// unasked reports whether the provider has yet to be asked for the names of an instance: its creation was interrupted
-// before they were recorded, and its node may still join, and is then drained and removed like any other; or a label
-// alone names a node without provider ID. A decision that skips the drain for want of a name must wait for the answer.
-// ADR 0030.
+// unasked reports whether the provider has yet to be asked for the names of a machine's instance. Either the creation
+// was interrupted before they were recorded: the node may still join, and is then drained and removed like any other.
+// Or only a label says that a node without provider ID is the machine's. A decision that skips the drain because a name
+// is missing must wait for the answer. ADR 0030.
 func (m *machine) unasked(d activities.Decision) bool {
 	s := d.Deletion
 	unproven := s != nil && (s.Skipped != "" && (d.NodeName == "" || d.ProviderID == "") || s.Ask)
@@ -25,7 +25,8 @@ func (m *machine) unasked(d activities.Decision) bool {
 }
 
 // identify asks the provider for the names of an instance that is not on record, until it answers, and records them. It
-// reports true when a new decision must follow. A person ends the question with the requests skip and abandon-instance.
+// reports true when a new decision must follow. After the request skip, the provider is asked at most once; after
+// abandon-instance, it is not asked any more.
 func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again bool, err error) {
 	switch hurry := d.Deletion.Hurry; {
 	case !m.unasked(d):
@@ -123,7 +124,7 @@ func (m *machine) askWhose(ctx workflow.Context, d activities.Decision) (settled
 		return false, err
 	}
 	var answer cloud.InstanceAnswer
-	question := run.Once(ctx, d.Provider, m.Shown.Why)
+	question := run.Briefly(ctx, d.Provider, m.Shown.Why)
 	err = workflow.ExecuteActivity(question, new(cloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer)
 	if err != nil || answer.Problem != nil || answer.NodeName == "" {
 		return false, ctx.Err()

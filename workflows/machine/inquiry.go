@@ -31,7 +31,7 @@ func (q *inquiry) resume() {
 
 // inquire asks whether the instance is gone, unless the question is open already, and waits for the answer, a signal or
 // a deadline. A call that fails is repeated by the retry policy until it is answered: while the breaker is open,
-// nothing else tells a machine without an instance from one that is silent.
+// nothing else shows whether a silent machine still has its instance.
 func (m *machine) inquire(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	q := &m.inquiry
 	if q.end == nil {

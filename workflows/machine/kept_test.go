@@ -48,7 +48,7 @@ func TestPreservationEndsOnTime(t *testing.T) {
 	require.WithinDuration(t, until, w.env.Now(), time.Minute)
 }
 
-func TestMachineThatIsToBePreservedIs(t *testing.T) {
+func TestMachineThatIsToBePreservedIsPreserved(t *testing.T) {
 	w := newWorld(t)
 	until := w.env.Now().Add(time.Hour)
 	w.kept(until)

@@ -36,7 +36,7 @@ type machine struct {
 
 	done      deletion.Stage // the last stage of the deletion that this run has finished
 	asked     bool           // the provider was asked for the names of an instance that is not on record
-	answered  bool           // and the question is settled
+	answered  bool           // that question is settled: the provider has answered, or a person does not want to wait
 	callsFor  string         // what the present call of the provider depends on, as Decision.Call
 	anothers  bool           // the instance is another Machine's, and stays
 	announced string         // the node on which this run has written the condition that its machine is deleted
@@ -353,9 +353,9 @@ func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s r
 	return m.awaitDeadline(ctx, d, recheck)
 }
 
-// sync brings the node to what template and class want. If nothing could be written, the caches may have been stale:
-// the facts are read again live, once. If nothing can be written then either, the cause of the refusal has to change
-// first.
+// sync brings the node to what template and class want. If nothing was written, the caches may have been stale:
+// the facts are read again live, once. If nothing is written then either, or the API server refuses the write,
+// something else has to change first.
 func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
@@ -377,8 +377,8 @@ func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
 	return nil
 }
 
-// preserve writes the decision about the machine's preservation to machine and node. If nothing could be written, the
-// cause of the refusal has to change first.
+// preserve writes the decision about the machine's preservation to machine and node. If the API server refuses the
+// write, or if there was nothing to write, it waits for a change.
 func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 	if err := m.withdraw(ctx, d); err != nil {
 		return err

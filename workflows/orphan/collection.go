@@ -66,7 +66,10 @@ type collection struct {
 // that had no Machine in two sweeps, and reports the outcome. New sightings are in its result. A sweep that fails has
 // deleted nothing by mistake and has no result: the next sweep gets the result of the one before.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
-	c := &collection{Object: run.NewObject(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}), in: in}
+	c := &collection{
+		Object: run.NewObject(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}),
+		in:     in,
+	}
 	c.Show(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
 	d, err := c.find(ctx)
 	if err != nil {

@@ -79,12 +79,12 @@ const (
 	longestList    = 2048
 )
 
-// word sets the search attribute to the value, cut to what a keyword may have.
+// word sets the search attribute to the value, cut to longestKeyword.
 func word(name, value string) temporal.SearchAttributeUpdate {
 	return keyword(name).ValueSet(phrase.Cut(value, longestKeyword))
 }
 
-// words sets the search attribute to the first values that it can have together, each cut to what a keyword may have.
+// words sets the search attribute to as many of the first values as fit into longestList, each cut to longestKeyword.
 func words(name string, values []string) temporal.SearchAttributeUpdate {
 	fit, size := []string{}, len("[]")
 	for _, value := range values {

@@ -76,8 +76,8 @@ func quickly(ctx workflow.Context, summary string) workflow.Context {
 }
 
 // FewWrites is the largest number of writes of one decision that run as a local activity where that is allowed, or else
-// on the workflow's own queue. Source: with 60 ms each, which an API server that shares two full processors took, they
-// need the two seconds of a local activity.
+// on the workflow's own queue. Source: a write took 60 ms where the API server shared two busy processors, so 30 writes
+// need nearly the two seconds of a local activity.
 const FewWrites = 30
 
 // cluster is for reads and writes of the clusters: the API server answers within seconds or is unavailable. Attempts
@@ -154,9 +154,9 @@ func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
-// Once is for a question that a person asks a provider: nobody answers within 20 seconds if no worker serves its queue,
-// and one attempt may take 30 seconds.
-func Once(ctx workflow.Context, provider, summary string) workflow.Context {
+// Briefly is for a question to a provider: its answer is waited for at most a minute. One attempt may take 30 seconds. If
+// no worker has taken the question after 20 seconds, probably none serves the provider's queue, and the wait ends.
+func Briefly(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              InstallationOf(ctx).ProviderQueue(provider),
 		Summary:                Brief(summary),

@@ -78,7 +78,7 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 		// decide again: new version
 		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalize, s.Read(ctx))
 	}
-	if done, err := s.prelude(ctx, d); done {
+	if done, err := s.writeFirst(ctx, d); done {
 		return true, s.unlessRefused(ctx, false, err)
 	}
 	failed, acted, err := s.carryOut(ctx, d)
@@ -101,8 +101,8 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 	return acted, nil
 }
 
-// unlessRefused handles the error of a report: one that the API server refuses stops no creation and no deletion. If
-// there was nothing else to do, it waits before it reports again.
+// unlessRefused handles the error of a report: a report that the API server refuses stops no creation and no deletion.
+// If there was nothing else to do, it waits before it reports again.
 func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) error {
 	refused := run.Refused(err)
 	switch {
@@ -127,27 +127,27 @@ func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {
 	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.adapter.report, report)
 }
 
-// prelude does what comes before the lists of the plan, or in place of them if it has none: it records generations,
-// before a machine that they count is deleted, and runs the errands. done says that nothing is left to do for this
+// writeFirst does what comes before the lists of the plan: it records generations before a machine that they count is
+// deleted and, if the plan has no lists, makes the extra writes. done says that nothing is left to do for this
 // decision.
-func (s *machineSet) prelude(ctx workflow.Context, d set.Decision) (done bool, err error) {
+func (s *machineSet) writeFirst(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
 		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
 			return true, err
 		}
 	}
-	if len(d.Errands) > 0 && !d.Scale.Acting() {
-		return true, s.runErrands(ctx, d)
+	if len(d.Extra) > 0 && !d.Scale.Acting() {
+		return true, s.writeExtra(ctx, d)
 	}
 	return false, nil
 }
 
-// runErrands does the writes beside those of the plan.
-func (s *machineSet) runErrands(ctx workflow.Context, d set.Decision) error {
-	for _, errand := range d.Errands {
+// writeExtra does the writes beside those of the plan.
+func (s *machineSet) writeExtra(ctx workflow.Context, d set.Decision) error {
+	for _, extra := range d.Extra {
 		var versions kube.MinVersions
-		in := set.Errands{Set: s.Ref, Objects: errand.Objects}
-		if err := workflow.ExecuteActivity(run.Batch(ctx, errand.Why, len(errand.Objects)), errand.Activity, in).
+		in := set.ExtraWritesInput{Set: s.Ref, Objects: extra.Objects}
+		if err := workflow.ExecuteActivity(run.Batch(ctx, extra.Why, len(extra.Objects)), extra.Activity, in).
 			Get(ctx, &versions); err != nil {
 			return err
 		}
@@ -217,10 +217,10 @@ func (s *machineSet) doing(d set.Decision) run.Step {
 	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Update)+len(d.Scale.Move)+len(d.Scale.Sync) > 0:
 		return run.Step{Name: vocabulary.StepChangeMachines, Why: d.Scale.Why}
 	case d.Pending.Need == attention.Deletion:
-		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.Says()}
+		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitsFor()}
 	case d.Scale.Hold != "":
 		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
 	default: // calm, or only the status must be written
-		return run.Step{Why: d.Pending.Says()}
+		return run.Step{Why: d.Pending.WaitsFor()}
 	}
 }

@@ -35,7 +35,7 @@ type drainWorld struct {
 	Failing func(machine.Report) error // answers a report, which then writes nothing; nil, or no error: it is written
 
 	// Of a machine of Cluster API:
-	Hook     activitiesdrain.Decision // Hook, Why, Cordon and Queue of the next decisions
+	Hook     activitiesdrain.Decision // Why, and Step, Cordon and Queue of ClusterAPI, of the next decisions
 	Looks    []time.Time              // when it was decided
 	Cordons  int
 	Released []capi.HookRelease
@@ -47,7 +47,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
 		l := e.Ladder
-		l.Now, l.Grace, l.Unasked = in.At, in.Grace, in.Unasked
+		l.Now, l.Grace, l.NoPassYet = in.At, in.Grace, in.Unasked
 		step := drain.DecideStep(l)
 		d := activitiesdrain.Decision{
 			Hold:     e.Hold,
@@ -105,7 +105,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	return e
 }
 
-// decideHook adds to the decision of a drain what a machine of Cluster API has besides.
+// decideHook adds to the decision of a drain the fields that only a machine of Cluster API has.
 func (e *drainWorld) decideHook(
 	decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error),
 ) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {

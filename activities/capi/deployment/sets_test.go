@@ -247,7 +247,7 @@ func TestChangeSets(t *testing.T) {
 			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
 			row.how(&in, target(s))
 			for i := range in.Resize {
-				in.Resize[i].Seen = observedeployment.Seen(s) // as the decision does
+				in.Resize[i].ActedOn = observedeployment.Seen(s) // as the decision does
 			}
 			versions, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)
@@ -297,7 +297,10 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 		_, _ = activitiestest.Run[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
-			activities.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Adopt: []rollout.Target{target(row.set)}}},
+			activities.SetChanges{
+				Deployment: activitiestest.Ref(d),
+				SetChanges: rollout.SetChanges{Adopt: []rollout.Target{target(row.set)}},
+			},
 		)
 		assert.Equal(t, row.set, w.ClusterAPISet("s"), name)
 	}
@@ -309,7 +312,10 @@ func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
 	s := capitest.SetOf(d, "s", 2, 1, capitest.Former)
 	w, a := world(t, d, s)
 	_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-		Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target(s), Revision: 4}},
+		Deployment: activitiestest.Ref(
+			d,
+		),
+		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target(s), Revision: 4}},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, s, w.ClusterAPISet("s"))
@@ -334,7 +340,9 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
-				SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}}},
+				SetChanges: rollout.SetChanges{
+					Resize: []rollout.Resize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},
+				},
 			})
 			_, conflict := kube.Failure(err, kube.TypeConflict)
 			assert.Equal(t, row.conflict, conflict)

@@ -121,7 +121,7 @@ func newCluster(o rollout.Observed, create func() time.Duration, remove time.Dur
 	c := &cluster{o.Sorted(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
 	for i := range c.Sets {
 		s := &c.Sets[i]
-		s.Seen, s.Counted, s.Drift = s.Replicas, 0, false
+		s.ActedOn, s.Counted, s.Drift = s.Replicas, 0, false
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
@@ -147,14 +147,14 @@ func (c *cluster) do(d rollout.Decision) {
 		}
 		c.Sets = append(c.Sets, rollout.Set{
 			Name: "(new)", UID: id, Created: created, Current: true, Replicas: d.Create.Replicas,
-			Seen: d.Create.Replicas, Revision: d.Create.Revision, Desired: d.Create.Desired, Max: d.Create.Max,
+			ActedOn: d.Create.Replicas, Revision: d.Create.Revision, Desired: d.Create.Desired, Max: d.Create.Max,
 		})
 	}
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		for _, r := range d.Resize {
 			if r.UID == s.UID {
-				s.Replicas, s.Seen, s.Desired, s.Max = r.To, r.To, r.Desired, r.Max
+				s.Replicas, s.ActedOn, s.Desired, s.Max = r.To, r.To, r.Desired, r.Max
 			}
 		}
 		s.NoScaleUp = s.NoScaleUp && !has(d.AllowScaleUp, s.UID) || has(d.ForbidScaleUp, s.UID)

@@ -39,9 +39,9 @@ func Folders(name string) ([]string, error) {
 	return folders, nil
 }
 
-// Make makes a group, and returns the folders for the first process of a server. In a v2 hierarchy a group with
-// processes gives no controllers to its children, so it has a folder for them: the server makes its own groups beside
-// it. It may be called again.
+// Make makes a group, and returns the folders that the first process of a server enters. A v2 group with processes
+// gives no controllers to its children: the first process therefore enters the child init.scope, and the server makes
+// its own groups beside that. Make may be called again.
 func Make(name string) ([]string, error) {
 	folders, err := Folders(name)
 	if err != nil {
@@ -51,7 +51,8 @@ func Make(name string) ([]string, error) {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, fmt.Errorf("make cgroup: %w", err)
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // of v1: empty at first, and no process may enter
+		// In a new group of v1 these files are empty, and no process may enter before they are set.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if filepath.Base(filepath.Dir(folder)) != "cpuset" {
 				break
 			}

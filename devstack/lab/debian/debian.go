@@ -1,7 +1,7 @@
-// Package debian makes folders of Debian's packages, for programs that the machine shall not have. Root makes one with
-// all that the packages need, with mmdebstrap: servers of Incus and container engines run in it. It needs root; see
-// Supported. Unpack gives the files of the packages alone, and needs no root. Both need Debian's package manager. The
-// package starts no server.
+// Package debian makes folders of Debian's packages, for programs that are not installed on the machine. Root makes a
+// folder with the packages and all that they need, with mmdebstrap: servers of Incus and container engines run in it.
+// It needs root; see Supported. Unpack unpacks the packages alone, and needs no root. Both need Debian's package
+// manager. The package starts no server.
 package debian
 
 import (
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// left out of packages: two fifths of their size.
+// unneeded are patterns of files that are left out of packages: two fifths of their size.
 var unneeded = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
@@ -30,8 +30,8 @@ type Root struct {
 	Without  []string // patterns of files that are left out, besides documents and translations
 }
 
-// Supported returns why this machine cannot run a server from such a folder, or nil. what is the subject of the
-// sentence.
+// Supported returns why this machine cannot run a server from a folder of Root, or nil. The error's text begins with
+// what, a noun in the plural.
 func Supported(what string) error {
 	switch {
 	case runtime.GOOS != "linux":
@@ -87,16 +87,16 @@ func update(ctx context.Context, output io.Writer) error {
 	return apt(ctx, output, "apt-get", "update", "-q")
 }
 
-// apt is Run for a command that calls apt-get. Of all processes of this user that use this function one at a time does,
-// because apt-get ends with an error while another one is at work. It waits ten minutes at most: many times what a
+// apt is Run for a command that calls apt-get. A lock lets one process of this user at a time run such a command,
+// because apt-get fails while another apt-get is at work. apt waits ten minutes at most for the lock: many times what a
 // package takes.
 func apt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
 	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
-// Run runs a program of this machine, with more environment. Lines of its output that begin with "I: " are progress;
-// the last ones are in the error.
+// Run runs a program of this machine, with further environment variables. It passes lines of the program's output that
+// begin with "I: " on to output, as progress. An error has the last 20 lines.
 func Run(ctx context.Context, output io.Writer, environment []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), environment...)

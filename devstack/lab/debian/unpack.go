@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Unpack downloads packages of this machine's release and unpacks them into the folder dir, without what they need: for
-// programs that need only what each machine has. It runs no script of a package.
+// Unpack downloads packages of this machine's release and unpacks them into the folder dir, without the packages that
+// they depend on: it is for programs that need only what each machine has. It runs no script of a package.
 func Unpack(ctx context.Context, dir string, output io.Writer, packages ...string) error {
 	work, err := os.MkdirTemp("", "millwright-packages-")
 	if err != nil {
@@ -20,7 +20,7 @@ func Unpack(ctx context.Context, dir string, output io.Writer, packages ...strin
 	download := func() error { // apt-get writes to its working directory
 		return apt(ctx, output, append([]string{"env", "--chdir=" + work, "apt-get", "-q", "download"}, packages...)...)
 	}
-	if err := download(); err != nil { // there are no lists, or old ones that name a version that is gone
+	if err := download(); err != nil { // perhaps there are no lists of packages, or they name a version that is gone
 		if failed := update(ctx, output); failed != nil {
 			return errors.Join(err, failed)
 		}

@@ -26,7 +26,7 @@ import (
 // namespace.
 const HostAddress = "172.31.250.1"
 
-// path of programs in the engine's root folder.
+// path is the variable PATH of programs in the engine's root folder.
 const path = "/usr/sbin:/usr/bin"
 
 // Options are the properties of an engine.

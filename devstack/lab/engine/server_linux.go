@@ -25,7 +25,7 @@ const (
 	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the background.
 	cleanWithin = 30 * time.Second
 
-	groupPrefix = "millwright-engine-" // followed by the process that started the engine, and a number
+	groupPrefix = "millwright-engine-" // followed by the PID of the process that started the engine, and a number
 )
 
 // launch starts process 1 of new namespaces, which starts dockerd, and waits until it answers.

@@ -24,6 +24,7 @@ mount --bind "$DATA/docker" var/lib/docker # not on an overlay: images cannot be
 enter_root
 
 ip link set lo up
+# No DNS server is at that address, so lookups fail at once. With a server of the machine, or Docker's default, they would wait.
 run_server dockerd --host=unix:///run/docker.sock --group=0 --data-root=/var/lib/docker --exec-root=/run/docker \
   --pidfile=/run/docker.pid --bip="$ADDRESS" --cgroup-parent="/$GROUP" --exec-opt=native.cgroupdriver=cgroupfs \
-  --dns="${ADDRESS%/*}" # nobody answers there: a server of the machine, or Docker's default, would be waited for
+  --dns="${ADDRESS%/*}"

@@ -9,7 +9,7 @@ import (
 	"net"
 )
 
-// Dialer connects to the target of a connection: to one and the same for all, or the listener's caller chooses.
+// Dialer connects to the target of one accepted connection.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
 // To returns a Dialer for an address in the network namespace of this process.
@@ -58,6 +58,6 @@ func pass(ctx context.Context, from net.Conn, dial Dialer) error {
 	}
 	go half(to, from)
 	go half(from, to)
-	_, _ = <-ended, <-ended // a machine that was deleted resets its connections
+	_, _ = <-ended, <-ended // errors are normal: a machine that was deleted resets its connections
 	return nil
 }

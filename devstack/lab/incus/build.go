@@ -37,7 +37,7 @@ var nodePackages = []string{
 	"socat",
 }
 
-// left out of packages.
+// unneeded are patterns of files that are left out of packages.
 var unneeded = []string{"/usr/bin/containerd-shim", "/usr/bin/containerd-shim-runc-v1", "/usr/bin/containerd-stress"}
 
 // debianRoot returns the recipe of a root folder.
@@ -53,7 +53,7 @@ var node embed.FS
 // workload is the folder of the program of both images of pods.
 const workload = "devstack/lab/incus/workload"
 
-// nodeImage is a file that incusd can import.
+// nodeImage is a file that incusd can import, and the key that differs for each recipe of the image.
 type nodeImage struct{ path, key string }
 
 // build returns the server's root folder and the image.
@@ -207,7 +207,7 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 	return os.RemoveAll(work)
 }
 
-// metadata is what Incus must know of the image. Its architecture has the kernel's name for it.
+// metadata is what Incus must know of the image. It calls the architecture by the kernel's name.
 func metadata() string {
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + suite +

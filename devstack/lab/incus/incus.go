@@ -134,7 +134,7 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 }
 
 // Open returns the server that runs in dir, started by this or another process. Only Run and the fields may be used. It
-// returns an error that is fs.ErrNotExist if none was started or it was stopped; one that was killed is not noticed.
+// returns fs.ErrNotExist if no server was started or it was stopped, and no error for a server that was killed.
 func Open(dir string) (*Server, error) {
 	text, err := os.ReadFile(statePath(dir))
 	if err != nil {
@@ -197,7 +197,7 @@ func Clean(ctx context.Context, dir string) error {
 		return err
 	}
 	lock, err := LockNetwork(s.Network)
-	if errors.Is(err, component.ErrLocked) { // another server has the network now, and began with the same
+	if errors.Is(err, component.ErrLocked) { // another server has the network now, and cleaned up when it started
 		return s.forget()
 	}
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 )
 
 // preseed is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address of the
-// bridge, first and last address for instances, driver of the storage pool,
-// name of the network.
+// bridge, first and last address for instances, driver of the storage pool, name of the network.
 //
 // An instance of the default profile is a node: a privileged container in which containers may run. Its kubelet writes
 // to proc, sys and the cgroup hierarchies.
@@ -64,8 +63,8 @@ func (s *Server) prepare(ctx context.Context, image nodeImage) error {
 }
 
 // storageDriver returns btrfs if this machine has it: a new instance is then a snapshot of the image, which takes no
-// time and no space. Incus makes it in a file of 5 to 30 GiB that has holes, on a loop device. Otherwise each instance
-// is a copy.
+// time and no space. Incus makes the pool in a sparse file of 5 to 30 GiB, on a loop device. Without btrfs each
+// instance is a copy of the image.
 func storageDriver() string {
 	known, _ := os.ReadFile("/proc/filesystems")
 	_, err := os.Stat("/dev/loop-control")
@@ -75,7 +74,8 @@ func storageDriver() string {
 	return "dir"
 }
 
-// trustClient makes a key and a certificate, unless there are some, and has the server trust it.
+// trustClient makes the client's key and certificate, and has the server trust the certificate. It does nothing if the
+// certificate exists.
 func (s *Server) trustClient(ctx context.Context) error {
 	if _, err := os.Stat(s.ClientCert); !errors.Is(err, fs.ErrNotExist) {
 		return err // it was trusted before

@@ -82,12 +82,12 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	return nil
 }
 
-// watches is how many inotify instances root may have at least. Kubelet and containerd of one node have about ten, all
-// nodes of all servers count together, and the kernel's default is 128: containerd starts without its CRI plugin when
-// there are no more.
+// watches is the lowest limit of inotify instances of one user with which a server starts. Kubelet and containerd of
+// one node have about ten, and those of all nodes of all servers count as root's. The kernel's default is 128. At the
+// limit containerd starts without its CRI plugin.
 const watches = 4096
 
-// allowWatches raises the kernel's limit, and leaves it raised: other servers may need it.
+// allowWatches raises the kernel's limit to watches, and leaves it raised: other servers may need it.
 func allowWatches() error {
 	const limit = "/proc/sys/fs/inotify/max_user_instances"
 	text, err := os.ReadFile(limit)

@@ -20,7 +20,7 @@ contexts:
 current-context: bootstrap
 END
 chmod 600 /etc/kubernetes/bootstrap.kubeconfig
-# What Millwright's provider calls this instance; one that was launched by hand has no such key (404).
+# Asks Incus for the provider ID that Millwright gave this instance; one that was launched by hand has no such key (404).
 ask() {
 	printf 'GET /1.0/config/user.provider-id HTTP/1.0\r\nHost: incus\r\n\r\n' | socat -t 10 - UNIX-CONNECT:/dev/incus/sock >/run/answer
 	head -n 1 /run/answer | grep -E ' (200|404) '

@@ -23,7 +23,7 @@ type Options struct {
 	// enter.sh, and then starts the server.
 	Script string
 	Dir    string     // folder of the server; it gets the script
-	Groups []string   // of the first process: see cgroup.Make
+	Groups []string   // cgroup folders that the first process enters: see cgroup.Make
 	Env    []string   // for the script; nothing else is in its environment
 	Files  []*os.File // open files: descriptor 3 and the following ones
 	Log    string     // path of the file that the output is appended to

@@ -73,7 +73,7 @@ func (p *Process) Await(ctx context.Context, within time.Duration, ask func(cont
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("it ended at once: %w", err)
+			return fmt.Errorf("it ended before it answered: %w", err)
 		case <-ctx.Done():
 			return fmt.Errorf("it does not answer within %s: %w", within, err)
 		case <-time.After(retryEvery):
@@ -99,8 +99,7 @@ func (p *Process) Dial(ctx context.Context, address string) (connection net.Conn
 	return connection, err
 }
 
-// inNetwork calls f on a thread in the server's network namespace. Sockets stay in the namespace that they were made
-// in.
+// inNetwork calls f on a thread in the server's network namespace. Sockets that f makes stay in that namespace.
 func (p *Process) inNetwork(f func()) error {
 	namespace, err := os.Open(filepath.Join("/proc", strconv.Itoa(p.PID), "ns", "net"))
 	if err != nil {
@@ -121,9 +120,9 @@ func (p *Process) inNetwork(f func()) error {
 	return nil
 }
 
-// onThreadThatEnds calls f in a goroutine of its own, on a thread that ends with this goroutine: nobody else gets what
-// f has changed of it. The first thread of a process never ends, and would stay in the namespace: it waits while
-// another thread does the work.
+// onThreadThatEnds calls f on a thread that ends with the calling goroutine, so that no other goroutine runs on a
+// thread whose namespace f has changed. The first thread of a process never ends, and would stay in the namespace:
+// called there, onThreadThatEnds waits while another thread does the work.
 func onThreadThatEnds(f func()) {
 	runtime.LockOSThread() // a thread whose goroutine ends while it is locked ends, too
 	if unix.Gettid() != unix.Getpid() {

@@ -12,7 +12,7 @@ import (
 // init binds the first goroutine, which runs TestMain, to the first thread.
 func init() { runtime.LockOSThread() }
 
-// worked is the thread on which work was done that the first thread had to do.
+// worked is the ID of the thread that did the work of TestMain's call on the first thread.
 var worked int
 
 func TestMain(m *testing.M) {

@@ -23,8 +23,8 @@ const (
 	nodeUsers = "system:node:" // user names of kubelets begin with it
 	nodeGroup = "system:nodes"
 
-	// askAgainEvery is how long a request waits that could not be judged, for instance because its Node does not exist
-	// yet.
+	// askAgainEvery is the time after which a request is judged again that could not be approved, for instance because its
+	// Node did not exist yet.
 	askAgainEvery = time.Second
 )
 

@@ -27,7 +27,8 @@ type Options struct {
 	Dir       string        // data of Incus; other processes find the server there (incus.Open)
 	Network   incus.Network // locked by the supervisor
 	APIServer string        // address of the API server on loopback; machines find it at Network.APIServer
-	// of the admin; the approver acts as the user incusd, and so with the rights of that one alone
+	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd, and so has only the
+	// rights of that user.
 	Kubeconfig string
 	Health     string // address for /readyz
 }
@@ -78,7 +79,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return group.Wait()
 }
 
-// serveHealth answers that all is ready: it is called when it is.
+// serveHealth answers each request for /readyz with 200. It is called when everything is ready.
 func serveHealth(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})

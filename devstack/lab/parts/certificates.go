@@ -32,7 +32,7 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 	}
 	server := authority.Template("kube-apiserver", x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	// the first service
+	// 10.96.0.1 is the address of the Service kubernetes.
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")}
 	if err := ca.Issue(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
 		return fmt.Errorf("make the API server's certificate: %w", err)

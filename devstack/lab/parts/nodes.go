@@ -50,8 +50,8 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 	return nil
 }
 
-// machineControllers are those that real kubelets and clients of their pods need besides: for certificates, the files
-// of pods and their addresses.
+// machineControllers are the controllers that real kubelets and clients of their pods need besides those of every
+// stack: for certificates, for files and addresses of pods.
 func machineControllers() []string {
 	return []string{
 		"bootstrap-signer-controller",

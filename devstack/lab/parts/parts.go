@@ -125,7 +125,7 @@ func prepend(plan *component.Plan, name string, flags ...string) {
 	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }
 
-// Down stops what runs in a folder, as stack.Down does, and removes what a server of Incus left that was killed.
+// Down stops what runs in a folder, as stack.Down does, and removes what a killed server of Incus left behind.
 func Down(ctx context.Context, dir string) error {
 	if err := stack.Down(ctx, dir); err != nil {
 		return err

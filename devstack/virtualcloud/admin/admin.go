@@ -12,7 +12,7 @@
 //	DELETE /admin/faults      removes all of them
 //	POST   /admin/vanish      Vanish: an instance is gone at once, without a delete call
 //	POST   /admin/rejoin      Nodes are created and ended again, as after a restart of all kubelets
-//	POST   /admin/plant       an instance from a CreateRequest, regardless of faults, quotas and client tokens
+//	POST   /admin/create      an instance from a CreateRequest, regardless of faults, quotas and client tokens
 //	GET    /admin/instances   []Instance: the true state, without staleness
 //	GET    /admin/userdata    ?id=i-N: the bytes that the instance was started with
 //	GET    /admin/stats       Stats
@@ -29,15 +29,15 @@ import (
 
 // Paths of the admin API.
 const (
-	PathBehaviour = "/admin/behaviour"
-	PathFaults    = "/admin/faults"
-	PathVanish    = "/admin/vanish"
-	PathPlant     = "/admin/plant"
-	PathRejoin    = "/admin/rejoin"
-	PathInstances = "/admin/instances"
-	PathUserData  = "/admin/userdata"
-	PathStats     = "/admin/stats"
-	PathReset     = "/admin/reset"
+	PathBehaviour    = "/admin/behaviour"
+	PathFaults       = "/admin/faults"
+	PathVanish       = "/admin/vanish"
+	PathCreateByHand = "/admin/create"
+	PathRejoin       = "/admin/rejoin"
+	PathInstances    = "/admin/instances"
+	PathUserData     = "/admin/userdata"
+	PathStats        = "/admin/stats"
+	PathReset        = "/admin/reset"
 )
 
 // Operation names a call of the cloud's API.
@@ -118,7 +118,7 @@ type Behaviour struct {
 	Hangs map[Operation]HangPoint `json:"hangs,omitempty"`
 }
 
-// DefaultNodeCleanup is that of the fake cloud in the peer measurements.
+// DefaultNodeCleanup is the default of Behaviour.NodeCleanup.
 const DefaultNodeCleanup = virtual.Duration(10 * time.Second)
 
 // DefaultBehaviour returns a cloud without latency, limits or staleness that obeys client tokens.

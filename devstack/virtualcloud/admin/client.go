@@ -74,9 +74,10 @@ func (c *Client) Rejoin(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, PathRejoin, nil, nil)
 }
 
-// Plant creates an instance regardless of faults, quotas and client tokens: a foreign one, an orphan or a duplicate.
-func (c *Client) Plant(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
-	return ask[virtual.Instance](ctx, c, http.MethodPost, PathPlant, request)
+// CreateByHand creates an instance regardless of faults, quotas and client tokens: a foreign one, an orphan or a
+// duplicate.
+func (c *Client) CreateByHand(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
+	return ask[virtual.Instance](ctx, c, http.MethodPost, PathCreateByHand, request)
 }
 
 // Instances returns every live instance, sorted by number.

@@ -36,12 +36,12 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 		return struct{}{}, c.Vanish(v)
 	}))
 	mux.HandleFunc("POST "+admin.PathRejoin, answer(c, func(*http.Request) (any, error) { return struct{}{}, c.Rejoin() }))
-	mux.HandleFunc("POST "+admin.PathPlant, answer(c, func(r *http.Request) (any, error) {
+	mux.HandleFunc("POST "+admin.PathCreateByHand, answer(c, func(r *http.Request) (any, error) {
 		var request virtual.CreateRequest
 		if err := decode(r, &request); err != nil {
 			return nil, err
 		}
-		return c.Plant(request)
+		return c.CreateByHand(request)
 	}))
 	mux.HandleFunc("GET "+admin.PathInstances, answer(c, func(*http.Request) (any, error) { return c.Instances(), nil }))
 	mux.HandleFunc("GET "+admin.PathUserData, answer(c, func(r *http.Request) (any, error) {

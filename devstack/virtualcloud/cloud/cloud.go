@@ -32,7 +32,7 @@ type Options struct {
 // Cloud is a running cloud. It is safe for concurrent use.
 type Cloud struct {
 	log      *slog.Logger
-	ctx      context.Context // ends with Close
+	ctx      context.Context // ends with Stop or Close
 	stop     context.CancelFunc
 	work     sync.WaitGroup // creations in flight
 	registry *nodeRegistry  // nil without Nodes

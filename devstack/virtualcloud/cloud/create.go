@@ -12,7 +12,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errExpired is the cause of the refusal of a create request that came after its NotAfter. Its reason is in the answer.
+// errExpired is the Cause of the error that refuses a create request after the request's NotAfter. The answer then has
+// virtual.ReasonExpired.
 var errExpired = errors.New("expired")
 
 // creation is one create request in flight.
@@ -54,7 +55,7 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	c.creating(1)
 	c.work.Go(func() {
 		instance, err := c.carryOut(way)
-		c.creating(-1) // before the answer: who has it finds the request counted out
+		c.creating(-1) // before the answer, so that a caller with an answer no longer finds it in Stats.Creating
 		done <- result{instance, err}
 	})
 	select {
@@ -189,8 +190,8 @@ func (c *Cloud) expiredLocked(request virtual.CreateRequest, now time.Time, grac
 	return refusal
 }
 
-// Plant creates an instance at once, regardless of faults, quotas and client tokens.
-func (c *Cloud) Plant(request virtual.CreateRequest) (virtual.Instance, error) {
+// CreateByHand creates an instance at once, regardless of faults, quotas and client tokens.
+func (c *Cloud) CreateByHand(request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err
 	}

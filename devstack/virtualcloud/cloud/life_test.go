@@ -214,7 +214,7 @@ func TestResetForgetsEverythingButNumbers(t *testing.T) {
 		behave(t, c, func(b *admin.Behaviour) {
 			b.CreateLatency, b.AcceptLatency = virtual.Duration(time.Minute), virtual.Duration(time.Minute)
 		})
-		_, err := c.Plant(request("a"))
+		_, err := c.CreateByHand(request("a"))
 		require.NoError(t, err)
 		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Internal"}))
 		late := make(chan error)

@@ -12,8 +12,8 @@ import (
 
 // Nodes is the cluster in which instances register. Each method may be called again.
 type Nodes interface {
-	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet. Bare:
-	// without provider ID, and with the taint that asks a cloud-controller-manager for it.
+	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet. A bare
+	// Node has no provider ID, and the taint with which a kubelet asks a cloud-controller-manager for it.
 	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error
 
 	// Initialize gives a bare Node its provider ID and removes the taint.
@@ -39,8 +39,8 @@ const (
 	nodeTimeout = 10 * time.Second
 )
 
-// nodeRegistry creates the Nodes of running instances and ends them with the instances. It processes one instance at a
-// time from its record, whatever the cause. The nil registry does nothing.
+// nodeRegistry creates the Nodes of running instances and ends them with the instances. Whatever has changed, it
+// processes the instance from its record; one worker at a time processes an instance. The nil registry does nothing.
 type nodeRegistry struct {
 	cloud *Cloud
 	nodes Nodes
@@ -53,7 +53,7 @@ func newNodeRegistry(c *Cloud, nodes Nodes) *nodeRegistry {
 	return &nodeRegistry{cloud: c, nodes: nodes, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// look makes the registry process an instance after a while.
+// look makes the registry process an instance after this time, at once if it is not above zero.
 func (n *nodeRegistry) look(number int, after time.Duration) {
 	if n != nil {
 		n.queue.AddAfter(number, after)

@@ -77,8 +77,8 @@ func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
 	})
 }
 
-// lookupUID shows the instances of a cluster with a machine's UID; if there is none and a machine is named, those of
-// the class that have its name and no UID.
+// lookupUID shows the instances of a cluster with a machine's UID. If there is none and a machine is named, it shows
+// the instances of the class that have the machine's name and no UID.
 func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswer {
 	return c.read(func(w *world, then time.Time) []virtual.Instance {
 		tagged := w.visible(

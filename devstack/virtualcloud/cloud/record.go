@@ -29,7 +29,7 @@ type record struct {
 	Vanished    bool      `json:"vanished,omitempty"`   // gone without a delete call
 	KeepNode    bool      `json:"keepNode,omitempty"`   // the Node stays when the instance is gone, without its kubelet
 
-	NodeName   string        `json:"nodeName,omitempty"`   // that the cloud chose; empty: Name
+	NodeName   string        `json:"nodeName,omitempty"`   // name that the cloud chose for the Node; empty: it is Name
 	NodeInit   time.Duration `json:"nodeInit,omitempty"`   // from Registered until its Node is initialised
 	Registered time.Time     `json:"registered,omitzero"`  // its Node was created
 	NodeInited bool          `json:"nodeInited,omitempty"` // its Node was initialised

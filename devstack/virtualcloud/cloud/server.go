@@ -132,7 +132,7 @@ func (c *Cloud) serve(
 	respond(w, http.StatusOK, answer)
 }
 
-// authenticate checks the credentials. They are neither logged nor returned.
+// authenticate checks the credentials. The cloud never logs them, and returns them only if QuoteCredentials is set.
 func (c *Cloud) authenticate(r *http.Request) error {
 	token, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !isBearer || token == "" {

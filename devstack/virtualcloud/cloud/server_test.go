@@ -113,7 +113,7 @@ func TestMalformedRequests(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, answer.StatusCode)
 }
 
-func TestBackDoor(t *testing.T) {
+func TestAdminAPI(t *testing.T) {
 	address, back, _ := serve(t)
 	ctx := t.Context()
 	b, err := back.Behaviour(ctx)
@@ -133,7 +133,7 @@ func TestBackDoor(t *testing.T) {
 
 	r := request("a")
 	r.UserData = []byte("hello")
-	planted, err := back.Plant(ctx, r)
+	planted, err := back.CreateByHand(ctx, r)
 	require.NoError(t, err)
 	data, err := back.UserData(ctx, planted.ID)
 	require.NoError(t, err)

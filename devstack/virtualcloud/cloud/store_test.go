@@ -26,7 +26,7 @@ func busy(t *testing.T, c *Cloud) {
 	}
 	_, err := c.initialize("i-1")
 	require.NoError(t, err)
-	_, err = c.Plant(request("a"))
+	_, err = c.CreateByHand(request("a"))
 	require.NoError(t, err)
 	require.NoError(t, c.terminate("i-2", "c1"))
 	require.NoError(t, c.Vanish(admin.Vanish{ID: "i-3"}))

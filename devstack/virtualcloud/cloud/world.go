@@ -104,7 +104,7 @@ func (w *world) count(r *record) {
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// live returns the instances that exist at t, sorted by number. t must not be before that of an earlier call.
+// live returns the instances that exist at t, sorted by number. t must not be before the t of an earlier call.
 func (w *world) live(t time.Time) []*record {
 	var records []*record
 	w.living = slices.DeleteFunc(w.living, func(number int) bool {

@@ -323,10 +323,10 @@ func Gone(o *unstructured.Unstructured) capi.Foreign {
 	return capi.Foreign{Ref: Reference(o), Resource: ResourceOf(o), Read: true}
 }
 
-// Around returns what is around a set whose templates, Cluster and control plane are in order.
-func Around(machines ...*clusterv1.Machine) capi.Around {
+// Related returns what is around a set whose templates, Cluster and control plane are in order.
+func Related(machines ...*clusterv1.Machine) capi.Related {
 	controlPlane := Found(ControlPlane())
-	return capi.Around{
+	return capi.Related{
 		Members: machines, Cluster: Cluster(), ControlPlane: &controlPlane,
 		Templates: []capi.Foreign{Found(Bootstrap(Owned)), Found(Infrastructure(Owned))},
 	}

@@ -76,7 +76,10 @@ func NewServer(objects ...runtime.Object) *Server {
 	}
 	metav1.AddToGroupVersion(scheme, clusterv1.GroupVersion)
 	s := &Server{
-		Core: &Core{&clienttesting.Fake{}, clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())},
+		Core: &Core{
+			&clienttesting.Fake{},
+			clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()),
+		},
 	}
 	var foreign, definitions []runtime.Object
 	for _, o := range objects {

@@ -45,7 +45,7 @@ func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 	for _, set := range sets {
 		e.Sets = append(
 			e.Sets,
-			capiset.Explained(set, capi.Around{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now),
+			capiset.Explained(set, capi.Related{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now),
 		)
 	}
 	return e

@@ -45,7 +45,7 @@ func AnswerText(a rollout.Answer) string {
 	return string(text)
 }
 
-// transferKeys are the annotations of a set about machines that move between sets. Source: Cluster API.
+// The annotations of a set about machines that move between sets. Source: Cluster API.
 const (
 	moveTo       = clusterv1.MachineSetMoveMachinesToMachineSetAnnotation
 	receiveFrom  = clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation
@@ -61,7 +61,7 @@ func TransferOf(set *clusterv1.MachineSet) rollout.Transfer {
 	}
 }
 
-// TransferPatch returns the annotations that say so, for a merge patch: nil removes one.
+// TransferPatch returns the annotations for a transfer, as part of a merge patch: nil removes one.
 func TransferPatch(t rollout.Transfer) map[string]any {
 	patch := map[string]any{moveTo: nil, receiveFrom: nil, acknowledged: nil}
 	for key, value := range map[string]string{moveTo: t.To, receiveFrom: t.From, acknowledged: t.Acknowledged} {

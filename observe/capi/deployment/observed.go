@@ -180,7 +180,7 @@ func (f Tree) set(
 			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		},
 		Replicas: int(capi.Value(set.Spec.Replicas)),
-		Seen:     Seen(set),
+		ActedOn:  Seen(set),
 		Revision: Revision(set),
 		History:  set.Annotations[AnnotationRevisionHistory],
 		Desired:  deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
@@ -219,9 +219,9 @@ func (f Tree) set(
 	return s, machines
 }
 
-// Seen returns the size that a set has acted on. Its status says only which generation it has seen, so the size before
-// that of the present generation is in an annotation. A set without the annotation, which another controller made, is
-// taken to have acted on its size.
+// Seen returns the size that a set has acted on. The status of the set says only which generation it has seen, so an
+// annotation keeps the size that it acted on before its size was changed. A set without the annotation, which another
+// controller made, is taken to have acted on its size.
 func Seen(set *clusterv1.MachineSet) int {
 	replicas := int(capi.Value(set.Spec.Replicas))
 	former := deployment.NumberIn(set.Annotations[v1alpha1.AnnotationFormerReplicas])

@@ -81,7 +81,12 @@ func TestObserved(t *testing.T) {
 		f.Sets = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 0, 2)}
 	}
 	told := map[string][]any{
-		"Sets": {nil}, "ClusterAPI.Machines": {"TestStatus"}, "Absent": {"TestAbsences"}, "NoSet": {"the run knows what it was refused"},
+		"Sets": {
+			nil,
+		},
+		"ClusterAPI.Machines": {"TestStatus"},
+		"Absent":              {"TestAbsences"},
+		"NoSet":               {"the run knows what it was refused"},
 	}
 	for _, name := range []string{
 		"Reported.Counts.Unavailable", "Reported.Counts.PreservedFailed", "Reported.Failed",
@@ -89,11 +94,11 @@ func TestObserved(t *testing.T) {
 		told[name] = []any{"Cluster API has nothing like it"}
 	}
 	for _, row := range []struct {
-		name   string
-		fact   string
-		change capitest.OnDeployment
-		around func(*deployment.Tree)
-		want   any
+		name    string
+		fact    string
+		change  capitest.OnDeployment
+		related func(*deployment.Tree)
+		want    any
 	}{
 		{fact: "Now", want: capitest.Noon},
 		{fact: "Replicas", want: 3},
@@ -122,16 +127,16 @@ func TestObserved(t *testing.T) {
 		{name: "contested", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}, want: "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; install the admission policy of Millwright, then remove this finalizer"},
-		{name: "a step", fact: "Invalid", around: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
+		{name: "a step", fact: "Invalid", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
 		{fact: "ClusterAPI.Suspended", change: noted(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "its Cluster", fact: "ClusterAPI.Suspended", around: func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
-		{fact: "ClusterAPI.NoCreate.Reason", around: func(f *deployment.Tree) { f.Cluster = nil }, want: "ScaleUpStopped"},
-		{fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Cluster = nil }, want: theCluster},
-		{name: "the Cluster goes", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { capitest.Going(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
-		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", around: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
-		{name: "no template", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
-		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
-		{name: "not read", fact: "ClusterAPI.NoCreate.Message", around: func(f *deployment.Tree) { f.Templates[0] = capi.Foreign{} }, want: "the templates were not read yet: no set is created for the template"},
+		{name: "its Cluster", fact: "ClusterAPI.Suspended", related: func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
+		{fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.Tree) { f.Cluster = nil }, want: "ScaleUpStopped"},
+		{fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Cluster = nil }, want: theCluster},
+		{name: "the Cluster goes", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { capitest.Going(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
+		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
+		{name: "not read", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0] = capi.Foreign{} }, want: "the templates were not read yet: no set is created for the template"},
 		{fact: "ClusterAPI.Wake", change: after(-5), want: capitest.Ago(-5).Time},
 		{name: "it is over", fact: "ClusterAPI.Wake", change: after(0), want: time.Time{}},
 		{fact: "Paused", change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, want: true},
@@ -145,22 +150,22 @@ func TestObserved(t *testing.T) {
 		{name: "its default", fact: "Deadline", want: new(10 * time.Minute)},
 		{fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
 		{name: "none", fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
-		{fact: "FreeWhenDeleting", around: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
-		{fact: "Steps", around: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}},
-		{name: "those that the rollout began with", fact: "Steps", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), around: revised, want: []rollout.Step{{Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Minute}}},
+		{fact: "FreeWhenDeleting", related: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
+		{fact: "Steps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}},
+		{name: "those that the rollout began with", fact: "Steps", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Minute}}},
 		{fact: "Progress.Revision", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`), want: int64(2)},
 		{name: "unreadable", fact: "Progress.Revision", change: noted(v1alpha1.AnnotationRolloutProgress, `{`), want: int64(0)},
 		{fact: "Progress.Step", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
 		{fact: "Progress.Reached", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.Ago(1).Local()},
 		{fact: "Progress.Failed", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
-		{fact: "Automatic.OnDeadline", around: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
-		{fact: "Automatic.Failed", around: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
-		{fact: "Automatic.MaxFailed", around: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
-		{fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), around: revised, want: "ann: bad"},
-		{name: "another revision", fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), around: revised, want: ""},
-		{fact: "Approved", change: noted(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), around: revised, want: 3},
+		{fact: "Automatic.OnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
+		{fact: "Automatic.Failed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
+		{fact: "Automatic.MaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
+		{fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
+		{name: "another revision", fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
+		{fact: "Approved", change: noted(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
 		{fact: "RolledBackTo", change: noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
-		{name: "without a controller", fact: "Orphans", around: func(f *deployment.Tree) {
+		{name: "without a controller", fact: "Orphans", related: func(f *deployment.Tree) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},
@@ -179,8 +184,8 @@ func TestObserved(t *testing.T) {
 				row.change(d)
 			}
 			f := tree(d)
-			if row.around != nil {
-				row.around(&f)
+			if row.related != nil {
+				row.related(&f)
 			}
 			before := d.DeepCopy()
 			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon), row.fact))
@@ -228,9 +233,9 @@ func TestObservedSet(t *testing.T) {
 		{fact: "Replicas", want: 3},
 		{fact: "Counted", want: 3},
 		{name: "read from the API server", fact: "Counted", tree: func(f *deployment.Tree) { f.Live = true }, want: 0},
-		{fact: "Seen", want: 3},
-		{name: "it has not acted yet", fact: "Seen", set: lagging, want: 5},
-		{name: "another controller made it", fact: "Seen", set: func(s *clusterv1.MachineSet) {
+		{fact: "ActedOn", want: 3},
+		{name: "it has not acted yet", fact: "ActedOn", set: lagging, want: 5},
+		{name: "another controller made it", fact: "ActedOn", set: func(s *clusterv1.MachineSet) {
 			lagging(s)
 			delete(s.Annotations, v1alpha1.AnnotationFormerReplicas)
 		}, want: 3},

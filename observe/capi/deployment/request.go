@@ -22,8 +22,8 @@ func Request(f Tree, o rollout.Observed, next rollout.Decision) request.Deployme
 }
 
 // RequestPatch returns the merge patch that carries out a decision about a command on a MachineDeployment of Cluster
-// API; nil when there is nothing to write. It is that for a deployment of Millwright, apart from what the schema of
-// Cluster API has no field for, or another one.
+// API; nil when there is nothing to write. It differs from the patch for a deployment of Millwright in two points: a
+// rollback is an annotation, and a restart is spec.rollout.after.
 func RequestPatch(command request.Command, d request.Decision) map[string]any {
 	to, at := d.RollbackTo, d.RestartedAt
 	d.RollbackTo, d.RestartedAt = nil, nil

@@ -188,7 +188,7 @@ func encoded(value any) string {
 	return string(text)
 }
 
-// News returns those of these annotations that a deployment does not have so.
+// News returns the notes that would change the annotations of a deployment.
 func News(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
 	news := map[string]any{}
 	for key, value := range notes {

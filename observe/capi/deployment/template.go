@@ -74,9 +74,9 @@ func copied(key string, current bool) bool {
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// Follow makes a set, the current one or another, what its deployment wants of it in place, and reports whether
+// Follow copies from the deployment to a set, the current one or another, what changes in place, and reports whether
 // anything differed. Labels and annotations that others put on the set stay; those that Millwright put there for the
-// deployment go when the deployment has them no more.
+// deployment are removed when the deployment has them no more.
 func (f Tree) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
@@ -222,9 +222,9 @@ func (f Tree) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
 		SameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnTo gives a deployment the template of one of its sets, and why that was made. What changes machines in place
-// stays as it is. A time of spec.rollout.after that is over and later than the set is removed: it would replace the
-// machines that return. The annotation that records an automatic rollback is set if automatic is true, and removed
+// ReturnTo gives a deployment the template of one of its sets, and the set's change cause. What changes machines in
+// place stays as it is. A time of spec.rollout.after that is over and later than the set is removed: it would replace
+// the machines that return. The annotation that records an automatic rollback is set if automatic is true, and removed
 // otherwise.
 func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
@@ -249,7 +249,7 @@ func Prepared(f Tree) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
 	if !slices.Contains(p.Finalizers, capi.Finalizer) {
-		// from now on the other one shows that another controller is at work
+		// from now on, Cluster API's finalizer shows that another controller is at work
 		p.Finalizers = slices.DeleteFunc(
 			p.Finalizers,
 			func(name string) bool { return name == clusterv1.MachineDeploymentFinalizer },

@@ -163,7 +163,7 @@ func (f *Tree) listMachines(ctx context.Context) error {
 
 // Versions returns the versions of all objects of a tree.
 func (f Tree) Versions() cache.MinVersions {
-	v := capi.Around{Members: f.Members, Cluster: f.Cluster, Deployment: f.Deployment, Templates: f.Templates}.Versions()
+	v := capi.Related{Members: f.Members, Cluster: f.Cluster, Deployment: f.Deployment, Templates: f.Templates}.Versions()
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
 		v.Raise(capi.SetsResource, set.ResourceVersion)
 	}

@@ -1,3 +1,5 @@
+// Package drain reads the machines of Cluster API whose nodes Millwright drains: their hook, the rules and the order of
+// their drains, and the workload clusters in which the nodes are.
 package drain
 
 import (
@@ -89,9 +91,9 @@ func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": gone}}
 }
 
-// waiting reports whether Cluster API has come to the pre-drain hooks of a machine. It does not pass Millwright's while
-// the hook is there, unless it would not drain. The reason of its condition Deleting says the same, except after an
-// error.
+// waiting reports whether Cluster API has come to the pre-drain hooks of a machine. While Millwright's hook is there,
+// Cluster API goes no further, unless it would not drain the node. The reason of the condition Deleting says the same,
+// except after an error.
 func waiting(m *clusterv1.Machine) bool {
 	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
 }
@@ -124,7 +126,7 @@ func Says(m *clusterv1.Machine) []string {
 }
 
 // Hook returns the facts that decide about the hook of a machine, without those about its node.
-func Hook(c *capi.Cache, ctx context.Context, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.Hook, error) {
+func Hook(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.Hook, error) {
 	h := drain.Hook{
 		Hooked: Hooked(m), Deleting: m.DeletionTimestamp != nil, Waiting: waiting(m), NodeName: m.Status.NodeRef.Name,
 		Skip: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
@@ -139,18 +141,20 @@ func Hook(c *capi.Cache, ctx context.Context, m *clusterv1.Machine, v *v1alpha1.
 	if h.Paused = paused(m, cluster); h.Paused != "" {
 		return h, nil
 	}
-	around, err := aroundDrain(c, ctx, m, cluster)
-	h.Needless = around.Needless()
+	related, err := relatedToDrain(ctx, c, m, cluster)
+	h.Needless = related.Needless()
 	return h, err
 }
 
-// aroundDrain reads what around a machine decides whether Cluster API would drain its node. cluster may be nil.
-func aroundDrain(c *capi.Cache,
+// relatedToDrain reads the objects around a machine that decide whether Cluster API would drain its node. cluster may
+// be nil.
+func relatedToDrain(
 	ctx context.Context,
+	c *capi.Cache,
 	m *clusterv1.Machine,
 	cluster *clusterv1.Cluster,
-) (drain.Around, error) {
-	a := drain.Around{
+) (drain.Related, error) {
+	a := drain.Related{
 		Cluster: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
 		Passed: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
 	}

@@ -63,8 +63,13 @@ func TestWhoOptsIn(t *testing.T) {
 			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], capiset.Drift(c, bare, row.set))
 			assert.Empty(
 				t,
-				capiset.Drift(c,
-					capitest.Machine("m", row.set, func(m *clusterv1.Machine) { m.Annotations = capidrain.MachineAnnotations(c, row.set, nil) }),
+				capiset.Drift(
+					c,
+					capitest.Machine(
+						"m",
+						row.set,
+						func(m *clusterv1.Machine) { m.Annotations = capidrain.MachineAnnotations(c, row.set, nil) },
+					),
 					row.set,
 				),
 			)
@@ -188,7 +193,7 @@ func TestTheHookOfAMachine(t *testing.T) {
 		}
 		return o
 	}
-	around := func(more ...runtime.Object) []runtime.Object { return append(more, capitest.ControlPlane()) }
+	related := func(more ...runtime.Object) []runtime.Object { return append(more, capitest.ControlPlane()) }
 	for name, row := range map[string]struct {
 		machine *clusterv1.Machine
 		objects []runtime.Object
@@ -196,42 +201,42 @@ func TestTheHookOfAMachine(t *testing.T) {
 	}{
 		"not deleted": {capitest.Machine("m", set, capitest.Hooked), nil, drain.Hook{Hooked: true, NodeName: "node-m"}},
 		"at the hook": {
-			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster(), infrastructure()), drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
+			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(), infrastructure()), drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
 		},
 		"its Cluster is paused": {
-			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
+			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "Cluster c is paused"},
 		},
 		"it is paused": {
-			capitest.Machine("m", set, capitest.AtTheHook, capitest.Annotated[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), around(capitest.Cluster()),
+			capitest.Machine("m", set, capitest.AtTheHook, capitest.Annotated[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.Cluster()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "the machine has the annotation cluster.x-k8s.io/paused"},
 		},
 		"the infrastructure is gone": {
-			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster()),
+			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the infrastructure is being deleted": {
-			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster(), infrastructure(capitest.Going)),
+			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(), infrastructure(capitest.Going)),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the Cluster is being deleted": {
-			capitest.Machine("m", set, capitest.AtTheHook), around(capitest.Cluster(capitest.Going), infrastructure()),
+			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(capitest.Going), infrastructure()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
 		},
 		"past its drain": {
 			capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) { m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.Ago(1) }),
-			around(capitest.Cluster(), infrastructure()),
+			related(capitest.Cluster(), infrastructure()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
 		},
 		"without a node, and skipped": {
 			capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
-			around(capitest.Cluster(), infrastructure()),
+			related(capitest.Cluster(), infrastructure()),
 			drain.Hook{Hooked: true, Deleting: true, Waiting: true, Skip: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := capitest.Watching(t, row.objects...)
-			got, err := capidrain.Hook(c, t.Context(), row.machine, capidrain.AsMachine(row.machine))
+			got, err := capidrain.Hook(t.Context(), c, row.machine, capidrain.AsMachine(row.machine))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, got)
 		})

@@ -44,7 +44,7 @@ func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*cluster
 	return all
 }
 
-// JoinedNodes returns how many nodes of a Cluster have joined, and which look dead to Cluster API.
+// JoinedNodes returns how many nodes of a Cluster have joined, and how many of them look dead to Cluster API.
 func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.Nodes) {
 	for _, m := range machinesOfCluster(c, namespace, cluster) {
 		if !m.Status.NodeRef.IsDefined() {

@@ -1,3 +1,5 @@
+// Package set turns a MachineSet of cluster.x-k8s.io/v1beta2, and what it refers to, into facts for decide, and plans
+// into its status.
 package set
 
 import (

@@ -48,7 +48,13 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 			s := capitest.Set("s", 1, test.set...)
 			m := capitest.Machine("m", s, test.machine...)
 			assert.Equal(t, test.due, capiset.UpdateDue(m, s))
-			o := capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, capi.Around{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()}, capitest.Noon, 0)
+			o := capiset.Observed(
+				capitest.Facts(capitest.Settings, cache.Preflight{}),
+				s,
+				capi.Related{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()},
+				capitest.Noon,
+				0,
+			)
 			assert.Equal(t, test.due, o.Members[0].ClusterAPI.UpdateDue)
 			updating := len(test.machine) > 0
 			_, handed := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
@@ -73,9 +79,21 @@ func TestWhoTakesTheSurplusOfASet(t *testing.T) {
 		"it takes no machines of this set":                          capitest.Set("next", 1, hash),
 		"":                                                          capitest.Set("next", 1, takes, hash),
 	} {
-		o := capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, capi.Around{Cluster: capitest.Cluster(), Receiver: receiver}, capitest.Noon, 0)
+		o := capiset.Observed(
+			capitest.Facts(capitest.Settings, cache.Preflight{}),
+			s,
+			capi.Related{Cluster: capitest.Cluster(), Receiver: receiver},
+			capitest.Noon,
+			0,
+		)
 		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
 	}
-	o := capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), capitest.Set("s", 1), capi.Around{Cluster: capitest.Cluster()}, capitest.Noon, 0)
+	o := capiset.Observed(
+		capitest.Facts(capitest.Settings, cache.Preflight{}),
+		capitest.Set("s", 1),
+		capi.Related{Cluster: capitest.Cluster()},
+		capitest.Noon,
+		0,
+	)
 	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
 }

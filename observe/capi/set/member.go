@@ -99,7 +99,7 @@ func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	if c.Upstream != "" {
 		result[clusterv1.WatchLabel] = c.Upstream
 	} else if result[clusterv1.WatchLabel] == c.Filter {
-		delete(result, clusterv1.WatchLabel) // Millwright reconciles sets only
+		delete(result, clusterv1.WatchLabel) // Millwright reconciles no Machines of Cluster API
 	}
 	return result
 }

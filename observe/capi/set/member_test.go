@@ -26,7 +26,7 @@ func facts() *capi.Cache { return capitest.Facts(capitest.Settings, cache.Prefli
 
 // member returns the facts about a machine of set s.
 func member(m *clusterv1.Machine) scale.Member {
-	return capiset.Observed(facts(), capitest.Set("s", 1), capitest.Around(m), capitest.Noon, 0).Members[0]
+	return capiset.Observed(facts(), capitest.Set("s", 1), capitest.Related(m), capitest.Noon, 0).Members[0]
 }
 
 // bare is a machine that nobody has reported on.
@@ -46,7 +46,7 @@ func TestMember(t *testing.T) {
 		missing[name] = true
 	}
 	set := capitest.Set("s", 1)
-	plain := capiset.Observed(facts(), set, capitest.Around(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
+	plain := capiset.Observed(facts(), set, capitest.Related(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
 		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "other"}
 		m.ResourceVersion = "1"
 		m.CreationTimestamp = metav1.Time{}
@@ -379,7 +379,7 @@ func TestAvailability(t *testing.T) {
 		1,
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
-	plan := scale.Plan(capiset.Observed(facts(), set, capitest.Around(capitest.Machine("m", set)), capitest.Noon, 0))
+	plan := scale.Plan(capiset.Observed(facts(), set, capitest.Related(capitest.Machine("m", set)), capitest.Noon, 0))
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
 }

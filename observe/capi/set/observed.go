@@ -2,6 +2,7 @@ package set
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,13 @@ import (
 )
 
 // Observed returns the facts from which a set is planned. Seed is the source of new names.
-func Observed(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around, now time.Time, seed uint64) scale.Observed {
+func Observed(
+	c *capi.Cache,
+	set *clusterv1.MachineSet,
+	related capi.Related,
+	now time.Time,
+	seed uint64,
+) scale.Observed {
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	if err != nil {
 		selector = labels.Nothing()
@@ -35,30 +42,22 @@ func Observed(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around, now 
 		}, Settings: scale.Settings{
 			Order:       order(set),
 			MinReady:    time.Duration(capi.Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
-			Remediation: remediation(set, around.Deployment),
+			Remediation: remediation(set, related.Deployment),
 		},
 		Seed: seed,
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Pauses:     pauses(set, around.Cluster),
-		Stopped:    stopped(set, around),
-		ClusterAPI: scale.ClusterAPISet{MoveTo: set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]},
-		Missing:    capi.Missing(around.Templates),
-		Preflight:  preflightFacts(c, set, around),
+		Pauses:     pauses(set, related.Cluster),
+		Stopped:    stopped(set, related),
+		ClusterAPI: transfer(set, related.Receiver),
+		Missing:    capi.Missing(related.Templates),
+		Preflight:  preflightFacts(c, set, related),
 	}
-	if o.ClusterAPI.MoveTo != "" {
-		o.ClusterAPI.NoMove = NoMove(set, around.Receiver)
-	}
-	o.Naming = []string{set.Name + "-", ""}
-	naming, namingErr := naming(set)
-	if naming != nil {
-		o.Naming = naming
-	}
-	if set.Spec.Replicas != nil {
-		o.Replicas = int(*set.Spec.Replicas)
-	}
+	var namingErr error
+	o.Naming, namingErr = naming(set)
+	o.Replicas = int(capi.Value(set.Spec.Replicas))
 	switch {
 	case set.Spec.Replicas == nil:
 		o.Invalid = "Waiting for spec.replicas set"
@@ -73,27 +72,36 @@ func Observed(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around, now 
 	case namingErr != nil:
 		o.Invalid = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
 	}
-	for _, m := range around.Members {
+	for _, m := range related.Members {
 		f := Member(c, m, set, selector)
 		if f.Deleting && !f.Updating && f.UpToDate == scale.True {
 			o.ClusterAPI.LeavingUpToDate++
 		}
 		o.Members = append(o.Members, f)
 	}
-	for _, m := range around.Orphans {
-		o.Orphans = append(o.Orphans, scale.Orphan{
+	for _, m := range related.Orphans {
+		f := scale.Orphan{
 			Name:     m.Name,
 			UID:      string(m.UID),
 			Version:  m.ResourceVersion,
 			Matches:  selector.Matches(labels.Set(m.Labels)),
 			Deleting: m.DeletionTimestamp != nil,
-		})
-		if m.DeletionTimestamp == nil && capi.ReleasedBy(m, set) {
+		}
+		o.Orphans = append(o.Orphans, f)
+		if !f.Deleting && capi.ReleasedBy(m, set) {
 			o.Released++
 		}
 	}
 	o.Reported = reported(set, o)
 	return o
+}
+
+// transfer returns to which set a set is to move its surplus, and why it cannot.
+func transfer(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
+	if t.MoveTo = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTo != "" {
+		t.NoMove = NoMove(set, receiver)
+	}
+	return t
 }
 
 // contested reports whether another controller reconciles a set of Millwright.
@@ -123,16 +131,16 @@ func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string
 }
 
 // stopped says why no machine is created whatever the templates and the control plane; none: nothing stops it.
-func stopped(set *clusterv1.MachineSet, around capi.Around) []string {
+func stopped(set *clusterv1.MachineSet, related capi.Related) []string {
 	name := set.Spec.ClusterName
 	switch {
 	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
 		return []string{"MachineSet has the annotation " + clusterv1.DisableMachineCreateAnnotation}
-	case around.Cluster == nil:
+	case related.Cluster == nil:
 		return []string{"Cluster " + name + " does not exist"}
-	case around.Cluster.DeletionTimestamp != nil:
+	case related.Cluster.DeletionTimestamp != nil:
 		return []string{"Cluster " + name + " is being deleted"}
-	case around.Unread():
+	case related.Unread():
 		return []string{"templates or control plane were not read yet"}
 	default:
 		return nil
@@ -158,10 +166,7 @@ func remediation(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r s
 // spec.machineNaming.template.
 func naming(set *clusterv1.MachineSet) ([]string, error) {
 	const random = "\x00"
-	text := set.Spec.MachineNaming.Template
-	if text == "" {
-		return nil, nil
-	}
+	text := cmp.Or(set.Spec.MachineNaming.Template, "{{ .machineSet.name }}-{{ .random }}")
 	t, err := template.New("name").Option("missingkey=error").Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("parse: %w", err)
@@ -186,8 +191,8 @@ func naming(set *clusterv1.MachineSet) ([]string, error) {
 
 // preflightFacts returns the facts for the checks of the control plane. Without a control plane, or with one that has no
 // version, nothing is checked.
-func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around) preflight.Observed {
-	cp := around.ControlPlane
+func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Related) preflight.Observed {
+	cp := related.ControlPlane
 	if cp == nil {
 		return preflight.Observed{}
 	}
@@ -200,13 +205,13 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around
 		Settings: preflight.Settings{
 			Checks: c.Cluster.Preflight.Checks,
 			Strict: c.Cluster.Preflight.Strict,
-			Skip:   skipped(set, around),
+			Skip:   skipped(set, related),
 		},
 	}
 	name := set.Namespace + "/" + cp.Ref.Name
 	switch {
 	case cp.Object != nil:
-		o.ControlPlane = controlPlane(cp.Object, around.Cluster)
+		o.ControlPlane = controlPlane(cp.Object, related.Cluster)
 		if o.ControlPlane.Version == "" {
 			o.ControlPlane = nil
 		}
@@ -218,10 +223,10 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, around capi.Around
 
 // skipped returns the checks that a set skips. Source: Cluster API reads the annotation of the bootstrap template if
 // the set has none.
-func skipped(set *clusterv1.MachineSet, around capi.Around) string {
+func skipped(set *clusterv1.MachineSet, related capi.Related) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef
-	for _, f := range around.Templates {
+	for _, f := range related.Templates {
 		if skip == "" && f.Object != nil && f.Ref == ref {
 			skip = f.Object.GetAnnotations()[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 		}

@@ -22,14 +22,14 @@ import (
 )
 
 // onAround turns what is around a set into something else.
-type onAround = func(*capi.Around)
+type onAround = func(*capi.Related)
 
 func note(key, value string) capitest.OnSet {
 	return capitest.Annotated[*clusterv1.MachineSet](key, value)
 }
 
 func deployment(change ...capitest.OnDeployment) onAround {
-	return func(a *capi.Around) { a.Deployment = capitest.Deployment(change...) }
+	return func(a *capi.Related) { a.Deployment = capitest.Deployment(change...) }
 }
 
 func atMost(n intstr.IntOrString) onAround {
@@ -67,18 +67,18 @@ func TestObserved(t *testing.T) {
 		note(clusterv1.RevisionAnnotation, "1")(s)
 	}
 	orphan := func(labels map[string]string, change ...capitest.OnMachine) onAround {
-		return func(a *capi.Around) {
+		return func(a *capi.Related) {
 			m := capitest.Machine("o", capitest.Set("s", 1), append(change, capitest.Unowned[*clusterv1.Machine])...)
 			m.Labels = labels
 			a.Orphans = []*clusterv1.Machine{m}
 		}
 	}
-	withoutCluster := func(a *capi.Around) { a.Cluster, a.ControlPlane = nil, nil }
+	withoutCluster := func(a *capi.Related) { a.Cluster, a.ControlPlane = nil, nil }
 	wanted := map[string]string{"pool": "s", clusterv1.ClusterNameLabel: "c"}
 	rows := []struct {
 		name, fact string
 		set        capitest.OnSet
-		around     onAround
+		related    onAround
 		want       any
 	}{
 		{fact: "Now", want: capitest.Noon},
@@ -159,9 +159,14 @@ func TestObserved(t *testing.T) {
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
 			noReplicas(s)
 			capitest.Selecting(*observetest.Unreadable())(s)
-		}, around: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
+		}, related: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
 		{fact: "SelectsAll", set: capitest.Selecting(metav1.LabelSelector{}), want: true},
-		{name: "one that cannot be read", fact: "SelectsAll", set: capitest.Selecting(*observetest.Unreadable()), want: false},
+		{
+			name: "one that cannot be read",
+			fact: "SelectsAll",
+			set:  capitest.Selecting(*observetest.Unreadable()),
+			want: false,
+		},
 
 		{name: "the default", fact: "Naming", want: []string{"s-", ""}},
 		{
@@ -172,34 +177,34 @@ func TestObserved(t *testing.T) {
 		},
 		{name: "in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
 		{name: "twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
-		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string{"s-", ""}},
+		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
 
 		{
-			name:   "of all whether they match",
-			fact:   "Orphans",
-			around: orphan(wanted),
-			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}},
+			name:    "of all whether they match",
+			fact:    "Orphans",
+			related: orphan(wanted),
+			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}},
 		},
 		{
-			name:   "and those that are being deleted",
-			fact:   "Orphans",
-			around: orphan(nil, capitest.Going),
-			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}},
+			name:    "and those that are being deleted",
+			fact:    "Orphans",
+			related: orphan(nil, capitest.Going),
+			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}},
 		},
 		{
-			name:   "not one that is being deleted, nor one of another set",
-			fact:   "Released",
-			around: orphan(wanted, released("uid-s"), capitest.Going),
-			want:   0,
+			name:    "not one that is being deleted, nor one of another set",
+			fact:    "Released",
+			related: orphan(wanted, released("uid-s"), capitest.Going),
+			want:    0,
 		},
-		{name: "of another set", fact: "Released", around: orphan(wanted, released("uid-x")), want: 0},
-		{fact: "Released", around: orphan(wanted, released("uid-s")), want: 1},
+		{name: "of another set", fact: "Released", related: orphan(wanted, released("uid-x")), want: 0},
+		{fact: "Released", related: orphan(wanted, released("uid-s")), want: 1},
 		{
-			name:   "an unreadable selector matches none",
-			fact:   "Orphans",
-			set:    capitest.Selecting(*observetest.Unreadable()),
-			around: orphan(wanted),
-			want:   []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
+			name:    "an unreadable selector matches none",
+			fact:    "Orphans",
+			set:     capitest.Selecting(*observetest.Unreadable()),
+			related: orphan(wanted),
+			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
 		},
 
 		{
@@ -209,18 +214,18 @@ func TestObserved(t *testing.T) {
 			want: []string{"MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
-			name:   "its Cluster",
-			fact:   "Pauses",
-			around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(true) },
-			want:   []string{"Cluster spec.paused is set to true"},
+			name:    "its Cluster",
+			fact:    "Pauses",
+			related: func(a *capi.Related) { a.Cluster.Spec.Paused = new(true) },
+			want:    []string{"Cluster spec.paused is set to true"},
 		},
 		{
-			name:   "said to be not",
-			fact:   "Pauses",
-			around: func(a *capi.Around) { a.Cluster.Spec.Paused = new(false) },
-			want:   []string(nil),
+			name:    "said to be not",
+			fact:    "Pauses",
+			related: func(a *capi.Related) { a.Cluster.Spec.Paused = new(false) },
+			want:    []string(nil),
 		},
-		{name: "no Cluster", fact: "Pauses", around: withoutCluster, want: []string(nil)},
+		{name: "no Cluster", fact: "Pauses", related: withoutCluster, want: []string(nil)},
 
 		{name: "nothing", fact: "Stopped", want: []string(nil)},
 		{
@@ -229,32 +234,37 @@ func TestObserved(t *testing.T) {
 			set:  note(clusterv1.DisableMachineCreateAnnotation, "true"),
 			want: []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
 		},
-		{name: "another value", fact: "Stopped", set: note(clusterv1.DisableMachineCreateAnnotation, "false"), want: []string(nil)},
-		{name: "no Cluster", fact: "Stopped", around: withoutCluster, want: []string{"Cluster c does not exist"}},
 		{
-			name:   "its Cluster goes",
-			fact:   "Stopped",
-			around: func(a *capi.Around) { capitest.Going(a.Cluster) },
-			want:   []string{"Cluster c is being deleted"},
+			name: "another value",
+			fact: "Stopped",
+			set:  note(clusterv1.DisableMachineCreateAnnotation, "false"),
+			want: []string(nil),
+		},
+		{name: "no Cluster", fact: "Stopped", related: withoutCluster, want: []string{"Cluster c does not exist"}},
+		{
+			name:    "its Cluster goes",
+			fact:    "Stopped",
+			related: func(a *capi.Related) { capitest.Going(a.Cluster) },
+			want:    []string{"Cluster c is being deleted"},
 		},
 		{
-			name:   "a template was not read",
-			fact:   "Stopped",
-			around: func(a *capi.Around) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} },
-			want:   []string{unread},
+			name:    "a template was not read",
+			fact:    "Stopped",
+			related: func(a *capi.Related) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} },
+			want:    []string{unread},
 		},
 		{
-			name:   "the control plane was not read",
-			fact:   "Stopped",
-			around: func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} },
-			want:   []string{unread},
+			name:    "the control plane was not read",
+			fact:    "Stopped",
+			related: func(a *capi.Related) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} },
+			want:    []string{unread},
 		},
 
 		{name: "none", fact: "ClusterAPI.LeavingUpToDate", want: 0},
 		{
 			name: "of three machines one is being deleted and up to date",
 			fact: "ClusterAPI.LeavingUpToDate",
-			around: func(a *capi.Around) {
+			related: func(a *capi.Related) {
 				s := capitest.Set("s", 1)
 				a.Members = []*clusterv1.Machine{
 					capitest.Machine("a", s, capitest.Going),
@@ -273,37 +283,37 @@ func TestObserved(t *testing.T) {
 
 		{name: "none", fact: "Missing", want: []string(nil)},
 		{
-			name:   "one",
-			fact:   "Missing",
-			around: func(a *capi.Around) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) },
-			want:   []string{"ExampleMachineTemplate"},
+			name:    "one",
+			fact:    "Missing",
+			related: func(a *capi.Related) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) },
+			want:    []string{"ExampleMachineTemplate"},
 		},
-		{name: "both", fact: "Missing", around: func(a *capi.Around) {
+		{name: "both", fact: "Missing", related: func(a *capi.Related) {
 			a.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
 		{
-			name:   "not before it was looked for",
-			fact:   "Missing",
-			around: func(a *capi.Around) { a.Templates[0].Object, a.Templates[0].Read = nil, false },
-			want:   []string(nil),
+			name:    "not before it was looked for",
+			fact:    "Missing",
+			related: func(a *capi.Related) { a.Templates[0].Object, a.Templates[0].Read = nil, false },
+			want:    []string(nil),
 		},
 
 		{name: "no deployment", fact: "Remediation.Limited", want: false},
-		{name: "a deployment without a limit", fact: "Remediation.Limited", around: deployment(), want: false},
-		{name: "the limit of the deployment", fact: "Remediation.Limited", around: atMost(intstr.FromInt32(2)), want: true},
-		{name: "the limit of the deployment", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromInt32(2)), want: 2},
-		{name: "rounded up", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("21%")), want: 2},
-		{name: "without a rest", fact: "Remediation.MaxInFlight", around: atMost(intstr.FromString("40%")), want: 2},
+		{name: "a deployment without a limit", fact: "Remediation.Limited", related: deployment(), want: false},
+		{name: "the limit of the deployment", fact: "Remediation.Limited", related: atMost(intstr.FromInt32(2)), want: true},
+		{name: "the limit of the deployment", fact: "Remediation.MaxInFlight", related: atMost(intstr.FromInt32(2)), want: 2},
+		{name: "rounded up", fact: "Remediation.MaxInFlight", related: atMost(intstr.FromString("21%")), want: 2},
+		{name: "without a rest", fact: "Remediation.MaxInFlight", related: atMost(intstr.FromString("40%")), want: 2},
 		{
-			name:   "neither number nor percentage",
-			fact:   "Remediation.MaxInFlight",
-			around: atMost(intstr.FromString("many")),
-			want:   0,
+			name:    "neither number nor percentage",
+			fact:    "Remediation.MaxInFlight",
+			related: atMost(intstr.FromString("many")),
+			want:    0,
 		},
-		{name: "which is a limit, too", fact: "Remediation.Limited", around: atMost(intstr.FromString("many")), want: true},
-		{name: "another revision", fact: "Remediation.Outdated", set: outdated, around: deployment(), want: true},
-		{name: "no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, around: deployment(), want: true},
-		{name: "the current one", fact: "Remediation.Outdated", set: current, around: deployment(), want: false},
+		{name: "which is a limit, too", fact: "Remediation.Limited", related: atMost(intstr.FromString("many")), want: true},
+		{name: "another revision", fact: "Remediation.Outdated", set: outdated, related: deployment(), want: true},
+		{name: "no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, related: deployment(), want: true},
+		{name: "the current one", fact: "Remediation.Outdated", set: current, related: deployment(), want: false},
 		{name: "alone", fact: "Remediation.Outdated", set: note(clusterv1.RevisionAnnotation, "0"), want: false},
 
 		{name: "not written yet", fact: "Reported.Counts", want: (*scale.Counts)(nil)},
@@ -334,13 +344,13 @@ func TestObserved(t *testing.T) {
 			name: "more machines",
 			fact: "Reported.Peak",
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) },
-			around: func(a *capi.Around) {
+			related: func(a *capi.Related) {
 				s := capitest.Set("s", 1)
 				a.Members = []*clusterv1.Machine{capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going)}
 			},
 			want: 1,
 		},
-		{fact: "Reported.Seen", want: 3},
+		{fact: "Reported.ActedOn", want: 3},
 	}
 	never := map[string]string{
 		"Members":                    "TestMember",
@@ -362,17 +372,17 @@ func TestObserved(t *testing.T) {
 	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""
 	}
-	plain := capiset.Observed(facts(), &clusterv1.MachineSet{}, capi.Around{Cluster: capitest.Cluster()}, time.Time{}, 0)
+	plain := capiset.Observed(facts(), &clusterv1.MachineSet{}, capi.Related{Cluster: capitest.Cluster()}, time.Time{}, 0)
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			s, around := capitest.Set("s", 3), capitest.Around()
+			s, related := capitest.Set("s", 3), capitest.Related()
 			if row.set != nil {
 				row.set(s)
 			}
-			if row.around != nil {
-				row.around(&around)
+			if row.related != nil {
+				row.related(&related)
 			}
-			assert.Equal(t, row.want, observetest.Fact(capiset.Observed(facts(), s, around, capitest.Noon, 7), row.fact))
+			assert.Equal(t, row.want, observetest.Fact(capiset.Observed(facts(), s, related, capitest.Noon, 7), row.fact))
 		})
 		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
 			delete(missing, row.fact)
@@ -385,7 +395,7 @@ func TestObserved(t *testing.T) {
 		if strings.HasPrefix(why, "Cluster API") {
 			assert.Zero(
 				t,
-				observetest.Fact(capiset.Observed(facts(), capitest.Set("s", 3), capitest.Around(), capitest.Noon, 7), name),
+				observetest.Fact(capiset.Observed(facts(), capitest.Set("s", 3), capitest.Related(), capitest.Noon, 7), name),
 				name,
 			)
 		}
@@ -395,7 +405,7 @@ func TestObserved(t *testing.T) {
 // A variable that Cluster API does not know is an error, and no empty part of the name.
 func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
-		o := capiset.Observed(facts(), capitest.Set("s", 3, named(template)), capitest.Around(), capitest.Noon, 7)
+		o := capiset.Observed(facts(), capitest.Set("s", 3, named(template)), capitest.Related(), capitest.Noon, 7)
 		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
 		assert.Empty(t, scale.Decide(o).Create)
 	}
@@ -403,10 +413,10 @@ func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	foreign := func(change ...capitest.OnForeign) onAround {
-		return func(a *capi.Around) { a.ControlPlane = new(capitest.Found(capitest.ControlPlane(change...))) }
+		return func(a *capi.Related) { a.ControlPlane = new(capitest.Found(capitest.ControlPlane(change...))) }
 	}
 	topology := func(version string, annotations map[string]string) onAround {
-		return func(a *capi.Around) {
+		return func(a *capi.Related) {
 			a.Cluster.Spec.Topology.Version, a.Cluster.Annotations = version, annotations
 		}
 	}
@@ -433,15 +443,15 @@ func TestPreflight(t *testing.T) {
 		return list
 	}
 	for _, row := range []struct {
-		name   string
-		around onAround
-		want   *preflight.ControlPlane
+		name    string
+		related onAround
+		want    *preflight.ControlPlane
 	}{
 		{"in order", foreign(), &fine},
-		{"none", func(a *capi.Around) { a.ControlPlane = nil }, nil},
+		{"none", func(a *capi.Related) { a.ControlPlane = nil }, nil},
 		{"without a version", foreign(capitest.Field(nil, "spec", "version")), nil},
-		{"not there", func(a *capi.Around) { a.ControlPlane = new(capitest.Gone(capitest.ControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
-		{"not read yet", func(a *capi.Around) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
+		{"not there", func(a *capi.Related) { a.ControlPlane = new(capitest.Gone(capitest.ControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
+		{"not read yet", func(a *capi.Related) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
 
 		{"no version reported", foreign(capitest.Field(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
 		{"an empty list of versions", foreign(capitest.Field([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
@@ -461,19 +471,23 @@ func TestPreflight(t *testing.T) {
 		{"another version of the topology", topology("v1.33.0", nil), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.33.0" })},
 		{"the step of the upgrade", topology("v1.33.0", step("v1.32.0")), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.32.0" })},
 		{"the step is reached", topology("v1.33.0", step("v1.31.2")), but(func(c *preflight.ControlPlane) { c.Topology = true })},
-		{"an annotation without a topology", func(a *capi.Around) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
+		{"an annotation without a topology", func(a *capi.Related) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			around := capitest.Around()
-			row.around(&around)
-			assert.Equal(t, row.want, capiset.Observed(facts(), capitest.Set("s", 1), around, capitest.Noon, 0).Preflight.ControlPlane)
+			related := capitest.Related()
+			row.related(&related)
+			assert.Equal(
+				t,
+				row.want,
+				capiset.Observed(facts(), capitest.Set("s", 1), related, capitest.Noon, 0).Preflight.ControlPlane,
+			)
 		})
 	}
 	t.Run("the failure names the step", func(t *testing.T) {
-		around := capitest.Around()
-		topology("v1.33.0", step("v1.32.0"))(&around)
+		related := capitest.Related()
+		topology("v1.33.0", step("v1.32.0"))(&related)
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: true})
-		failures := preflight.Decide(capiset.Observed(c, capitest.Set("s", 1), around, capitest.Noon, 0).Preflight)
+		failures := preflight.Decide(capiset.Observed(c, capitest.Set("s", 1), related, capitest.Noon, 0).Preflight)
 		assert.Equal(t, []preflight.Failure{
 			{
 				Check: "ControlPlaneIsStable",
@@ -487,12 +501,12 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
 	configured := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{"KubeadmVersionSkew"}, Strict: true})
 	onTemplate := func(index int, value string) onAround {
-		return func(a *capi.Around) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
+		return func(a *capi.Related) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
 	}
 	for _, row := range []struct {
 		name    string
 		set     capitest.OnSet
-		around  onAround
+		related onAround
 		skip    string
 		version string
 		kubeadm bool
@@ -504,20 +518,20 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 		{name: "another kind", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Bootstrap.ConfigRef.Kind = "OtherTemplate" }, version: "v1.31.2"},
 		{name: "no version", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "" }, kubeadm: true},
 		{name: "by the set", set: note(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
-		{name: "by the bootstrap template", around: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
-		{name: "not by the infrastructure template", around: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
-		{name: "the set goes before the template", set: note(skip, "KubeadmVersionSkew"), around: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
-		{name: "a template that does not exist", around: func(a *capi.Around) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
+		{name: "by the bootstrap template", related: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "not by the infrastructure template", related: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
+		{name: "the set goes before the template", set: note(skip, "KubeadmVersionSkew"), related: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
+		{name: "a template that does not exist", related: func(a *capi.Related) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s, around := capitest.Set("s", 1), capitest.Around()
+			s, related := capitest.Set("s", 1), capitest.Related()
 			if row.set != nil {
 				row.set(s)
 			}
-			if row.around != nil {
-				row.around(&around)
+			if row.related != nil {
+				row.related(&related)
 			}
-			o := capiset.Observed(configured, s, around, capitest.Noon, 0).Preflight
+			o := capiset.Observed(configured, s, related, capitest.Noon, 0).Preflight
 			assert.Equal(t, preflight.Machines{Version: row.version, Kubeadm: row.kubeadm}, o.Machines)
 			assert.Equal(t, preflight.Settings{Checks: []string{"KubeadmVersionSkew"}, Strict: true, Skip: row.skip}, o.Settings)
 		})
@@ -527,11 +541,13 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 // The facts belong to caches.
 func TestObservedChangesNothing(t *testing.T) {
 	s := capitest.Set("s", 1)
-	around := capitest.Around(capitest.Machine("m", s, capitest.Unhealthy, capitest.Applied(capi.FieldManager, "x", "y")))
-	around.Deployment = capitest.Deployment()
-	was, wasMember, wasTemplate := s.DeepCopy(), around.Members[0].DeepCopy(), around.Templates[0].Object.DeepCopy()
-	capiset.Observed(facts(), s, around, capitest.Noon, 0)
+	related := capitest.Related(
+		capitest.Machine("m", s, capitest.Unhealthy, capitest.Applied(capi.FieldManager, "x", "y")),
+	)
+	related.Deployment = capitest.Deployment()
+	was, wasMember, wasTemplate := s.DeepCopy(), related.Members[0].DeepCopy(), related.Templates[0].Object.DeepCopy()
+	capiset.Observed(facts(), s, related, capitest.Noon, 0)
 	assert.Equal(t, was, s)
-	assert.Equal(t, wasMember, around.Members[0])
-	assert.Equal(t, wasTemplate, around.Templates[0].Object)
+	assert.Equal(t, wasMember, related.Members[0])
+	assert.Equal(t, wasTemplate, related.Templates[0].Object)
 }

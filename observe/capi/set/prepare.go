@@ -11,13 +11,13 @@ import (
 )
 
 // Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet.
-// Why of each is what it should say.
-func Unremarked(around capi.Around, plan scale.Planned) (machines []scale.Target, reason string) {
+// The field Why of each target is the message that the condition should have, and reason is the reason.
+func Unremarked(related capi.Related, plan scale.Planned) (machines []scale.Target, reason string) {
 	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
 	}
 	for _, target := range plan.Postponed {
-		for _, m := range around.Members {
+		for _, m := range related.Members {
 			if said, message := Remark(m); m.Name == target.Name && (said != reason || message != target.Why) {
 				machines = append(machines, target)
 			}
@@ -31,7 +31,10 @@ func Unremarked(around capi.Around, plan scale.Planned) (machines []scale.Target
 // it. Nil if it is so already.
 func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
-	if !slices.Contains(p.Finalizers, capi.Finalizer) { // from now on the other one shows that another controller is at work
+	if !slices.Contains(
+		p.Finalizers,
+		capi.Finalizer,
+	) { // from now on, Cluster API's finalizer shows that another controller is at work
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == clusterv1.MachineSetFinalizer })
 		p.Finalizers = append(p.Finalizers, capi.Finalizer)
 	}
@@ -54,29 +57,29 @@ func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.Ma
 }
 
 // Unprepared reports whether a set has to be prepared now. A paused set is not written, nor one that is being deleted.
-func Unprepared(s *clusterv1.MachineSet, around capi.Around, observed scale.Observed) bool {
-	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && Prepared(s, around.Cluster) != nil
+func Unprepared(s *clusterv1.MachineSet, related capi.Related, observed scale.Observed) bool {
+	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && Prepared(s, related.Cluster) != nil
 }
 
-// HasErrands reports whether the objects around a set may be written: not while it is paused, contested or otherwise
+// MayWriteExtra reports whether the objects around a set may be written: not while it is paused, contested or otherwise
 // invalid, nor while the garbage collector takes its machines from it.
-func HasErrands(s *clusterv1.MachineSet, observed scale.Observed) bool {
+func MayWriteExtra(s *clusterv1.MachineSet, observed scale.Observed) bool {
 	return len(observed.Pauses) == 0 && !observed.Orphaning &&
 		(observed.Invalid == "" || s.DeletionTimestamp != nil)
 }
 
 // Outstanding says which writes a set needs besides those of its plan; empty: none.
-func Outstanding(s *clusterv1.MachineSet, around capi.Around, observed scale.Observed, plan scale.Planned) string {
-	if Unprepared(s, around, observed) {
+func Outstanding(s *clusterv1.MachineSet, related capi.Related, observed scale.Observed, plan scale.Planned) string {
+	if Unprepared(s, related, observed) {
 		return "it is not prepared for its first machine"
 	}
-	if s.DeletionTimestamp != nil || !HasErrands(s, observed) {
+	if s.DeletionTimestamp != nil || !MayWriteExtra(s, observed) {
 		return ""
 	}
-	if len(capi.Unowned(around)) > 0 {
+	if len(capi.Unowned(related)) > 0 {
 		return "a template lacks its owner, or the label of the Cluster"
 	}
-	if machines, _ := Unremarked(around, plan); len(machines) > 0 {
+	if machines, _ := Unremarked(related, plan); len(machines) > 0 {
 		return "a machine does not say why it is not replaced yet"
 	}
 	return ""

@@ -40,7 +40,7 @@ func TestUnremarked(t *testing.T) {
 		{"not marked", "1", func(*clusterv1.Machine) {}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := capitest.Around(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
+			a := capitest.Related(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
 			a.Deployment = capitest.Deployment(none)
 			note(clusterv1.RevisionAnnotation, row.revision)(s)
 			machines, reason := capiset.Unremarked(a, scale.Plan(capiset.Observed(facts(), s, a, capitest.Noon, 0)))

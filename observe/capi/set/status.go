@@ -41,7 +41,7 @@ func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 			active++
 		}
 	}
-	s := scale.Status{Peak: max(o.Replicas, active, 0), Seen: max(o.Replicas, 0)}
+	s := scale.Status{Peak: max(o.Replicas, active, 0), ActedOn: max(o.Replicas, 0)}
 	if set.Status.Replicas != nil {
 		s.Counts = &scale.Counts{
 			Replicas: int(capi.Value(set.Status.Replicas)), Ready: int(capi.Value(set.Status.ReadyReplicas)),
@@ -64,7 +64,7 @@ func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 // changes only with its status; that of Blocked says since when the oldest of its causes blocks.
 func ApplyStatus(
 	set *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 	want scale.Status,
 	blocked explain.Summary,
 	now metav1.Time,
@@ -73,22 +73,28 @@ func ApplyStatus(
 	if c := want.Counts; c != nil {
 		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 		s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.UpToDate))
-		s.Versions = Versions(around.Members)
+		s.Versions = Versions(related.Members)
 	}
 	var conditions []capi.Condition
 	for _, c := range want.Conditions {
 		conditions = append(conditions, capi.Condition{Condition: c})
 	}
-	s.Conditions = capi.SetConditions(s.Conditions, written, append(conditions, capi.SaysBlocked(blocked)...), set.Generation, now)
+	s.Conditions = capi.SetConditions(
+		s.Conditions,
+		written,
+		append(conditions, capi.SaysBlocked(blocked)...),
+		set.Generation,
+		now,
+	)
 	s.ObservedGeneration = set.Generation
 	s.Selector = capi.SelectorText(&set.Spec.Selector)
 }
 
 // Said reports whether the status of a set shows what blocks it, and the versions of its machines.
-func Said(set *clusterv1.MachineSet, around capi.Around, blocked explain.Summary) bool {
+func Said(set *clusterv1.MachineSet, related capi.Related, blocked explain.Summary) bool {
 	c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
-		equality.Semantic.DeepEqual(set.Status.Versions, Versions(around.Members))
+		equality.Semantic.DeepEqual(set.Status.Versions, Versions(related.Members))
 }
 
 // Versions counts the machines by their version: that of the kubelet, or before it has joined the wanted one. Machines
@@ -113,12 +119,17 @@ func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) 
 
 // Explained returns the facts from which it is explained what blocks a set. Conditions are those that its status should
 // have.
-func Explained(set *clusterv1.MachineSet, around capi.Around, conditions []scale.Condition, now time.Time) explain.Set {
+func Explained(
+	set *clusterv1.MachineSet,
+	related capi.Related,
+	conditions []scale.Condition,
+	now time.Time,
+) explain.Set {
 	s := explain.Set{
 		Namespace: set.Namespace, Name: set.Name, ClusterAPI: true,
 		Deleting: set.DeletionTimestamp != nil,
-		Busy:     set.DeletionTimestamp != nil || len(around.Members) != int(capi.Value(set.Spec.Replicas)),
-		Of:       max(len(around.Members), int(capi.Value(set.Spec.Replicas))),
+		Busy:     set.DeletionTimestamp != nil || len(related.Members) != int(capi.Value(set.Spec.Replicas)),
+		Of:       max(len(related.Members), int(capi.Value(set.Spec.Replicas))),
 	}
 	if contested(set) { // also while it has all its machines: the other controller changes them, too
 		since := now
@@ -137,8 +148,8 @@ func Explained(set *clusterv1.MachineSet, around capi.Around, conditions []scale
 		})
 		return s
 	}
-	if around.Cluster == nil || !capi.Value(around.Cluster.Spec.Paused) { // else the set says why they stand still
-		for _, m := range around.Members {
+	if related.Cluster == nil || !capi.Value(related.Cluster.Spec.Paused) { // else the set says why they stand still
+		for _, m := range related.Members {
 			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
 		}
 	}

@@ -31,14 +31,14 @@ func write(
 	t *testing.T,
 	c *capi.Cache,
 	s *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 	now time.Time,
 	failure scale.Failure,
 ) *clusterv1.MachineSet {
 	t.Helper()
-	plan, blocked := look(c, s, around, now, failure)
+	plan, blocked := look(c, s, related, now, failure)
 	after := s.DeepCopy()
-	capiset.ApplyStatus(after, around, plan.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
+	capiset.ApplyStatus(after, related, plan.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
 	data, err := json.Marshal(after)
 	require.NoError(t, err)
 	stored := &clusterv1.MachineSet{}
@@ -49,14 +49,14 @@ func write(
 func look(
 	c *capi.Cache,
 	s *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 	now time.Time,
 	failure scale.Failure,
 ) (scale.Planned, explain.Summary) {
-	o := capiset.Observed(c, s, around, now, 0)
+	o := capiset.Observed(c, s, related, now, 0)
 	o.LastFailure = failure
 	plan := scale.Plan(o)
-	return plan, capiset.Explained(s, around, plan.Status.Conditions, now).Blocked(now)
+	return plan, capiset.Explained(s, related, plan.Status.Conditions, now).Blocked(now)
 }
 
 // dice makes random facts.
@@ -183,8 +183,8 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 	return m
 }
 
-func (d dice) around(s *clusterv1.MachineSet) capi.Around {
-	a := capitest.Around()
+func (d dice) around(s *clusterv1.MachineSet) capi.Related {
+	a := capitest.Related()
 	for i := range d.IntN(8) {
 		a.Members = append(a.Members, d.machine(i, s))
 	}
@@ -236,7 +236,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		d := dice{rand.New(rand.NewPCG(seed, 1))}
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: d.oneIn(2)})
 		s := d.set()
-		around := d.around(s)
+		related := d.around(s)
 		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
 		failure := pick(
 			d,
@@ -246,23 +246,29 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 			scale.Failure{Message: "quota exceeded"},
 			scale.Failure{Deleting: true, Message: "no"},
 		)
-		after := write(t, c, s, around, now, failure)
+		after := write(t, c, s, related, now, failure)
 
-		plan, blocked := look(c, after, around, now, failure)
+		plan, blocked := look(c, after, related, now, failure)
 		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) ||
-			!assert.True(t, capiset.Said(after, around, blocked), "seed %d: what blocks it would be written again", seed) {
+			!assert.True(t, capiset.Said(after, related, blocked), "seed %d: what blocks it would be written again", seed) {
 			want := plan.Status
 			t.Logf("stored: %+v", after.Status)
 			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
 		}
 		later := now.Add(time.Hour)
-		if next := capiset.Recheck(plan, capiset.Explained(after, around, plan.Status.Conditions, now)); !next.IsZero() {
+		if next := capiset.Recheck(plan, capiset.Explained(after, related, plan.Status.Conditions, now)); !next.IsZero() {
 			later = next.Add(-time.Nanosecond)
 		}
-		plan, blocked = look(c, after, around, later, failure)
+		plan, blocked = look(c, after, related, later, failure)
 		require.False(t, plan.Unreported, "seed %d: only the clock changed", seed)
-		require.True(t, capiset.Said(after, around, blocked), "seed %d: only the clock changed", seed)
-		require.Equal(t, after, write(t, c, after, around, later, failure), "seed %d: a second write changes something", seed)
+		require.True(t, capiset.Said(after, related, blocked), "seed %d: only the clock changed", seed)
+		require.Equal(
+			t,
+			after,
+			write(t, c, after, related, later, failure),
+			"seed %d: a second write changes something",
+			seed,
+		)
 		for _, condition := range after.Status.Conditions {
 			kinds[condition.Type+"="+string(condition.Status)]++
 			require.NotEmpty(t, condition.Reason, "seed %d: the API server rejects a condition without a reason", seed)
@@ -299,11 +305,11 @@ func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(60)) })
-			around := capitest.Around()
+			related := capitest.Related()
 			for i, change := range row.machines {
-				around.Members = append(around.Members, capitest.Machine(fmt.Sprint("m-", i), s, change))
+				related.Members = append(related.Members, capitest.Machine(fmt.Sprint("m-", i), s, change))
 			}
-			got := write(t, facts(), s, around, capitest.Noon, scale.Failure{}).Status
+			got := write(t, facts(), s, related, capitest.Noon, scale.Failure{}).Status
 			assert.Equal(t, row.want, counts{*got.Replicas, *got.ReadyReplicas, *got.AvailableReplicas, *got.UpToDateReplicas})
 		})
 	}
@@ -314,7 +320,7 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 	kubelet := func(v string) capitest.OnMachine {
 		return func(m *clusterv1.Machine) { m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: v} }
 	}
-	around := capitest.Around(
+	related := capitest.Related(
 		capitest.Machine(
 			"a",
 			s,
@@ -326,17 +332,17 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 		capitest.Machine("e", s, kubelet("")),
 		capitest.Machine("f", s, bare, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
 	)
-	after := write(t, facts(), s, around, capitest.Noon, scale.Failure{})
+	after := write(t, facts(), s, related, capitest.Noon, scale.Failure{})
 	assert.Equal(
 		t,
 		[]clusterv1.StatusVersion{{Version: "v1.30.9", Replicas: 1}, {Version: "v1.31.2", Replicas: 4}},
 		after.Status.Versions,
 	)
-	_, blocked := look(facts(), after, around, capitest.Noon, scale.Failure{})
-	assert.True(t, capiset.Said(after, around, blocked))
-	around.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
-	assert.False(t, capiset.Said(after, around, blocked), "a kubelet was updated")
-	assert.Empty(t, write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{}).Status.Versions)
+	_, blocked := look(facts(), after, related, capitest.Noon, scale.Failure{})
+	assert.True(t, capiset.Said(after, related, blocked))
+	related.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
+	assert.False(t, capiset.Said(after, related, blocked), "a kubelet was updated")
+	assert.Empty(t, write(t, facts(), after, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Versions)
 }
 
 // find returns a condition of a set, which has it once.
@@ -371,7 +377,7 @@ func TestConditionsOfASet(t *testing.T) {
 		{Type: "MachinesReady", Status: metav1.ConditionFalse, Reason: "NotReady", LastTransitionTime: capitest.Ago(50)},
 		{Type: "ReplicaFailure", Status: metav1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: capitest.Ago(50)},
 	}
-	after := write(t, facts(), s, capitest.Around(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+	after := write(t, facts(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
 
 	assert.Equal(t, foreign.Message, find(t, after, foreign.Type).Message)
 	assert.Equal(t, int64(1), find(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
@@ -401,26 +407,26 @@ func TestConditionsOfASet(t *testing.T) {
 	s.Spec.Selector = metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}},
 	}
-	assert.Empty(t, write(t, facts(), s, capitest.Around(), capitest.Noon, scale.Failure{}).Status.Selector)
+	assert.Empty(t, write(t, facts(), s, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Selector)
 }
 
 func TestBlockedSays(t *testing.T) {
 	s := capitest.Set("s", 2)
-	around := capitest.Around()
-	around.Templates[1] = capitest.Gone(capitest.Infrastructure())
-	_, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
-	assert.False(t, capiset.Said(s, around, blocked), "the status says nothing yet")
-	after := write(t, facts(), s, around, capitest.Noon, scale.Failure{})
+	related := capitest.Related()
+	related.Templates[1] = capitest.Gone(capitest.Infrastructure())
+	_, blocked := look(facts(), s, related, capitest.Noon, scale.Failure{})
+	assert.False(t, capiset.Said(s, related, blocked), "the status says nothing yet")
+	after := write(t, facts(), s, related, capitest.Noon, scale.Failure{})
 	c := find(t, after, "Blocked")
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, "TemplateNotFound", c.Reason)
 	assert.Contains(t, c.Message, "set s creates no machine: ExampleMachineTemplate does not exist")
 	assert.Contains(t, c.Message, "kubectl get machinesets.cluster.x-k8s.io -n shop s -o yaml")
 	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))))
-	assert.True(t, capiset.Said(after, around, blocked))
+	assert.True(t, capiset.Said(after, related, blocked))
 	other := blocked
 	other.Message += ", and more"
-	assert.False(t, capiset.Said(after, around, other), "another message")
+	assert.False(t, capiset.Said(after, related, other), "another message")
 
 	s.Status.Conditions = []metav1.Condition{
 		{
@@ -430,16 +436,16 @@ func TestBlockedSays(t *testing.T) {
 			LastTransitionTime: capitest.Ago(50),
 		},
 	}
-	since := find(t, write(t, facts(), s, around, capitest.Noon, scale.Failure{}), "Blocked").LastTransitionTime
+	since := find(t, write(t, facts(), s, related, capitest.Noon, scale.Failure{}), "Blocked").LastTransitionTime
 	assert.True(t, since.Equal(new(capitest.Ago(50))), "it is blocked since no machine could be created")
 
-	_, blocked = look(facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
+	_, blocked = look(facts(), after, capitest.Related(), capitest.Noon, scale.Failure{})
 	assert.False(
 		t,
-		capiset.Said(after, capitest.Around(), blocked),
+		capiset.Said(after, capitest.Related(), blocked),
 		"nothing blocks it any more, and its status says so still",
 	)
-	free := write(t, facts(), after, capitest.Around(), capitest.Noon, scale.Failure{})
+	free := write(t, facts(), after, capitest.Related(), capitest.Noon, scale.Failure{})
 	assert.False(
 		t,
 		slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }),
@@ -453,7 +459,7 @@ func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
 	s.Status.Conditions = []metav1.Condition{
 		{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)},
 	}
-	after := write(t, facts(), s, capitest.Around(), capitest.Noon, scale.Failure{})
+	after := write(t, facts(), s, capitest.Related(), capitest.Noon, scale.Failure{})
 	c := find(t, after, "Blocked")
 	assert.Equal(t, "MachineSetInvalid", c.Reason)
 	assert.True(
@@ -462,7 +468,11 @@ func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
 		"another controller came now: %s",
 		c.LastTransitionTime,
 	)
-	later := find(t, write(t, facts(), after, capitest.Around(), capitest.Noon.Add(time.Hour), scale.Failure{}), "Blocked")
+	later := find(
+		t,
+		write(t, facts(), after, capitest.Related(), capitest.Noon.Add(time.Hour), scale.Failure{}),
+		"Blocked",
+	)
 	assert.True(t, later.LastTransitionTime.Equal(&c.LastTransitionTime), "it is the same one")
 }
 
@@ -470,8 +480,8 @@ func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
 func TestAPausedSetIsBlockedWhileItHasWork(t *testing.T) {
 	paused := note(clusterv1.PausedAnnotation, "")
 	s := capitest.Set("s", 1, paused)
-	_, blocked := look(facts(), s, capitest.Around(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+	_, blocked := look(facts(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
 	assert.False(t, blocked.Blocked())
-	_, blocked = look(facts(), s, capitest.Around(), capitest.Noon, scale.Failure{})
+	_, blocked = look(facts(), s, capitest.Related(), capitest.Noon, scale.Failure{})
 	assert.Contains(t, blocked.Message, "kubectl annotate machinesets.cluster.x-k8s.io -n shop s cluster.x-k8s.io/paused-")
 }

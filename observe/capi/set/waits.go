@@ -88,8 +88,8 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	}
 }
 
-// hooked sets the facts about a machine that annotations with a prefix keep. If none is left, Cluster API has not
-// looked since.
+// hooked sets the facts about a machine whose deletion waits for annotations with a prefix. If none is left, Cluster
+// API has not seen that yet.
 func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationHook {
@@ -105,8 +105,8 @@ func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	}
 }
 
-// bounded returns when a stage began, otherwise when the deletion did, and when it ends; zero: never. Source: Cluster
-// API waits forever if the number is absent or 0.
+// bounded returns when a stage began, or when the deletion began if that is not known, and when the stage ends; zero:
+// no end is known. Source: Cluster API waits forever if the number is absent or 0.
 func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end
@@ -161,7 +161,7 @@ func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
 // that stands still, or will count so when time passes.
 func Pending(
 	set *clusterv1.MachineSet,
-	around capi.Around,
+	related capi.Related,
 	observed scale.Observed,
 	plan scale.Planned,
 	explained explain.Set,
@@ -169,15 +169,15 @@ func Pending(
 	if !plan.Pending.Calm() {
 		return plan.Pending
 	}
-	if why := Outstanding(set, around, observed, plan); why != "" {
+	if why := Outstanding(set, related, observed, plan); why != "" {
 		return attention.Decision{Need: attention.Scale, Why: why}
 	}
-	return cmp.Or(plan.Pending.After(explained.Moves(), attention.Scale, "a machine waits for Cluster API"), plan.Pending)
+	return cmp.Or(plan.Pending.Before(explained.Moves(), attention.Scale, "a machine waits for Cluster API"), plan.Pending)
 }
 
 // Recheck returns when a set must be looked at again although nothing changes; zero: never.
 func Recheck(plan scale.Planned, explained explain.Set) time.Time {
-	return explained.Turns(plan.Decision.Recheck)
+	return explained.StandsStillAt(plan.Decision.Recheck)
 }
 
 // MachineOperation returns what a machine waits for in the form of a current operation, which its status has no field

@@ -191,21 +191,21 @@ func TestExplainedMachine(t *testing.T) {
 func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	s := capitest.Set("s", 2)
 	infrastructure := lacks(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
-	around := capitest.Around(capitest.Machine("m", s, infrastructure), capitest.Machine("n", s))
-	s = write(t, facts(), s, around, capitest.Noon, scale.Failure{})
-	plan, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
+	related := capitest.Related(capitest.Machine("m", s, infrastructure), capitest.Machine("n", s))
+	s = write(t, facts(), s, related, capitest.Noon, scale.Failure{})
+	plan, blocked := look(facts(), s, related, capitest.Noon, scale.Failure{})
 	require.True(t, plan.Pending.Calm(), "the plan has nothing to do: %s", plan.Pending.Why)
 	assert.False(t, blocked.Blocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
-		o := capiset.Observed(facts(), s, around, now, 0)
-		return capiset.Pending(s, around, o, scale.Plan(o), capiset.Explained(s, around, plan.Status.Conditions, now))
+		o := capiset.Observed(facts(), s, related, now, 0)
+		return capiset.Pending(s, related, o, scale.Plan(o), capiset.Explained(s, related, plan.Status.Conditions, now))
 	}
 	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
-	explained := capiset.Explained(s, around, plan.Status.Conditions, capitest.Noon)
+	explained := capiset.Explained(s, related, plan.Status.Conditions, capitest.Noon)
 	due := capiset.Recheck(plan, explained)
 	assert.Equal(t, capitest.Ago(-2).Time, due, "five minutes after it began")
 
-	s = write(t, facts(), s, around, due, scale.Failure{})
+	s = write(t, facts(), s, related, due, scale.Failure{})
 	c := find(t, s, "Blocked")
 	assert.Equal(t, "InfrastructureNotReady", c.Reason)
 	assert.Equal(
@@ -218,22 +218,22 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	assert.Equal(t, attention.Scale, pending(due).Need, "its run is open as long as it is blocked")
 	assert.Zero(
 		t,
-		capiset.Recheck(plan, capiset.Explained(s, around, plan.Status.Conditions, due)),
+		capiset.Recheck(plan, capiset.Explained(s, related, plan.Status.Conditions, due)),
 		"time alone changes nothing any more",
 	)
 
-	around.Members[0] = capitest.Machine("m", s)
+	related.Members[0] = capitest.Machine("m", s)
 	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
 }
 
 // In a paused Cluster nobody moves, and the set says so.
 func TestMachinesOfAPausedClusterDoNotStandStill(t *testing.T) {
 	s := capitest.Set("s", 1)
-	around := capitest.Around(capitest.Machine("m", s, leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods")...))
-	_, blocked := look(facts(), s, around, capitest.Noon, scale.Failure{})
+	related := capitest.Related(capitest.Machine("m", s, leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods")...))
+	_, blocked := look(facts(), s, related, capitest.Noon, scale.Failure{})
 	assert.Equal(t, []string{"NodeDrain"}, blocked.Blockers)
-	around.Cluster.Spec.Paused = new(true)
-	_, blocked = look(facts(), s, around, capitest.Noon, scale.Failure{})
+	related.Cluster.Spec.Paused = new(true)
+	_, blocked = look(facts(), s, related, capitest.Noon, scale.Failure{})
 	assert.NotContains(t, blocked.Blockers, "NodeDrain")
 }
 

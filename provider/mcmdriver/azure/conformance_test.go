@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		cloud := mcmtest.Cloud(t, mcmtest.New(d), class(t, here), utils.AzureCSIDriverName)
 		elsewhere := class(t, there)
 		cloud.Elsewhere, cloud.NamesUnique = &elsewhere, true
-		cloud.Plant = func(m provider.Machine) { region.Plant(m.Name) }
+		cloud.CreateByHand = func(m provider.Machine) { region.CreateByHand(m.Name) }
 		return cloud
 	}})
 }

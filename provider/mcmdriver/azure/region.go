@@ -247,8 +247,8 @@ func (r *Region) Resources() []string {
 	return names
 }
 
-// Plant makes a VM, with its network interface and disks, in the first resource group.
-func (r *Region) Plant(name string) {
+// CreateByHand makes a VM, with its network interface and disks, in the first resource group.
+func (r *Region) CreateByHand(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.groups[0]

@@ -17,7 +17,7 @@ import (
 func TestDrain50(t *testing.T) {
 	const nodes, pods = 50, 500
 	r.Namespace(t, "drained", "")
-	pool := r.Pool(t, "drained", "drained", nodes, rig.Hosting)
+	pool := r.Pool(t, "drained", "drained", nodes, rig.LabelNodes)
 	pool.AwaitRunning(t, nodes)
 	pool.AwaitHosts(t, nodes)
 	pool.Deploy(t, "web", pods, func(pod *corev1.PodTemplateSpec) {

@@ -189,7 +189,7 @@ func (f fleet) before() rollout.Observed {
 		UID:      "old",
 		Replicas: f.size,
 		Counted:  f.size,
-		Seen:     f.size,
+		ActedOn:  f.size,
 		Revision: 1,
 		Desired:  f.size,
 		Max:      f.size + f.surge,

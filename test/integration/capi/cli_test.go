@@ -26,7 +26,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.set
 	starter := func(arguments ...string) string {
 		t.Helper()
-		return strings.Join(r.Starter(t, append([]string{"rollout"}, arguments...)...), "\n")
+		return strings.Join(r.Millwright(t, append([]string{"rollout"}, arguments...)...), "\n")
 	}
 	assert.Contains(t, starter("status", named), f.name+"/"+f.set+": revision 1 is complete.")
 
@@ -49,7 +49,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	_, _, blocked := f.condition(t, "Blocked")
 	assert.Contains(
 		t,
-		strings.Join(r.Starter(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"),
+		strings.Join(r.Millwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"),
 		blocked,
 	)
 

@@ -202,7 +202,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		// runs are found a moment after their write
 		_, _, message := p.condition(t, "Blocked")
 		explained := strings.Join(
-			r.Starter(
+			r.Millwright(
 				t,
 				"explain",
 				"machineset.cluster.x-k8s.io/"+p.set,
@@ -213,7 +213,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			),
 			"\n",
 		)
-		top := strings.Join(r.Starter(t, "top", "--namespace", p.name, "--blocked"), "\n")
+		top := strings.Join(r.Millwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
 		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.set+": "+message) &&
 			strings.Contains(explained, "await-hooks") &&
 			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.set), message + "\n" + explained + "\n" + top

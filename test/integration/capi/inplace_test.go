@@ -286,7 +286,7 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	verdict := u.begin(t, bounds{most: 4, least: 3})
 	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.set
 	rig.Eventually(t, "explain names the extension", func() (bool, any) {
-		out, err := r.TryStarter(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
+		out, err := r.TryMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
 		return err == nil && strings.Contains(out, "extension") && strings.Contains(out, "500"), out
 	})
 	u.awaitMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")

@@ -247,9 +247,9 @@ func recordDrains(t *testing.T) {
 	}
 	name, query := remove(0)
 	record.Save(t, r, "clusterapidrain/blocked", query+record.Open)
-	r.Starter(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
+	r.Millwright(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
 	p.awaitBlocked(t, name, "a recording")
-	r.Starter(t, "drain", "resume", p.name+"/"+name)
+	r.Millwright(t, "drain", "resume", p.name+"/"+name)
 	p.awaitBlocked(t, name, "PodDisruptionBudget")
 	_, err := r.Kube.PolicyV1().
 		PodDisruptionBudgets(p.name).
@@ -260,7 +260,7 @@ func recordDrains(t *testing.T) {
 	record.Save(t, r, "clusterapidrain/drained", query+record.Ended)
 
 	name, query = remove(1)
-	r.Starter(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
+	r.Millwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
 	record.Save(t, r, "clusterapidrain/skipped", query+record.Ended)
 
@@ -270,6 +270,6 @@ func recordDrains(t *testing.T) {
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), open[0].Execution.WorkflowId, ""))
 	p.awaitBlocked(t, name, "was cancelled in Temporal")
 	record.Save(t, r, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
-	r.Starter(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
+	r.Millwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
 }

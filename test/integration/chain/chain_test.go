@@ -1,4 +1,4 @@
-// Tier: test. Each kind goes through every room here; test-all for two installations and an unkind cloud.
+// Tier: test. Each kind goes through every room here; test-all for two installations and an faultyCloud cloud.
 
 //go:build integration
 
@@ -35,17 +35,17 @@ func TestMCMScenarios(t *testing.T) {
 	scenarios(t, "mcm", func(m *v1alpha1.Machine) string { return m.Name })
 }
 
-func TestMCMScenariosOnAnUnkindCloud(t *testing.T) {
+func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 	before, err := r.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
-		rig.Unkind(b)
+		rig.FaultyCloud(b)
 		b.ClientTokens = false
 		b.Staleness = virtual.Duration(300 * time.Millisecond)
 		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
 	}))
 	t.Cleanup(func() { require.NoError(t, r.Cloud.SetBehaviour(context.Background(), before)) })
-	scenarios(t, "unkind", func(m *v1alpha1.Machine) string {
+	scenarios(t, "faultyCloud", func(m *v1alpha1.Machine) string {
 		all, err := r.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		for _, i := range all {
@@ -202,7 +202,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	r.Namespace(t, namespace, "")
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
 	machines := r.Machines.MachineV1alpha1().Machines(namespace)
-	r.Bare(t, namespace)
+	r.DeleteClassAndSecret(t, namespace)
 	pool := r.Pool(t, namespace, "missing", 1)
 	_, err := machines.Create(
 		t.Context(),

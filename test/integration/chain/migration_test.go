@@ -33,7 +33,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	out, err := r.TryStarter(t, check...)
+	out, err := r.TryMillwright(t, check...)
 	require.Error(t, err)
 	require.Contains(
 		t,
@@ -42,7 +42,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	)
 
 	require.NoError(t, leases.Delete(t.Context(), "machine-controller-manager", metav1.DeleteOptions{}))
-	out, err = r.TryStarter(t, check...)
+	out, err = r.TryMillwright(t, check...)
 	require.NoError(t, err)
 	require.NotContains(t, out, "\nfirst ")
 	require.Contains(t, out, "ok      machine-controller-manager: it is not at work in namespace "+name+"\n")

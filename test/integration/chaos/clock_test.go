@@ -89,7 +89,7 @@ func (w wrongClock) run(t *testing.T) {
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	go watcher.Run(watching)
-	pool := w.Pool(t, w.namespace, w.namespace, size, rig.Hosting, func(d *v1alpha1.MachineDeployment) {
+	pool := w.Pool(t, w.namespace, w.namespace, size, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: creationTimeout},
 			MachineHealthTimeout:   &metav1.Duration{Duration: healthTimeout},
@@ -129,7 +129,7 @@ func (w wrongClock) run(t *testing.T) {
 	pool.AwaitRunning(t, size+more)
 	w.made(t, 2*size+drained+more)
 
-	watcher.Loosen()
+	watcher.AllIsDeleted()
 	pool.Delete(t)
 	pool.AwaitGone(t)
 	durable, err := watcher.Durable(t.Context())
@@ -215,7 +215,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 		t.Logf("pod %s of node %s is deleted after %.1f s", pod, hosts[pod], took.Seconds())
 		assert.Greater(t, took, drainTimeout-time.Second, "pod %s: its drain was cut short; a status has whole seconds", pod)
 	}
-	pool.Loosen(t, app, 0)
+	pool.RelaxBudget(t, app, 0)
 	pool.AwaitRunning(t, size)
 	return len(leaving)
 }

@@ -42,19 +42,19 @@ const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLaten
 
 // weather is how the cloud behaves during a kill.
 type weather struct {
-	name      string
-	tokens    bool
-	staleness time.Duration // age of what reads show
-	accept    time.Duration // time for which a create request has no record at all
-	unkind    bool          // rig.Unkind
+	name        string
+	tokens      bool
+	staleness   time.Duration // age of what reads show
+	accept      time.Duration // time for which a create request has no record at all
+	faultyCloud bool          // rig.FaultyCloud
 }
 
 func (w weather) apply(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	b := admin.DefaultBehaviour()
 	b.ClientTokens, b.Staleness, b.AcceptLatency = w.tokens, virtual.Duration(w.staleness), virtual.Duration(w.accept)
-	if w.unkind {
-		rig.Unkind(&b)
+	if w.faultyCloud {
+		rig.FaultyCloud(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), b))
 	t.Cleanup(func() {
@@ -97,7 +97,7 @@ func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
 		{"client tokens", true, 0, 0, false},
 		{"client tokens and stale reads", true, 2 * time.Second, 0, false},
 		{"no client tokens", false, 0, 0, false},
-		{"no client tokens, stale reads, requests without a record, unkind", false, 2 * time.Second, time.Second, true},
+		{"no client tokens, stale reads, requests without a record, faultyCloud", false, 2 * time.Second, time.Second, true},
 	} {
 		t.Run("create side: "+w.name, func(t *testing.T) {
 			name := fmt.Sprintf("worker-%d", i)

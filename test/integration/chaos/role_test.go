@@ -22,7 +22,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
 	rights, err := r.RightsOf(t.Context(), component.WorkerIdentity)
 	require.NoError(t, err)
-	restore := func() error { return rights.Give(context.WithoutCancel(t.Context())) }
+	restore := func() error { return rights.Restore(context.WithoutCancel(t.Context())) }
 	defer func() { _ = restore() }() // a test that gives up leaves no worker without rights to the next one
 
 	r.Namespace(t, "no-role", slowly)
@@ -46,7 +46,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 		now := stats(t, r)
 		return now.Creates > before.Creates, now
 	})
-	require.NoError(t, rights.Take(t.Context()))
+	require.NoError(t, rights.Revoke(t.Context()))
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
 	for _, pool := range []string{"arriving", "leaving"} {
 		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {

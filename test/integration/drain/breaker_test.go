@@ -87,7 +87,7 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 
 	require.NoError(t, thaw())
 	thawed = true
-	p.Loosen(t, "web", 0)
+	p.RelaxBudget(t, "web", 0)
 	p.AwaitRunning(t, size-drains)
 	for _, q := range asked(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)

@@ -41,7 +41,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	require.NotNil(t, machine(t, m))
 	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate.
 	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
-	allowed := p.LoosenAndWatch(t, "web", 1)
+	allowed := p.RelaxBudgetAndWatch(t, "web", 1)
 	rig.Eventually(t, "drained", func() (bool, any) {
 		now := machine(t, m)
 		return now == nil || drained(now).Status == corev1.ConditionTrue, nil

@@ -23,7 +23,7 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 	t.Parallel()
 	const timeout = 40 * time.Second
 	p := pool(t, "deadline", 2, `{"drainTimeout":"40s"}`)
-	p.Store(t, "db", 6)
+	p.RunStatefulSet(t, "db", 6)
 	p.Budget(t, "db", 6)
 	m, here := p.Host(t, "db")
 	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")

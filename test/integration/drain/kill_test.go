@@ -32,7 +32,7 @@ func TestKillsInEachStageOfADeletion(t *testing.T) {
 func killInEachStage(t *testing.T, victim string) {
 	name := "kill-" + strings.ToLower(strings.ReplaceAll(victim, "kube-", ""))
 	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
-	p := r.Pool(t, name, name, 2, rig.Hosting)
+	p := r.Pool(t, name, name, 2, rig.LabelNodes)
 	p.AwaitRunning(t, 2)
 	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 8, func(pod *corev1.PodTemplateSpec) {

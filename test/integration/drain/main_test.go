@@ -35,7 +35,7 @@ const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, name, small)
-	p := r.Pool(t, name, name, replicas, rig.Hosting, func(d *v1alpha1.MachineDeployment) {
+	p := r.Pool(t, name, name, replicas, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
 		if template != "" {
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}

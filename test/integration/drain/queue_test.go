@@ -75,7 +75,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 
 	takesAllPlaces(t, crowd, hanging)
 
-	crowd.Loosen(t, "web", 0)
+	crowd.RelaxBudget(t, "web", 0)
 	crowd.AwaitRunning(t, 0)
 	require.Equal(t, most+further-freed, evictedOnce(t, crowd.Namespace), "the queued had their turn")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")

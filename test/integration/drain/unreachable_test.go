@@ -24,7 +24,7 @@ import (
 func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "unreachable", 2, "")
-	p.Store(t, "db", 2)
+	p.RunStatefulSet(t, "db", 2)
 	p.Deploy(t, "web", 4)
 	p.Budget(t, "web", 4)
 	m, db := p.Host(t, "db") // One or both: the scheduler prefers to spread them, and is not obliged to.

@@ -15,7 +15,7 @@ import (
 func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	p := pool(t, "volumes", 2, "")
-	p.Store(t, "db", 6)
+	p.RunStatefulSet(t, "db", 6)
 	m, here := p.Host(t, "db")
 	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")
 	p.Remove(t, m.Name)

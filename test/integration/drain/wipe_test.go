@@ -69,7 +69,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	)
 	require.Equal(t, "Blocked", drained(machine(t, m)).Reason)
 
-	p.Loosen(t, "held", 1)
+	p.RelaxBudget(t, "held", 1)
 	awaitGone(t, m)
 	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
 	seen := stages()

@@ -59,7 +59,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		if len(machines) == 0 {
 			return false, nil
 		}
-		lines := strings.Join(r.Starter(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
+		lines := strings.Join(r.Millwright(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
 		return strings.Contains(lines, "create-instance: attempt 1 is open since "), lines
 	})
 	require.Nil(t, blockedOf(p.Deployment(t)), "a creation may take its time")
@@ -85,7 +85,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	p := pool(t, "down", "", 1)
 	p.AwaitRunning(t, 1)
-	r.Starter(t, "doctor")
+	r.Millwright(t, "doctor")
 	start := func() error {
 		var errs []error
 		for _, name := range []string{component.Temporal, component.Worker, component.Bridge} {
@@ -99,7 +99,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	}
 	p.Scale(t, 2)
 	rig.Eventually(t, "the missing processes are named before the sentence", func() (bool, any) {
-		said := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)
+		said := r.Millwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)
 		last := max(
 			0,
 			slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }),
@@ -110,19 +110,19 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 			strings.Contains(down, "`millwright doctor` checks the whole installation") &&
 			strings.Contains(down, "nobody has seen the change yet"), said
 	})
-	said, err := r.TryStarter(t, "doctor")
+	said, err := r.TryMillwright(t, "doctor")
 	require.Error(t, err)
 	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
 		require.Contains(t, said, missing)
 		inRunbook(t, number, missing)
 	}
 
-	said, err = r.TryStarter(t, "top", "-A")
+	said, err = r.TryMillwright(t, "top", "-A")
 	require.Error(t, err, "nobody writes what is in motion")
 	require.Contains(t, said, "; no worker is at work since ")
 
 	require.NoError(t, r.Stack.Stop(t.Context(), component.Temporal))
-	said, err = r.TryStarter(t, "doctor")
+	said, err = r.TryMillwright(t, "doctor")
 	require.Error(t, err)
 	for _, part := range []string{"FAILED  Temporal and its namespace: ", "--temporal-address sets the address, else the variable TEMPORAL_ADDRESS"} {
 		require.Contains(t, said, part)
@@ -134,7 +134,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 		strings.Index(said, "FAILED  heartbeats"),
 		"what others need comes first",
 	)
-	first := r.Starter(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
+	first := r.Millwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
 	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
 	inRunbook(t, "15", "does not answer: nothing moves until it does")
 

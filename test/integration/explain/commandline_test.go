@@ -33,7 +33,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 		return blockedOf(d) != nil &&
 			strings.HasPrefix(blockedOf(d).Message, "2 of 2 machines wait for their instances"), d.Status
 	})
-	names := r.Starter(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
+	names := r.Millwright(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
 	require.Contains(t, names, "mcd/fields/fields")
 	ofMachine := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "mc/fields/") })
 	require.GreaterOrEqual(t, ofMachine, 0, names)
@@ -46,7 +46,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	}
 	explained := func(name string) {
 		t.Helper()
-		require.NoError(t, json.Unmarshal([]byte(strings.Join(r.Starter(t, "explain", name, "-o", "json"), "\n")), &said))
+		require.NoError(t, json.Unmarshal([]byte(strings.Join(r.Millwright(t, "explain", name, "-o", "json"), "\n")), &said))
 	}
 	explained("mcd/fields/fields")
 	require.Equal(t, p.Deployment(t).Status.CurrentOperation.WaitsFor, said.Sentence)

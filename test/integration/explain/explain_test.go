@@ -42,8 +42,8 @@ func TestWhatStandsStillIsExplained(t *testing.T) {
 			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) {
 				// a new attempt may say it of another machine
 				said := fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor)
-				explained := r.Starter(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
-				status := r.Starter(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
+				explained := r.Millwright(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
+				status := r.Millwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
 			})
 			inRunbook(t, name, s.says...)
@@ -142,11 +142,11 @@ func machineExplained(t *testing.T, p *rig.Pool, reason string) {
 				continue
 			}
 			sentence, operation := m.Status.Conditions[i].Message, m.Status.CurrentOperation
-			lines := r.Starter(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
+			lines := r.Millwright(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
 			page, _, _ := strings.Cut(r.Details(t, operation.WorkflowID), "\n")
 			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
-			said := m.DeletionTimestamp == nil || r.Starter(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
+			said := m.DeletionTimestamp == nil || r.Millwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
 			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+sentence) &&
 				strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
 				return true, nil
@@ -176,7 +176,7 @@ func pool(t *testing.T, namespace, providerSpec string, replicas int32) *rig.Poo
 func hosts(t *testing.T, namespace string, replicas int32) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, namespace, "")
-	p := r.Pool(t, namespace, namespace, replicas, rig.Hosting)
+	p := r.Pool(t, namespace, namespace, replicas, rig.LabelNodes)
 	p.AwaitRunning(t, int(replicas))
 	p.AwaitHosts(t, int(replicas))
 	p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {

@@ -49,7 +49,7 @@ func situations() map[string]stuck {
 				"its pods are deleted at ",
 				"`kubectl edit pdb -n budget web`",
 			},
-			mend:  func(t *testing.T, p *rig.Pool) { p.Loosen(t, "web", 0) },
+			mend:  func(t *testing.T, p *rig.Pool) { p.RelaxBudget(t, "web", 0) },
 			after: 1,
 		},
 		"4: a node is not reachable": {
@@ -169,7 +169,7 @@ func situations() map[string]stuck {
 			make: func(t *testing.T, namespace string) *rig.Pool {
 				p := pool(t, namespace, "", 1)
 				p.AwaitRunning(t, 1)
-				r.Starter(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
+				r.Millwright(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
 				p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 				return p
 			},
@@ -178,7 +178,7 @@ func situations() map[string]stuck {
 				"paused by ann (lunch): ",
 				"; nothing is rolled out until somebody resumes it; `millwright rollout resume paused/paused`",
 			},
-			mend:  func(t *testing.T, p *rig.Pool) { r.Starter(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
+			mend:  func(t *testing.T, p *rig.Pool) { r.Millwright(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
 			after: 1,
 		},
 		"11: no worker serves the provider": {
@@ -249,10 +249,10 @@ func situations() map[string]stuck {
 			namespace: "volume",
 			make: func(t *testing.T, namespace string) *rig.Pool {
 				r.Namespace(t, namespace, "")
-				p := r.Pool(t, namespace, namespace, 1, rig.Hosting)
+				p := r.Pool(t, namespace, namespace, 1, rig.LabelNodes)
 				p.AwaitRunning(t, 1)
 				p.AwaitHosts(t, 1)
-				p.Store(t, "db", 2) // one pod leaves, and the other waits until its volume is detached
+				p.RunStatefulSet(t, "db", 2) // one pod leaves, and the other waits until its volume is detached
 				hold(t, p, true)
 				p.Remove(t, p.Machines(t)[0].Name)
 				return p

@@ -108,7 +108,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	pools := map[string]*rig.Pool{}
 	for name, replicas := range map[string]int32{"drained": many, "other": 1} {
 		r.Namespace(t, name, "")
-		p := r.Pool(t, name, name, replicas, rig.Hosting)
+		p := r.Pool(t, name, name, replicas, rig.LabelNodes)
 		p.AwaitRunning(t, int(replicas))
 		p.AwaitHosts(t, int(replicas))
 		p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
@@ -136,7 +136,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 	seen, err := r.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer seen.Stop()
-	huge.Loosen(t, "web", 0)
+	huge.RelaxBudget(t, "web", 0)
 	left := many
 	for gone := false; !gone; {
 		event, open := <-seen.ResultChan()

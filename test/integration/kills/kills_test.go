@@ -130,7 +130,7 @@ func kill(t *testing.T, victim string) {
 func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, pods []corev1.Pod) {
 	t.Helper()
 	r.Namespace(t, name, slow)
-	p = r.Pool(t, name, name, 2, rig.Hosting)
+	p = r.Pool(t, name, name, 2, rig.LabelNodes)
 	p.AwaitRunning(t, 2)
 	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 6, func(pod *corev1.PodTemplateSpec) {

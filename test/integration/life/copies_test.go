@@ -26,7 +26,7 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	const name, copies, size = "originals", "copies", 10
 	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, size, rig.Hosting)
+	p := r.Pool(t, name, name, size, rig.LabelNodes)
 	p.AwaitRunning(t, size)
 	p.AwaitHosts(t, size)
 	p.AwaitSynced(t)

@@ -80,7 +80,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 	})
 	shows(v1alpha1.ReasonSelectedForUpdate, v1alpha1.MachineRunning, true)
 	require.Len(t, p.Pods(t, "bare"), 1)
-	p.Loosen(t, "bare", 0)
+	p.RelaxBudget(t, "bare", 0)
 	shows(v1alpha1.ReasonReadyForUpdate, v1alpha1.MachineInPlaceUpdating, true)
 	label(v1alpha1.LabelUpdateResult + "=successful")                      // as the agent on the node does
 	shows(v1alpha1.ReasonUpdateSuccessful, v1alpha1.MachineRunning, false) // its deployment lets pods come again

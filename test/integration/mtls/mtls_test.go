@@ -138,12 +138,12 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 			keys,
 		}
 		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
-		assert.Equal(t, works, r.Starter(t, append(check, certificates()...)...)[0])
+		assert.Equal(t, works, r.Millwright(t, append(check, certificates()...)...)[0])
 		l := r.Stack.Layout()
 		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClient(), "CLIENT_KEY": l.TemporalClientKey(), "SERVER_CA_CERT": l.TemporalAuthority()} {
 			t.Setenv("TEMPORAL_TLS_"+name+"_PATH", path)
 		}
-		assert.Equal(t, works, r.Starter(t, check...)[0])
+		assert.Equal(t, works, r.Millwright(t, check...)[0])
 	})
 	t.Run("certificates of a new CA serve processes that run", func(t *testing.T) {
 		require.NoError(t, component.WriteTemporalCertificates(r.Stack.Layout()))

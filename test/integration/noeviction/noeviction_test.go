@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
-	p := r.Pool(t, namespace, namespace, 1, rig.Hosting)
+	p := r.Pool(t, namespace, namespace, 1, rig.LabelNodes)
 	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
 	run(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })

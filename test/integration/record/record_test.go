@@ -74,7 +74,7 @@ func TestRecord(t *testing.T) {
 
 	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
 	r.Namespace(t, "stuck", "")
-	r.Bare(t, "stuck")
+	r.DeleteClassAndSecret(t, "stuck")
 	_, err := r.Machines.MachineV1alpha1().
 		MachineClasses("stuck").
 		Create(t.Context(), rig.Class("stuck", ""), metav1.CreateOptions{})
@@ -162,7 +162,7 @@ func TestRecord(t *testing.T) {
 	// A class and its Secret that go when the last machine has gone.
 	ill.Delete(t)
 	ill.AwaitGone(t)
-	r.Bare(t, "ill")
+	r.DeleteClassAndSecret(t, "ill")
 	save(t, "machineclass/deleted", Kind(run.KindMachineClass, "ill")+Ended)
 
 	// A rollout that is paused, resumed and superseded, and one that is completed.
@@ -203,7 +203,7 @@ func TestRecord(t *testing.T) {
 
 	// A machine whose node is drained: a budget blocks it, and then lets it go.
 	r.Namespace(t, "drained", "")
-	drained := r.Pool(t, "drained", "drained", 2, rig.Hosting)
+	drained := r.Pool(t, "drained", "drained", 2, rig.LabelNodes)
 	drained.AwaitRunning(t, 2)
 	drained.AwaitHosts(t, 2)
 	drained.Deploy(t, "web", 3)
@@ -224,7 +224,7 @@ func TestRecord(t *testing.T) {
 		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
 	})
 	save(t, "drain/given-up", Kind(run.KindDrain, "drained")+Open)
-	drained.Loosen(t, "web", 1)
+	drained.RelaxBudget(t, "web", 1)
 	save(t, "drain/drained", Kind(run.KindDrain, "drained")+Ended)
 	save(t, "machine/drained-and-deleted", Kind(run.KindMachine, "drained")+of+Ended)
 
@@ -242,7 +242,7 @@ func TestRecord(t *testing.T) {
 // sweepTwice makes an instance in a namespace's class that no machine claims, and starts sweeps until it is gone.
 func sweepTwice(t *testing.T, namespace string) {
 	t.Helper()
-	r.Plant(t, namespace, "lost")
+	r.CreateByHand(t, namespace, "lost")
 	sweeps := r.Sweeps(t, namespace, time.Second)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))

@@ -59,7 +59,7 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	Begin(t)
 	t.Parallel()
 	r.Namespace(t, "asked", "")
-	p := r.Pool(t, "asked", "asked", 4, rig.Hosting)
+	p := r.Pool(t, "asked", "asked", 4, rig.LabelNodes)
 	p.AwaitRunning(t, 4)
 	p.AwaitHosts(t, 4)
 	p.Deploy(t, "web", 8)
@@ -104,7 +104,7 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	step(t, p, "held")
 	save(t, "machine/held", Kind(run.KindMachine, "asked")+of(cancelled.Name)+Open)
 	ask(t, idOf(run.KindMachine, &cancelled), request.Resume)
-	p.Loosen(t, "web", 0)
+	p.RelaxBudget(t, "web", 0)
 	awaitGone(t, p, cancelled.Name)
 	save(t, "machine/resumed", Kind(run.KindMachine, "asked")+of(cancelled.Name)+Ended)
 

@@ -356,7 +356,7 @@ func TestRecordClasses(t *testing.T) {
 	p := r.Pool(t, "classes", "classes", 2)
 	p.AwaitRunning(t, 2)
 	save(t, "machineclass/guarded", Kind(run.KindMachineClass, "classes")+Ended)
-	r.Starter(
+	r.Millwright(
 		t,
 		"provider",
 		"check",
@@ -384,7 +384,7 @@ func TestRecordClasses(t *testing.T) {
 	}
 	sweep("nothing-found")
 	for i := range 6 {
-		stray := r.Plant(t, "classes", "stray-"+strconv.Itoa(i))
+		stray := r.CreateByHand(t, "classes", "stray-"+strconv.Itoa(i))
 		time.Sleep(time.Until(stray.Created.Add(time.Second))) // from then on it is old enough
 	}
 	sweep("held")

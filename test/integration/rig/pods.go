@@ -18,9 +18,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Hosting gives the nodes of a pool the label pool with the pool's name, by which pods select them, and an annotation
+// LabelNodes gives the nodes of a pool the label pool with the pool's name, by which pods select them, and an annotation
 // that lets the stack attach volumes to them.
-func Hosting(d *v1alpha1.MachineDeployment) {
+func LabelNodes(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
 	spec.NodeTemplateSpec.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
@@ -113,9 +113,9 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*pol
 	})
 }
 
-// Loosen sets minAvailable of a disruption budget, and lets pods that are not ready be evicted always. Otherwise the
+// RelaxBudget sets minAvailable of a disruption budget, and lets pods that are not ready be evicted always. Otherwise the
 // API server would evict no pod if minAvailable is 0 and no pod is ready.
-func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
+func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d,"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, keep)
 	_, err := p.rig.Kube.PolicyV1().
@@ -124,15 +124,15 @@ func (p *Pool) Loosen(t *testing.T, app string, keep int32) {
 	require.NoError(t, err)
 }
 
-// LoosenAndWatch is Loosen. It waits until the budget allows evictions, and returns since when, by the clock of the
+// RelaxBudgetAndWatch is RelaxBudget. It waits until the budget allows evictions, and returns since when, by the clock of the
 // controller that counts the budget's pods.
-func (p *Pool) LoosenAndWatch(t *testing.T, app string, keep int32) time.Time {
+func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
 	w, err := budgets.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + app})
 	require.NoError(t, err)
 	defer w.Stop()
-	p.Loosen(t, app, keep)
+	p.RelaxBudget(t, app, keep)
 	for late := time.After(giveUp); ; {
 		select {
 		case event, open := <-w.ResultChan():

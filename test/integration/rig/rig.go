@@ -222,8 +222,8 @@ func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	require.NoError(t, err)
 }
 
-// Bare deletes the class and the Secret of a namespace, and returns when they are gone: finalizers hold both.
-func (r *Rig) Bare(t *testing.T, namespace string) {
+// DeleteClassAndSecret deletes the class and the Secret of a namespace, and returns when they are gone: finalizers hold both.
+func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
 	require.NoError(t, classes.Delete(t.Context(), "small", metav1.DeleteOptions{}))
@@ -235,17 +235,17 @@ func (r *Rig) Bare(t *testing.T, namespace string) {
 	})
 }
 
-// Starter runs the command millwright, which must succeed, and returns the lines that it prints. It builds millwright
+// Millwright runs the command millwright, which must succeed, and returns the lines that it prints. It builds millwright
 // unless the build cache has it.
-func (r *Rig) Starter(t *testing.T, arguments ...string) []string {
+func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	out, err := r.TryStarter(t, arguments...)
+	out, err := r.TryMillwright(t, arguments...)
 	require.NoError(t, err)
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// TryStarter is Starter for a command that may fail: the error has the output of the command.
-func (r *Rig) TryStarter(t *testing.T, arguments ...string) (string, error) {
+// TryMillwright is Starter for a command that may fail: the error has the output of the command.
+func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)

@@ -39,8 +39,8 @@ func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
 	return rights, nil
 }
 
-// Take deletes the bindings: the API server then refuses every request of the user. It may be called again.
-func (r Rights) Take(ctx context.Context) (err error) {
+// Revoke deletes the bindings: the API server then refuses every request of the user. It may be called again.
+func (r Rights) Revoke(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		failed := r.client.Delete(ctx, binding.Name, metav1.DeleteOptions{})
 		if !apierrors.IsNotFound(failed) {
@@ -50,8 +50,8 @@ func (r Rights) Take(ctx context.Context) (err error) {
 	return err
 }
 
-// Give creates the bindings again. It may be called again.
-func (r Rights) Give(ctx context.Context) (err error) {
+// Restore creates the bindings again. It may be called again.
+func (r Rights) Restore(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		_, failed := r.client.Create(ctx, &binding, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(failed) {

@@ -18,8 +18,8 @@ import (
 // CSI is the CSI driver of the tests' volumes. The stack attaches and detaches such a volume in a second.
 const CSI = "csi.fake"
 
-// Store runs a StatefulSet whose pods have one volume each, and returns when all volumes are attached.
-func (p *Pool) Store(t *testing.T, app string, replicas int) {
+// RunStatefulSet runs a StatefulSet whose pods have one volume each, and returns when all volumes are attached.
+func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	t.Helper()
 	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: CSI}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)},

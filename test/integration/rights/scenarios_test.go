@@ -24,7 +24,7 @@ import (
 func pool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, replicas, append(changes, rig.Hosting)...)
+	p := r.Pool(t, name, name, replicas, append(changes, rig.LabelNodes)...)
 	p.AwaitRunning(t, int(replicas))
 	return p
 }
@@ -34,7 +34,7 @@ func remove(t *testing.T, p *rig.Pool) {
 	t.Helper()
 	p.Delete(t)
 	p.AwaitGone(t)
-	r.Bare(t, p.Namespace)
+	r.DeleteClassAndSecret(t, p.Namespace)
 }
 
 // edition gives the pool another template, and waits until all machines have it.
@@ -82,14 +82,14 @@ func drain(t *testing.T) {
 	_, err := r.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), rule, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p.Deploy(t, "web", 4) // some on each node
-	p.Store(t, "db", 2)
+	p.RunStatefulSet(t, "db", 2)
 	p.Budget(t, "db", 2)
 	m, _ := p.Host(t, "db")
 	p.Remove(t, m.Name)
 	p.AwaitDeleted(t, m)
 	p.AwaitRunning(t, 2)
 	p.AwaitPods(t, "db", 2)
-	p.Loosen(t, "db", 0)
+	p.RelaxBudget(t, "db", 0)
 
 	m, _ = p.Host(t, "db")
 	r.Attach(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
@@ -155,7 +155,7 @@ func preserved(t *testing.T) {
 // An instance without a machine is found twice, and goes.
 func orphan(t *testing.T) {
 	p := pool(t, "orphan", 1)
-	lost := r.Plant(t, p.Namespace, p.Namespace+"-lost")
+	lost := r.CreateByHand(t, p.Namespace, p.Namespace+"-lost")
 	const confirm = time.Second
 	handle := r.Sweeps(t, p.Namespace, confirm)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {

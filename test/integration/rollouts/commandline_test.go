@@ -17,7 +17,7 @@ import (
 // rolloutCommand runs millwright rollout, which has to succeed, and returns the lines that it prints.
 func rolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	return r.Starter(t, append([]string{"rollout"}, arguments...)...)
+	return r.Millwright(t, append([]string{"rollout"}, arguments...)...)
 }
 
 // A person makes all machines anew and takes that back, with the command line alone.

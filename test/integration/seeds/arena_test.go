@@ -85,8 +85,8 @@ func (a *arena) run() (violations []checker.Violation) {
 	b.ClientTokens = a.plan.tokens
 	b.Staleness = virtual.Duration(a.plan.staleness)
 	b.AcceptLatency = virtual.Duration(a.plan.accept)
-	if b.Tokens = []string{rig.Canary}; a.plan.unkind {
-		rig.Unkind(&b)
+	if b.Tokens = []string{rig.Canary}; a.plan.faultyCloud {
+		rig.FaultyCloud(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
 	r.Namespace(t, a.namespace, slowly)
@@ -109,7 +109,7 @@ func (a *arena) run() (violations []checker.Violation) {
 	if a.plan.early == 0 {
 		violations = append(violations, a.calm(ctx)...)
 		violations = append(violations, a.collectOrphans()...)
-		a.watcher.Loosen()
+		a.watcher.AllIsDeleted()
 	}
 	violations = append(violations, a.unevicted()...)
 	if a.plan.early == 0 {
@@ -141,7 +141,7 @@ func (a *arena) makePools() {
 				fmt.Sprintf("%s-%c", a.namespace, 'a'+i),
 				wanted.replicas,
 				func(d *v1alpha1.MachineDeployment) {
-					rig.Hosting(d)
+					rig.LabelNodes(d)
 					configuration := &v1alpha1.MachineConfiguration{}
 					if a.plan.hasty {
 						configuration.MachineCreationTimeout = &metav1.Duration{Duration: 30 * time.Second}
@@ -211,7 +211,7 @@ func (a *arena) steps(ctx context.Context) {
 	if a.plan.early > 0 {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(a.plan.early)))
-			a.watcher.Loosen()
+			a.watcher.AllIsDeleted()
 			a.ending.Store(true)
 			a.persist("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
 		})

@@ -101,9 +101,9 @@ func (a *arena) takeRole(s step) {
 		rights, err = r.RightsOf(ctx, s.On)
 		return err
 	})
-	a.persist("take the rights of "+s.On, rights.Take)
+	a.persist("take the rights of "+s.On, rights.Revoke)
 	time.Sleep(s.For)
-	a.persist("give the rights back to "+s.On, rights.Give)
+	a.persist("give the rights back to "+s.On, rights.Restore)
 }
 
 // refuse makes a policy of the API server refuse each write of the worker to one resource of the namespace, or to

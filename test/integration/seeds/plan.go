@@ -99,7 +99,7 @@ type plan struct {
 	// How the cloud is while the seed runs.
 	tokens            bool
 	staleness, accept time.Duration
-	unkind            bool // rig.Unkind
+	faultyCloud       bool // rig.FaultyCloud
 
 	byNamespace bool          // at the end the namespace is deleted, otherwise each object
 	early       time.Duration // when the namespace is deleted in the middle of the work; zero: when all is calm
@@ -162,7 +162,7 @@ func newPlan(seed uint64, l lengths) plan {
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	}
 	// with its own dice, so that the rest of the plan stays as in earlier versions
-	p.unkind = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
+	p.faultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.dice = rand.New(rand.NewPCG(seed, 9))
 	if m.oneOf(2) {
 		p.strangers = &step{What: loadStrangers, At: m.moment(), For: m.seconds(5, 20), Pool: m.dice.IntN(len(p.pools))}
@@ -358,11 +358,11 @@ func (p plan) String() string {
 		end += fmt.Sprintf(" after %.0fs", p.early.Seconds())
 	}
 	cloud := fmt.Sprintf(
-		"client tokens %t, reads %s old, requests without a record for %s, unkind %t",
+		"client tokens %t, reads %s old, requests without a record for %s, faultyCloud %t",
 		p.tokens,
 		p.staleness,
 		p.accept,
-		p.unkind,
+		p.faultyCloud,
 	)
 	loads := p.loads
 	if p.strangers != nil {

@@ -152,7 +152,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		if o == nil || blocked.Message == "" {
 			return false, o
 		}
-		first := r.Starter(t, "explain", "machineset/preflight", "-n", "preflight")[0]
+		first := r.Millwright(t, "explain", "machineset/preflight", "-n", "preflight")[0]
 		column, err := r.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
 		require.NoError(t, err)
 		page, _, _ := strings.Cut(r.Details(t, o.WorkflowID), "\n")

@@ -96,7 +96,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	set.awaitRunning(t, 3)
 	healthy := instances(t, "swept")
 	require.Len(t, healthy, 3)
-	lost := r.Plant(t, "swept", "swept-lost")
+	lost := r.CreateByHand(t, "swept", "swept-lost")
 	s := newSweeper(t, "swept")
 
 	first := s.sweep(t)
@@ -140,14 +140,14 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	r.Namespace(t, "moved-to", "")
 	set := newSet(t, "left", "left", 2)
 	set.awaitRunning(t, 2)
-	moved := r.Plant(t, "left", "left-moved")
+	moved := r.CreateByHand(t, "left", "left-moved")
 	machines := r.Machines.MachineV1alpha1().Machines("moved-to")
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.Spec()}
 	m.Spec.ProviderID = moved.ProviderID
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := newSweeper(t, "left")
-	lost := r.Plant(t, "left", "left-lost") // younger than the other one
+	lost := r.CreateByHand(t, "left", "left-lost") // younger than the other one
 	for range 2 {
 		result := s.sweep(t)
 		require.Equal(
@@ -177,7 +177,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	set := newSet(t, "taken-over", "taken-over", 1) // whose instance tells the cluster's name
 	set.awaitRunning(t, 1)
 	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
-	adopted := r.PlantTagged(t, "taken-over", "adopted", "")
+	adopted := r.CreateByHandTagged(t, "taken-over", "adopted", "")
 	before := instances(t, "taken-over")
 	_, err := machines.Create(
 		t.Context(),
@@ -192,7 +192,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	})
 	require.Equal(t, before, instances(t, "taken-over"), "no second one")
 
-	left := r.PlantTagged(t, "taken-over", "left", "")
+	left := r.CreateByHandTagged(t, "taken-over", "left", "")
 	result := newSweeper(t, "taken-over").sweep(t)
 	require.Equal(
 		t,
@@ -227,7 +227,7 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 		}
 		return there.Schedule.Spec.Intervals[0].Every == 15*time.Minute, there.Schedule.Spec
 	})
-	r.Bare(t, "scheduled")
+	r.DeleteClassAndSecret(t, "scheduled")
 	rig.Eventually(t, "the schedule goes with its class", func() (bool, any) {
 		_, err := handle.Describe(t.Context())
 		return err != nil, "it is there"
@@ -240,7 +240,7 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
-	lost := []string{r.Plant(t, "moved", "moved-a").ProviderID, r.Plant(t, "moved", "moved-b").ProviderID}
+	lost := []string{r.CreateByHand(t, "moved", "moved-a").ProviderID, r.CreateByHand(t, "moved", "moved-b").ProviderID}
 	s := newSweeper(t, "moved")
 	for range 2 {
 		result := s.sweep(t)
@@ -275,7 +275,7 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.Namespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
 	set.awaitRunning(t, 3)
-	r.Plant(t, "dying", "dying-lost")
+	r.CreateByHand(t, "dying", "dying-lost")
 	s := newSweeper(t, "dying")
 	sighted := s.sweep(t)
 	require.Len(t, sighted.Sightings, 1)

@@ -166,7 +166,7 @@ func pool(t *testing.T, name, class string, replicas int32, changes ...func(*v1a
 		namespace,
 		name,
 		replicas,
-		append([]func(*v1alpha1.MachineDeployment){rig.Hosting, func(d *v1alpha1.MachineDeployment) {
+		append([]func(*v1alpha1.MachineDeployment){rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
 			d.Spec.MinReadySeconds = 500
 			d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 				Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
@@ -329,7 +329,7 @@ func (n *fleet) unsettle(t *testing.T) {
 func (n *fleet) unsettleAgain(t *testing.T) {
 	t.Helper()
 	n.going.AwaitPods(t, podsGoing, 2)
-	n.going.Loosen(t, podsGoing, 2)
+	n.going.RelaxBudget(t, podsGoing, 2)
 	n.going.Scale(t, 0)
 	n.again = pool(t, "again", classSlow, 1)
 	rig.Eventually(t, "the cloud creates an instance, and a drain is held", func() (bool, any) {
@@ -374,7 +374,7 @@ func (n *fleet) heal(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
 	breakCreations(t) // the failed machine stays
-	n.going.Loosen(t, podsGoing, 0)
+	n.going.RelaxBudget(t, podsGoing, 0)
 	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io-")
 	_, err := r.Machines.MachineV1alpha1().
 		MachineClasses(namespace).

@@ -61,7 +61,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.live(t)
 	n.unsettle(t)
 
-	out, err := r.TryStarter(t, check...)
+	out, err := r.TryMillwright(t, check...)
 	require.Error(t, err, "MCM is at work")
 	require.Contains(t, out, "first   machine-controller-manager: it is at work: ")
 	require.Contains(t, out, "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n")
@@ -70,7 +70,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", folder(t, "deploy/crds"))
 	require.NoError(t, err)
 	rig.Eventually(t, "nothing has to be done first", func() (bool, any) {
-		out, err = r.TryStarter(t, check...)
+		out, err = r.TryMillwright(t, check...)
 		return err == nil, out
 	})
 	n.plansWhatItFinds(t, out)
@@ -81,7 +81,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 
 	start(t, component.Worker, component.Bridge)
 	rig.Eventually(t, "worker and bridge are at work", func() (bool, any) {
-		_, err := r.TryStarter(t, "heartbeats")
+		_, err := r.TryMillwright(t, "heartbeats")
 		return err == nil, err
 	})
 	n.goesOn(t, before)
@@ -103,7 +103,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.endsWithMCM(t, before)
 	n.untouched(t, before, n.calm, n.rolled, n.middle, n.slow)
 	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
-		_, err := r.TryStarter(t, "heartbeats")
+		_, err := r.TryMillwright(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
 	})
 }
@@ -128,7 +128,7 @@ func (n *fleet) plansWhatItFinds(t *testing.T, checked string) {
 	assert.NotContains(t, checked, "with a node that is not as", "no node is to be changed")
 	assert.NotContains(t, checked, "to relabel", "no machine is to be changed")
 	assert.NotContains(t, checked, "calm", "nothing has to be said about it")
-	plan := strings.Join(r.Starter(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
+	plan := strings.Join(r.Millwright(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
 	assert.Contains(t, plan, "kubectl scale deployment machine-controller-manager --namespace "+namespace+" --replicas=0")
 	assert.Contains(t, plan, "It was creating ")
 	assert.Contains(t, plan, "\nThe way back:\n")
@@ -217,7 +217,7 @@ func (n *fleet) rollsOut(t *testing.T) {
 // endsWithMCM requires that MCM, back again, ends what Millwright had begun, and works with the objects.
 func (n *fleet) endsWithMCM(t *testing.T, before state) {
 	t.Helper()
-	n.going.Loosen(t, podsGoing, 0)
+	n.going.RelaxBudget(t, podsGoing, 0)
 	n.sick.Scale(t, 2)
 	rig.Eventually(t, "MCM ends the deletion", func() (bool, any) {
 		left := []int{len(n.going.Machines(t)), len(n.going.Nodes(t)), len(n.going.Instances(t))}

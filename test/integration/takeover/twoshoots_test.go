@@ -40,7 +40,7 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, other.Stack.Down(context.Background())) })
 	for n := range 50 { // the two clouds must not give the same IDs: an ID says whose an instance is
-		_, err := other.Cloud.Plant(t.Context(), virtual.CreateRequest{
+		_, err := other.Cloud.CreateByHand(t.Context(), virtual.CreateRequest{
 			Name: fmt.Sprintf("former-%d", n), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 			Tags: virtual.Tags{Cluster: "former", Class: "a/b", Machine: "m", MachineUID: fmt.Sprintf("uid-%d", n)},
 		})
@@ -63,11 +63,11 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	p := pool(t, "taken", classSmall, 2)
 	p.AwaitRunning(t, 2)
 	kill(t, component.MCMMachines, component.MCMManager)
-	all, err := r.TryStarter(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
+	all, err := r.TryMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
 	require.Error(t, err)
 	require.Contains(t, all, neighbour)
 	rig.Eventually(t, "nothing has to be done first in this namespace", func() (bool, any) {
-		out, err := r.TryStarter(t, check...)
+		out, err := r.TryMillwright(t, check...)
 		return err == nil, out
 	})
 

@@ -144,7 +144,7 @@ func begin(t *testing.T, namespace string) *work {
 			}},
 		}
 	})
-	w.held = r.Pool(t, namespace, namespace+"-held", 1, rig.Hosting)
+	w.held = r.Pool(t, namespace, namespace+"-held", 1, rig.LabelNodes)
 	w.rolled.AwaitRunning(t, rolled)
 	w.held.AwaitRunning(t, 1)
 	w.held.AwaitHosts(t, 1)
@@ -192,7 +192,7 @@ func (w *work) finish(t *testing.T, terminated bool) {
 	})
 	require.Len(t, w.held.Pods(t, "web"), 1)
 	require.Nil(t, w.held.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
-	w.held.Loosen(t, "web", 0)
+	w.held.RelaxBudget(t, "web", 0)
 	rig.Eventually(
 		t,
 		"the drained machine is gone",
@@ -204,8 +204,8 @@ func (w *work) finish(t *testing.T, terminated bool) {
 	for _, pool := range []*rig.Pool{w.rolled, w.made, w.held} {
 		pool.AwaitGone(t)
 	}
-	r.Bare(t, w.rolled.Namespace)
-	r.Bare(t, w.made.Namespace)
+	r.DeleteClassAndSecret(t, w.rolled.Namespace)
+	r.DeleteClassAndSecret(t, w.made.Namespace)
 	w.stop()
 	for _, watcher := range w.watchers {
 		violations, snapshots := watcher.Violations()

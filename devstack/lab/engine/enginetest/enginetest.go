@@ -30,8 +30,8 @@ func Traces(t testing.TB, e *engine.Engine) func() []string {
 		// those of containers have namespaces of their own, but are in the engine's cgroups
 		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
 	}
-	// Docker's names of groups and interfaces outside of the engine's namespaces. Those that exist now are of an engine
-	// that the machine has.
+	// strays lists groups and interfaces outside of the engine's namespaces that have names of Docker's. Those that exist
+	// already belong to an engine of the machine.
 	strays := func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
 		return append(isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.Group }), bridges(t)...)

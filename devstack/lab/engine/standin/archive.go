@@ -78,8 +78,8 @@ func (a *archive) script(at, source string) error {
 	return a.text(at, 0o755, string(text))
 }
 
-// tree adds the files and links below a folder of this machine, but for those that unwanted names by their paths in
-// that folder. A folder that is unwanted is left out as a whole.
+// tree adds the files and links below a folder of this machine. It leaves out each file, link and whole folder for
+// whose path below that folder unwanted returns true; nil leaves out nothing.
 func (a *archive) tree(at, source string, unwanted func(name string) bool) error {
 	return filepath.WalkDir(source, func(found string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -21,13 +21,14 @@ import (
 // address is where containers find the modules and the build cache of this machine, in the engine's network namespace.
 const address = engine.HostAddress + ":8081"
 
-// cacheArchive is the path of the build cache there. It is not one of a module.
+// cacheArchive is the path of the build cache at that address. No module has this path.
 const cacheArchive = "build-cache.tar"
 
-// cacheLimit is the size of a build cache that is thrown away: twice that of one with all packages of our images.
+// cacheLimit is the size in bytes above which a build cache is deleted: twice the size of one with all packages of our
+// images.
 const cacheLimit = 3 << 30
 
-// Program says what an image compiles, so that it is compiled before.
+// Program says what the build of an image compiles. Prepare compiles it before.
 type Program struct {
 	Module   string   // folder of the module
 	Packages []string // main packages
@@ -69,7 +70,7 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	for _, program := range programs {
 		for _, arguments := range [][]string{
 			{"mod", "download"},
-			// Compiles, and links nothing. The flags are those of the Dockerfiles: others give other packages.
+			// Compiles, and links nothing. With other flags than those of the Dockerfiles the build cache would be of no use.
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}
@@ -86,7 +87,7 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	return c, nil
 }
 
-// limit removes a folder that has more bytes than allowed. Go's own limit is age.
+// limit removes a folder that has more bytes than allowed. The go command itself limits only the age of its cache.
 func limit(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
@@ -184,7 +185,7 @@ func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
 	mux.HandleFunc("/"+cacheArchive, func(w http.ResponseWriter, _ *http.Request) {
 		a := newArchive(w)
 		if err := errors.Join(a.tree("/", c.cache, nil), a.close()); err != nil {
-			panic(http.ErrAbortHandler) // the archive that the client gets has no end
+			panic(http.ErrAbortHandler) // the client sees that its archive is not complete
 		}
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}

@@ -57,7 +57,8 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 	}.load(ctx, e)
 }
 
-// isBitcode says which files only a compiler at run time needs: its library is not in the root folder.
+// isBitcode reports whether only compilers need a file: bitcode is for the one at run time, whose library is not in the
+// root folder, and pgxs is for extensions of PostgreSQL.
 func isBitcode(name string) bool { return name == "bitcode" || name == "pgxs" }
 
 // only returns the one file that matches a pattern.

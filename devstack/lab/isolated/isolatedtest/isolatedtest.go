@@ -70,7 +70,8 @@ func Mounts(t testing.TB, texts ...string) []string {
 	return found
 }
 
-// Cgroups lists the groups with names for which isOurs is true. It does not look into those, nor into those of others.
+// Cgroups lists the groups with names for which isOurs is true. It does not look for groups below those, nor below
+// groups with names for which isOthers is true.
 func Cgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
 	t.Helper()
 	var found []string

@@ -82,11 +82,11 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 		assert.Contains(t, h.get(t, "http://127.0.0.1:8233/api/v1/namespaces/millwright"), "NAMESPACE_STATE_REGISTERED")
 	})
 	t.Run("the doctor finds nothing", func(t *testing.T) {
-		out := h.starter(t, "doctor", "--cluster-name", "compose")
+		out := h.millwright(t, "doctor", "--cluster-name", "compose")
 		assert.Contains(t, out, "ok ")
 	})
 	t.Run("the demo runs", func(t *testing.T) {
-		out := h.starter(t, "demo")
+		out := h.millwright(t, "demo")
 		for _, size := range []string{"3 machines run", "5 machines run", "2 machines run"} {
 			assert.Contains(t, out, size)
 		}

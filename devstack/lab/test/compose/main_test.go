@@ -220,7 +220,7 @@ func (h *host) docker(t *testing.T, arguments ...string) string {
 }
 
 // millwright runs our command line on this machine, with the cluster and the containers' Temporal.
-func (h *host) starter(t *testing.T, arguments ...string) string {
+func (h *host) millwright(t *testing.T, arguments ...string) string {
 	t.Helper()
 	paths, err := build.Products(t.Context(), h.repo, os.Stderr, build.Starter)
 	require.NoError(t, err)

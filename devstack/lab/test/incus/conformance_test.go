@@ -120,7 +120,7 @@ func importSleeper(dir string) error {
 
 var projects atomic.Int64
 
-// class returns a class of a project of its own, which the test ends with.
+// class returns a class with a project of its own. All instances of the project are deleted when the test ends.
 func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 	t.Helper()
 	incustest.NeedSupport(t)
@@ -208,7 +208,7 @@ func suiteCloud(t *testing.T) conformance.Cloud {
 		},
 		Timeless: true,
 		Hang:     between.hang,
-		Plant: func(m provider.Machine) {
+		CreateByHand: func(m provider.Machine) {
 			planted++
 			arguments := []string{
 				"launch", image, fmt.Sprintf("planted-%d", planted), "--project", projectOf(t, of),

@@ -90,7 +90,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 
 	// A deployment is rolled, and its nodes are drained of their pods.
 	r.Namespace(t, "rolled", "")
-	rolled := r.Pool(t, "rolled", "rolled", 2, rig.Hosting)
+	rolled := r.Pool(t, "rolled", "rolled", 2, rig.LabelNodes)
 	rolled.AwaitRunning(t, 2)
 	rolled.AwaitHosts(t, 2)
 	rolled.Deploy(t, "api", 2)
@@ -108,7 +108,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 
 	// A budget holds a drain.
 	r.Namespace(t, "held", "")
-	held := r.Pool(t, "held", "held", 1, rig.Hosting)
+	held := r.Pool(t, "held", "held", 1, rig.LabelNodes)
 	held.AwaitRunning(t, 1)
 	held.AwaitHosts(t, 1)
 	held.Deploy(t, "web", 1)
@@ -116,7 +116,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	held.Scale(t, 0)
 
 	// An instance is nobody's.
-	r.Plant(t, "held", "orphan")
+	r.CreateByHand(t, "held", "orphan")
 	sweeps := r.Sweeps(t, "held", time.Second)
 	rig.Eventually(t, "the orphan is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
@@ -149,7 +149,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 			}), alerts
 		})
 	})
-	held.Loosen(t, "web", 0)
+	held.RelaxBudget(t, "web", 0)
 }
 
 // asked returns all queries of dashboards, without the zeros that they show where there is no series, and the metrics

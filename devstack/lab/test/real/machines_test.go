@@ -76,7 +76,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, pod.Name, name)
 	}
-	p.Loosen(t, "web", 1)
+	p.RelaxBudget(t, "web", 1)
 	p.AwaitDeleted(t, m)
 	p.AwaitRunning(t, 2)
 	awaitReady(t, p, 2)

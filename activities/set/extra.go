@@ -6,9 +6,9 @@ import (
 	"millwright/activities/kube"
 )
 
-// Errand is a batch of writes that are not part of a scale.Decision.
-type Errand struct {
-	Activity string // its name; its input is an Errands
+// ExtraWrites is a batch of writes that are not part of a scale.Decision.
+type ExtraWrites struct {
+	Activity string // its name; its input is an ExtraWritesInput
 	Why      string
 	Objects  []Object
 }
@@ -26,8 +26,8 @@ func (o Object) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: o.Group, Version: o.APIVersion, Resource: o.Resource}
 }
 
-// Errands is the input of the activity of an Errand.
-type Errands struct {
+// ExtraWritesInput is the input of the activity of an ExtraWrites.
+type ExtraWritesInput struct {
 	Set     kube.Ref
 	Objects []Object
 }

@@ -19,21 +19,21 @@ import (
 	"millwright/workflows/run"
 )
 
-// Plant creates an instance of a namespace's class for a machine that never existed. Another instance must exist, from
-// which Plant takes the cluster's name.
-func (r *Rig) Plant(t *testing.T, namespace, name string) virtual.Instance {
+// CreateByHand creates an instance of a namespace's class for a machine that never existed. Another instance must exist, from
+// which CreateByHand takes the cluster's name.
+func (r *Rig) CreateByHand(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
-	return r.PlantTagged(t, namespace, name, "uid-of-"+name)
+	return r.CreateByHandTagged(t, namespace, name, "uid-of-"+name)
 }
 
-// PlantTagged is Plant with another UID. An empty UID makes an instance without a UID, as another controller would.
-func (r *Rig) PlantTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
+// CreateByHandTagged is CreateByHand with another UID. An empty UID makes an instance without a UID, as another controller would.
+func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	at := slices.IndexFunc(all, func(i admin.Instance) bool { return i.Tags.Cluster != "" })
 	require.NotEqual(t, -1, at, "an instance that tells the cluster's name")
-	planted, err := r.Cloud.Plant(t.Context(), virtual.CreateRequest{
+	planted, err := r.Cloud.CreateByHand(t.Context(), virtual.CreateRequest{
 		Name: name,
 		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: uid},
 		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
@@ -66,4 +66,13 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = handle.Delete(t.Context()) })
 	return handle
+}
+
+// FaultyCloud makes the cloud as difficult as a real cloud may be. It names the nodes itself when they boot. A node gets its
+// provider ID one second after it registers, and has a taint until then. Lists have pages of two instances, and show
+// instances for a minute after they are gone. Refusals quote the credentials. FaultyCloud does not change stale reads and
+// client tokens.
+func FaultyCloud(b *admin.Behaviour) {
+	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
+	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true
 }

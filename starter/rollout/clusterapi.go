@@ -21,14 +21,14 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// upstream is a deployment of Cluster API that Millwright reconciles.
-type upstream struct{ deployment.Tree }
+// clusterAPI is a deployment of Cluster API that Millwright reconciles.
+type clusterAPI struct{ deployment.Tree }
 
-// readUpstream reads a deployment of Cluster API with its sets and machines. Meant is true if the user named the API
+// readClusterAPI reads a deployment of Cluster API with its sets and machines. Meant is true if the user named the API
 // group: then a deployment that does not exist or that Millwright does not reconcile is an error. Otherwise it is nil
 // without an error.
-func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
-	served, err := l.clients.Upstream.Served()
+func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) {
+	served, err := l.clients.ClusterAPI.Served()
 	switch {
 	case err != nil:
 		return nil, err
@@ -37,7 +37,7 @@ func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 	case !served:
 		return nil, nil
 	}
-	client := l.clients.Upstream.Client()
+	client := l.clients.ClusterAPI.Client()
 	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
 	switch {
 	case apierrors.IsNotFound(err) && !meant:
@@ -64,10 +64,10 @@ func (l reader) readUpstream(ctx context.Context, meant bool) (source, error) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(f.Members, func(a, b *clusterv1.Machine) int { return cmp.Compare(a.Name, b.Name) })
-	return upstream{f}, nil
+	return clusterAPI{f}, nil
 }
 
-func (f upstream) shown(now time.Time) tree {
+func (f clusterAPI) shown(now time.Time) tree {
 	group := "." + clusterv1.GroupVersion.Group
 	d := f.Deployment
 	shown := tree{
@@ -92,12 +92,12 @@ func (f upstream) shown(now time.Time) tree {
 		})
 	}
 	for _, m := range f.Members {
-		shown.Members = append(shown.Members, upstreamMember(m, now))
+		shown.Members = append(shown.Members, clusterAPIMember(m, now))
 	}
 	return shown
 }
 
-func upstreamMember(m *clusterv1.Machine, now time.Time) member {
+func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 	of := member{
 		name:     m.Name,
 		uid:      string(m.UID),
@@ -119,36 +119,36 @@ func upstreamMember(m *clusterv1.Machine, now time.Time) member {
 	return of
 }
 
-func (f upstream) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
+func (f clusterAPI) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
 
-func (f upstream) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+func (f clusterAPI) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	return deployment.Request(f.Tree, o, next)
 }
 
 // template is the template of a set as in the deployment: without the label that distinguishes sets.
-func (f upstream) template(set int) any {
+func (f clusterAPI) template(set int) any {
 	t := f.Sets[set].Spec.Template.DeepCopy()
 	delete(t.Labels, clusterv1.MachineDeploymentUniqueLabel)
 	return t
 }
 
-func (f upstream) under(policy *v1alpha1.RolloutPolicy) source {
+func (f clusterAPI) under(policy *v1alpha1.RolloutPolicy) source {
 	f.Policy = policy
 	return f
 }
 
 // with returns the deployment as it would be after a change.
-func (f upstream) with(change func(d *clusterv1.MachineDeployment)) upstream {
+func (f clusterAPI) with(change func(d *clusterv1.MachineDeployment)) clusterAPI {
 	f.Deployment = f.Deployment.DeepCopy()
 	change(f.Deployment)
 	return f
 }
 
-func (f upstream) sized(replicas int32) source {
+func (f clusterAPI) sized(replicas int32) source {
 	return f.with(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = &replicas })
 }
 
-func (f upstream) applied(file string) (source, error) {
+func (f clusterAPI) applied(file string) (source, error) {
 	found, sized, err := readDeployment(file, f.Deployment, clusterv1.GroupVersion)
 	if err != nil {
 		return nil, err
@@ -159,14 +159,14 @@ func (f upstream) applied(file string) (source, error) {
 	return f.with(func(d *clusterv1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f upstream) running() source {
+func (f clusterAPI) running() source {
 	return f.with(func(d *clusterv1.MachineDeployment) {
 		d.Spec.Paused = nil
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f upstream) returned(set int, now time.Time) source {
+func (f clusterAPI) returned(set int, now time.Time) source {
 	return f.with(func(d *clusterv1.MachineDeployment) {
 		delete(d.Annotations, v1alpha1.AnnotationRollbackTo)
 		if set >= 0 {
@@ -175,12 +175,12 @@ func (f upstream) returned(set int, now time.Time) source {
 	})
 }
 
-func (f upstream) patch(ctx context.Context, data []byte) error {
+func (f clusterAPI) patch(ctx context.Context, data []byte) error {
 	d := f.Deployment
 	_, err := f.API.Client().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 
-func (upstream) change() func(request.Command, request.Decision) map[string]any {
+func (clusterAPI) change() func(request.Command, request.Decision) map[string]any {
 	return deployment.RequestPatch
 }

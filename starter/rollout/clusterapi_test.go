@@ -64,7 +64,7 @@ func rolling(change ...capitest.OnDeployment) []runtime.Object {
 // beside returns a world with a deployment of Cluster API beside objects of Millwright's group.
 func beside(objects []runtime.Object, more ...runtime.Object) *clitest.World {
 	w := clitest.NewWorld(more...)
-	w.Upstream = capitest.NewServer(objects...)
+	w.ClusterAPI = capitest.NewServer(objects...)
 	return w
 }
 
@@ -190,7 +190,7 @@ spec:
 
 // patched returns the merge patches that were sent to deployments of Cluster API.
 func patched(w *clitest.World) (all []string) {
-	for _, action := range w.Upstream.Core.Actions() {
+	for _, action := range w.ClusterAPI.Core.Actions() {
 		if patch, is := action.(clienttesting.PatchAction); is {
 			all = append(all, string(patch.GetPatch()))
 		}
@@ -309,10 +309,10 @@ func TestWatchOfADeploymentOfClusterAPI(t *testing.T) {
 	w := beside(rolling())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	d, err := w.Upstream.Client.Deployments("shop").Get(ctx, "d", metav1.GetOptions{})
+	d, err := w.ClusterAPI.Client.Deployments("shop").Get(ctx, "d", metav1.GetOptions{})
 	require.NoError(t, err)
 	d.Spec.Paused = new(true)
-	_, err = w.Upstream.Client.Deployments("shop").Update(ctx, d, metav1.UpdateOptions{})
+	_, err = w.ClusterAPI.Client.Deployments("shop").Update(ctx, d, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	_, err = w.Run(ctx, Command(w.Environment()), "watch", named, "--interval", "1ms")
 	require.ErrorContains(t, err, "shop/d: it is paused: 2 of 3 machines up to date")

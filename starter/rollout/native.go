@@ -20,15 +20,15 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// own is a deployment of machine.sapcloud.io.
-type own struct {
+// native is a deployment of machine.sapcloud.io.
+type native struct {
 	deployment.Tree
 
 	machines versioned.Interface
 }
 
-// readOwn reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
-func (l reader) readOwn(ctx context.Context) (source, error) {
+// readNative reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
+func (l reader) readNative(ctx context.Context) (source, error) {
 	deployments := l.clients.Machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
 	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, deployments.Get)
 	if err != nil {
@@ -42,7 +42,7 @@ func (l reader) readOwn(ctx context.Context) (source, error) {
 		return nil, err
 	}
 	f.Node, err = l.nodesOf(ctx)
-	return own{f, l.clients.Machines}, err
+	return native{f, l.clients.Machines}, err
 }
 
 func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
@@ -99,7 +99,7 @@ func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.No
 	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOf(m)] }, nil
 }
 
-func (f own) shown(_ time.Time) tree {
+func (f native) shown(_ time.Time) tree {
 	d := f.Deployment
 	shown := tree{
 		object:    d,
@@ -150,14 +150,14 @@ func phaseSince(m *v1alpha1.Machine) time.Time {
 	}
 }
 
-func (f own) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
+func (f native) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
 
-func (f own) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+func (f native) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	return deployment.Request(f.Deployment, o, next)
 }
 
 // template is the template of a set as in the deployment: without the label that distinguishes sets.
-func (f own) template(set int) any { return asGiven(f.Sets[set]) }
+func (f native) template(set int) any { return asGiven(f.Sets[set]) }
 
 func asGiven(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
 	t := set.Spec.Template.DeepCopy()
@@ -165,23 +165,23 @@ func asGiven(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
 	return t
 }
 
-func (f own) under(policy *v1alpha1.RolloutPolicy) source {
+func (f native) under(policy *v1alpha1.RolloutPolicy) source {
 	f.Policy = policy
 	return f
 }
 
 // with returns the deployment as it would be after a change.
-func (f own) with(change func(d *v1alpha1.MachineDeployment)) own {
+func (f native) with(change func(d *v1alpha1.MachineDeployment)) native {
 	f.Deployment = f.Deployment.DeepCopy()
 	change(f.Deployment)
 	return f
 }
 
-func (f own) sized(replicas int32) source {
+func (f native) sized(replicas int32) source {
 	return f.with(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = replicas })
 }
 
-func (f own) applied(file string) (source, error) {
+func (f native) applied(file string) (source, error) {
 	found, sized, err := readDeployment(file, f.Deployment, v1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
@@ -192,14 +192,14 @@ func (f own) applied(file string) (source, error) {
 	return f.with(func(d *v1alpha1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f own) running() source {
+func (f native) running() source {
 	return f.with(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Paused = false
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f own) returned(set int, _ time.Time) source {
+func (f native) returned(set int, _ time.Time) source {
 	return f.with(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.RollbackTo = nil
 		if set >= 0 {
@@ -208,7 +208,7 @@ func (f own) returned(set int, _ time.Time) source {
 	})
 }
 
-func (f own) patch(ctx context.Context, data []byte) error {
+func (f native) patch(ctx context.Context, data []byte) error {
 	d := f.Deployment
 	_, err := f.machines.MachineV1alpha1().
 		MachineDeployments(d.Namespace).
@@ -216,4 +216,4 @@ func (f own) patch(ctx context.Context, data []byte) error {
 	return err
 }
 
-func (own) change() func(request.Command, request.Decision) map[string]any { return nil }
+func (native) change() func(request.Command, request.Decision) map[string]any { return nil }

@@ -1,0 +1,134 @@
+package takeover
+
+import (
+	"fmt"
+	"strings"
+
+	"millwright/decide/attention"
+	"millwright/decide/phrase"
+)
+
+// ties finds machines that share an instance or a node, and nodes that belong to another instance than their machine.
+func (f Facts) ties() (all []Finding) {
+	shared := func(what string, of func(Machine) string) {
+		byTie := map[string][]string{}
+		for _, m := range f.Machines {
+			if tie := of(m); tie != "" {
+				byTie[tie] = append(byTie[tie], m.Name)
+			}
+		}
+		for _, m := range f.Machines { // in their order
+			tie := of(m)
+			names := byTie[tie]
+			if len(names) < 2 || names[0] != m.Name {
+				continue
+			}
+			all = append(all, Finding{
+				First,
+				"machine/" + m.Name,
+				fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, mostNames, ", "), what, tie),
+				"find out whose it is; to remove the object of the other machine and nothing else: millwright drain abandon-instance",
+			})
+		}
+	}
+	shared("instance", func(m Machine) string { return m.ProviderID })
+	shared("node", func(m Machine) string { return m.Node })
+	for _, m := range f.Machines {
+		if m.NodeInstance != "" {
+			all = append(all, Finding{
+				First,
+				"machine/" + m.Name,
+				fmt.Sprintf(
+					"its node %s belongs to instance %s, and the machine names %s: the node would not be drained before the instance is deleted",
+					m.Node,
+					m.NodeInstance,
+					m.ProviderID,
+				),
+				"find out which of the two is right, and correct the other one",
+			})
+		}
+	}
+	return all
+}
+
+// group is what is said about the machines with the same need.
+type group struct{ says, do string }
+
+// groups are what Millwright does about machines that are not as they should be.
+func groups() map[attention.Need]group {
+	return map[attention.Need]group{
+		attention.Instance: {
+			"being created: Millwright adopts the instance that has the name of the machine, or creates one",
+			"",
+		},
+		attention.Name:     {"with a node whose name is not recorded yet: it is recorded", ""},
+		attention.Node:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
+		attention.Recovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
+		attention.Sync: {
+			"with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would",
+			"",
+		},
+		attention.Preserve: {"with a preservation that begins or ends: machine and node are changed", ""},
+		attention.InPlace:  {"updated in place: the update goes on", ""},
+		attention.Drain:    {"with a node that has to be empty: its drain goes on", ""},
+		attention.Deletion: {
+			"being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted",
+			"",
+		},
+	}
+}
+
+func (f Facts) machines() (all []Finding) {
+	type key struct {
+		need  attention.Need
+		fails bool
+	}
+	members := map[key][]Machine{}
+	rest, kept := 0, 0
+	for _, m := range f.Machines {
+		switch _, grouped := groups()[m.Need]; {
+		case m.Fails:
+			members[key{fails: true}] = append(members[key{fails: true}], m)
+		case grouped:
+			members[key{need: m.Need}] = append(members[key{need: m.Need}], m)
+		default: // nothing, or only the status is written
+			rest++
+			if m.Kept {
+				kept++
+			}
+		}
+	}
+	add := func(k key, what group) {
+		of := members[k]
+		if len(of) == 0 {
+			return
+		}
+		var names, whys []string
+		said := map[string]bool{}
+		for _, m := range of {
+			names = append(names, m.Name)
+			if k.need == attention.Sync && !said[m.Why] {
+				said[m.Why] = true
+				whys = append(whys, m.Why)
+			}
+		}
+		says := fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, list(names))
+		all = append(
+			all,
+			Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(list(whys))...), "; "), what.do},
+		)
+	}
+	add(
+		key{fails: true},
+		group{"failed: each is replaced when its budget allows that", "to keep one for inspection: millwright preserve"},
+	)
+	for _, need := range []attention.Need{
+		attention.Instance, attention.Name, attention.Node, attention.Recovery, attention.Sync, attention.Preserve, attention.InPlace,
+		attention.Drain, attention.Deletion,
+	} {
+		add(key{need: need}, groups()[need])
+	}
+	says := "machine is as wanted: machine, node and instance stay as they are"
+	says += phrase.If(kept > 0, "; %d preserved", kept)
+	return append(all, calm(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
+}

@@ -1,0 +1,179 @@
+package migrate
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/attention"
+	"millwright/decide/ownership"
+	"millwright/decide/rollout"
+	"millwright/decide/scale"
+	"millwright/decide/takeover"
+	"millwright/observe/cache"
+	"millwright/observe/deployment"
+	"millwright/observe/machine"
+	"millwright/observe/set"
+	"millwright/provider"
+)
+
+// describe adds to the facts what Millwright would decide about each object.
+func (o objects) describe(f *takeover.Facts) {
+	f.Classes = o.classFacts()
+	for _, d := range o.deployments {
+		f.Deployments = append(f.Deployments, o.deployment(d))
+	}
+	for _, s := range o.sets {
+		f.Sets = append(f.Sets, o.set(s))
+	}
+	for _, m := range o.machines {
+		f.Machines = append(f.Machines, o.machine(m))
+	}
+}
+
+func (o objects) classFacts() (facts []takeover.Class) {
+	users := map[string]int{}
+	for name := range o.classes {
+		users[name] = 0
+	}
+	for _, d := range o.deployments {
+		users[d.Spec.Template.Spec.Class.Name] += 0
+	}
+	for _, m := range o.machines {
+		users[m.Spec.Class.Name]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		c := takeover.Class{Name: name, Machines: users[name]}
+		if class := o.classes[name]; class != nil {
+			c.Exists, c.Provider = true, class.ProviderName()
+			if err := provider.ValidateName(c.Provider); err != nil {
+				c.BadName = err.Error()
+			}
+		}
+		facts = append(facts, c)
+	}
+	return facts
+}
+
+func (o objects) nodeOf(m *v1alpha1.Machine) *corev1.Node { return o.nodes[cache.NodeNameOf(m)] }
+
+func (o objects) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+	return o.classes[m.Spec.Class.Name]
+}
+
+// members returns the machines of a set.
+func (o objects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
+	for _, m := range o.machines {
+		if metav1.IsControlledBy(m, s) {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
+	tree := deployment.Tree{
+		Deployment: d,
+		Node:       o.nodeOf,
+		ClassOf:    o.classOf,
+		Guard:      true,
+		AsMCM:      o.asMCM,
+		Policy:     cache.FirstPolicy(o.policies, d),
+	}
+	for _, s := range o.sets {
+		switch {
+		case metav1.IsControlledBy(s, d):
+			tree.Sets, tree.Members = append(tree.Sets, s), append(tree.Members, o.members(s)...)
+		case cache.IsFree(s, d, cache.KindDeployment):
+			tree.Orphans = append(tree.Orphans, s)
+		}
+	}
+	observed := deployment.Observed(tree, o.now)
+	plan := rollout.Plan(observed)
+	return takeover.Deployment{
+		Name:     d.Name,
+		Invalid:  observed.Invalid,
+		MinReady: time.Duration(d.Spec.MinReadySeconds) * time.Second,
+		Frozen:   cache.IsFrozen(d),
+		NewSet:   plan.Decision.Create != nil,
+		Rolling:  plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
+		Why:      plan.Decision.Why,
+	}
+}
+
+// set returns the facts about a set. The seed of names is zero, because the names of new machines are not used.
+func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
+	related := set.Related{Members: o.members(s), Node: o.nodeOf, ClassOf: o.classOf, AsMCM: o.asMCM}
+	for _, m := range o.machines {
+		if cache.IsFree(m, s, cache.KindSet) {
+			related.Orphans = append(related.Orphans, m)
+		}
+	}
+	for _, d := range o.deployments {
+		if metav1.IsControlledBy(s, d) {
+			related.Deployment, related.Policy = d, cache.FirstPolicy(o.policies, d)
+		}
+	}
+	if related.Deployment == nil {
+		related.Policy = cache.FirstPolicy(o.policies, s)
+	}
+	observed := set.Observed(s, related, o.now, 0)
+	d := scale.Plan(observed).Decision
+	return takeover.Set{
+		Name:     s.Name,
+		Alone:    related.Deployment == nil,
+		Invalid:  observed.Invalid,
+		Frozen:   cache.IsFrozen(s),
+		MinReady: time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		Creates:  len(d.Create),
+		Deletes:  len(d.Delete) + len(d.Remediate),
+		Relabels: len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep),
+		Why:      d.Why,
+	}
+}
+
+func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
+	node := o.nodeOf(m)
+	related := machine.Related{
+		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
+	}
+	facts := machine.Facts(m, related, o.now)
+	facts.Wanted.MachineUID = "" // Millwright marks every node: the mark says nothing about this machine
+	plan := attention.PlanMachine(facts)
+	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
+	f := takeover.Machine{
+		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
+		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtected(m, node),
+	}
+	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
+		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
+	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" &&
+		!ownership.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
+		f.NodeInstance = node.Spec.ProviderID
+	}
+	return f
+}
+
+// unnamedNode returns the node with the provider ID of a machine that has no node name yet; nil if there is none.
+func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
+	id := cache.UnnamedInstanceOf(m)
+	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
+		if ownership.SameInstance(o.nodes[name].Spec.ProviderID, id) {
+			return o.nodes[name]
+		}
+	}
+	return nil
+}
+
+// setOf returns the set that controls a machine; nil if none does.
+func (o objects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
+	i := slices.IndexFunc(o.sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) })
+	if i < 0 {
+		return nil
+	}
+	return o.sets[i]
+}
